@@ -1,0 +1,86 @@
+"""The errors that this library raises on purpose, as one tree.
+
+::
+
+    RoleLLMError
+    ├── DataError (ValueError)            something is wrong with data; names the file and line where it can
+    │   ├── ReleaseNotFoundError          no release at data_dir, $ROLEBENCH_DIR or on the Hub
+    │   ├── ReleaseFormatError            a release file is not what it should be
+    │   └── PredictionError               predictions that cannot be scored
+    ├── RecipeError (ValueError)          a recipe or option that cannot be carried out
+    ├── ModelError (ValueError)           a model that cannot be loaded, or cannot take the prompts given
+    ├── StoppedShortError                 stopped on request; finished work is kept and can be resumed
+    └── MissingExtraError (ImportError)   an optional dependency is not installed; says which extra brings it
+
+Every message says what was found, what was expected and the way out, so the command line prints it without a traceback.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class RoleLLMError(Exception):
+    """Base of all errors raised on purpose by this library."""
+
+
+class DataError(RoleLLMError, ValueError):
+    """Something is wrong with data that was read.
+
+    Args:
+        message: What was found and what was expected.
+        path: The file, when there is one.
+        line: The line in that file, counted from 1.
+    """
+
+    def __init__(self, message: str, *, path: str | Path | None = None, line: int | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        self.line = line
+        where = "" if path is None else f"{path}:{line}: " if line is not None else f"{path}: "
+        super().__init__(where + message)
+
+
+class ReleaseNotFoundError(DataError):
+    """No copy of the RoleBench release was found in any of the places looked at."""
+
+
+class ReleaseFormatError(DataError):
+    """A file of the release does not have the published layout."""
+
+
+class PredictionError(DataError):
+    """Predictions that cannot be read, or that answer no row."""
+
+
+class RecipeError(RoleLLMError, ValueError):
+    """A recipe or an option that cannot be carried out as written."""
+
+
+class ModelError(RoleLLMError, ValueError):
+    """A model that cannot be loaded, or that cannot take the prompts it was given."""
+
+
+class StoppedShortError(RoleLLMError):
+    """Work stopped on request (Ctrl-C); what was done is kept.
+
+    Args:
+        message: What was kept, and where.
+        resume: The command line that goes on from there.
+    """
+
+    def __init__(self, message: str, *, resume: str) -> None:
+        self.resume = resume
+        super().__init__(f"{message}\nResume with: {resume}")
+
+
+class MissingExtraError(RoleLLMError, ImportError):
+    """An optional dependency is missing.
+
+    Args:
+        module: The module that could not be imported.
+        extra: The extra of this package that installs it.
+    """
+
+    def __init__(self, module: str, *, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f'{module} is not installed. Install it with: pip install "rolellm[{extra}]"', name=module)

@@ -1,0 +1,1 @@
+"""Prompts as template files, and the one module that renders them."""

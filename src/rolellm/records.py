@@ -1,0 +1,74 @@
+"""The records that stages hand to each other. Frozen, so that no stage changes what another one holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+Language = Literal["en", "zh"]
+Subset = Literal["general", "role_specific"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of RoleBench: a question put to a role, with its reference replies.
+
+    Attributes:
+        id: Stable, unique in its config; survives re-builds.
+        role: As released.
+        language: ``en`` or ``zh``.
+        subset: ``general`` or ``role_specific``.
+        question: As released, white space kept.
+        references: The released replies, in order; never empty.
+        reference_types: ``script_based`` or ``script_agnostic`` per reference; empty for general rows.
+        raw_reference: The instruction's role-free target (for RAW), where there is one.
+        rolegpt: The released baseline's reply, where there is one.
+        role_description: Second person, with catchphrases, where the release has one.
+    """
+
+    id: str
+    role: str
+    language: Language
+    subset: Subset
+    question: str
+    references: tuple[str, ...]
+    reference_types: tuple[str, ...] = ()
+    raw_reference: str | None = None
+    rolegpt: str | None = None
+    role_description: str | None = None
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, Any]) -> Row:
+        """Make a row from a mapping of the data set's columns; other keys are ignored.
+
+        Raises:
+            KeyError: When a required column is missing; names the missing and the present ones.
+        """
+        names = {field.name for field in fields(cls)}
+        missing = {"id", "role", "language", "subset", "question", "references"} - columns.keys()
+        if missing:
+            raise KeyError(f"columns missing: {sorted(missing)}; present: {sorted(columns)}")
+        values = {name: columns[name] for name in names & columns.keys()}
+        values["references"] = tuple(values["references"])
+        values["reference_types"] = tuple(values.get("reference_types") or ())
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One answer by a model, matched to rows by ``id`` or by (role, question).
+
+    Attributes:
+        prediction: The model's reply; may be empty.
+        id: The row's id, when the file names it.
+        role: The role, when the file names it.
+        question: The question, when the file names it.
+        line: Where it stood in its file, counted from 1; 0 when it came from memory.
+    """
+
+    prediction: str
+    id: str | None = None
+    role: str | None = None
+    question: str | None = None
+    line: int = 0
