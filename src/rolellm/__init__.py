@@ -6,6 +6,11 @@
 ['id', 'role', 'language']
 """
 
+from rolellm.errors import RoleLLMError
+from rolellm.rolebench import dataset_fingerprint, load_rolebench
+from rolellm.rolebench.register import register as _register
 from rolellm.version import __version__
 
-__all__ = ["__version__"]
+__all__ = ["RoleLLMError", "__version__", "dataset_fingerprint", "load_rolebench"]
+
+_register()

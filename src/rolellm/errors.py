@@ -31,9 +31,13 @@ class DataError(RoleLLMError, ValueError):
         message: What was found and what was expected.
         path: The file, when there is one.
         line: The line in that file, counted from 1.
+
+    Attributes:
+        problem: The message without the place.
     """
 
     def __init__(self, message: str, *, path: str | Path | None = None, line: int | None = None) -> None:
+        self.problem = message
         self.path = None if path is None else Path(path)
         self.line = line
         where = "" if path is None else f"{path}:{line}: " if line is not None else f"{path}: "

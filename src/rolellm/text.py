@@ -9,9 +9,9 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 
 def fold(text: str) -> str:
-    """Fold white space and case, so that two spellings of one instruction compare equal.
+    r"""Fold white space and case, so that two spellings of one instruction compare equal.
 
-    >>> fold("  Name a\\n Colour ")
+    >>> fold("  Name a\n Colour ")
     'name a colour'
     """
     return " ".join(text.split()).casefold()

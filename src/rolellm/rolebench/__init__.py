@@ -1,0 +1,54 @@
+"""RoleBench: the release's layout, read and joined into rows, and built into what ``datasets`` loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rolellm.rolebench.schema import DEFAULT_CONFIG
+
+__all__ = ["dataset_fingerprint", "load_rolebench"]
+
+
+def load_rolebench(
+    config: str = DEFAULT_CONFIG,
+    split: str | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    **options: Any,
+) -> Any:
+    """Load RoleBench as ``load_dataset("rolebench", config, split=split)`` does, for those who like a plain function.
+
+    Args:
+        config: One of :data:`rolellm.rolebench.schema.CONFIGS`.
+        split: ``train``, ``test``, or a slice such as ``test[:10]``; all splits when left out.
+        data_dir: A local copy of the release; else ``$ROLEBENCH_DIR``, else the Hub at the pinned revision.
+        options: Passed on to ``datasets.load_dataset`` (``streaming``, ``num_proc``, ``cache_dir``, …), plus
+            ``skip_bad=True`` to set bad rows of the release aside.
+
+    Returns:
+        A ``datasets.Dataset``, or a ``DatasetDict`` by split when no split is named.
+
+    Raises:
+        RecipeError: For an unknown config; names the nearest.
+        ReleaseNotFoundError: When the release is in none of the three places.
+        ReleaseFormatError: At a row that is not as published; names file and line.
+    """
+    import datasets
+
+    from rolellm.rolebench.register import NAME, register
+
+    register()
+    return datasets.load_dataset(NAME, config, split=split, data_dir=data_dir, **options)
+
+
+def dataset_fingerprint(config: str = DEFAULT_CONFIG, data_dir: str | Path | None = None) -> str:
+    """The content hash of a config's rows, which goes with every score.
+
+    Args:
+        config: A config's name.
+        data_dir: As for :func:`load_rolebench`.
+    """
+    from rolellm.rolebench import cache
+
+    return cache.dataset_fingerprint(config, data_dir)

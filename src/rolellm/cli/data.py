@@ -1,0 +1,75 @@
+"""``rolellm data``: build the Hub data set folder, and count what the release holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="The RoleBench release: build it into Parquet, count it.", no_args_is_help=True)
+
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+@app.command()
+def build(
+    out: Annotated[Path, typer.Option("--out", help="The folder to write.")] = Path("dataset_scripts/rolebench"),
+    config: Annotated[list[str] | None, typer.Option("--config", help="Only this config; may be repeated.")] = None,
+    data_dir: DataDir = None,
+    revision: Annotated[str | None, typer.Option(help="Another revision of the release on the Hub.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl; count them.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums."""
+    from rolellm.cli.output import print_json, print_table
+    from rolellm.rolebench.build import SKIPPED_FILE, build
+
+    built = build(out, config or None, data_dir=data_dir, revision=revision, skip_bad=skip_bad)
+    if as_json:
+        configs = {
+            item.config.name: {
+                "rows": {split.name: split.rows for split in item.splits},
+                "skipped": len(item.skipped),
+                "missing": item.missing,
+                "fingerprint": item.source.fingerprint(item.config),
+            }
+            for item in built
+        }
+        print_json({"out": str(out), "configs": configs})
+        return
+    rows = [
+        (item.config.name, split.name, f"{split.rows:,}", str(len(item.skipped)))
+        for item in built
+        for split in item.splits
+    ]
+    print_table(f"Built into {out}", ("config", "split", "rows", "set aside"), rows)
+    if any(item.skipped for item in built):
+        typer.echo(f"What was set aside is in {out / SKIPPED_FILE}, each row with its file, line and reason.")
+
+
+@app.command()
+def stats(data_dir: DataDir = None, as_json: Json = False) -> None:
+    """Print Table 1 of the paper for whatever part of the release is here, beside the published figures."""
+    from rolellm.cli.output import print_json, print_table
+    from rolellm.rolebench.statistics import table_one
+
+    table = table_one(data_dir)
+    if as_json:
+        print_json(table.to_dict())
+        return
+    rows = [(line.name, _number(line.published), _number(line.here), line.note) for line in table.lines]
+    print_table(f"RoleBench in {table.root}", ("", "published", "here", "note"), rows)
+    for path in table.missing:
+        typer.echo(f"missing: {path}")
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

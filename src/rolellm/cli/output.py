@@ -1,0 +1,34 @@
+"""How commands print: one JSON object for machines, or a table for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import typer
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON object to standard output."""
+    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table to standard output; the first column is a name, the others are flush right.
+
+    Args:
+        title: Above the table.
+        columns: Headings.
+        rows: Texts, shown as they are: markup inside them is not interpreted.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title), title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)

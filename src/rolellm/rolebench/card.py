@@ -1,0 +1,86 @@
+"""The data set card: front matter that ``datasets`` reads (``configs:``, features, sizes), and prose for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rolellm.rolebench.columns import schema_of
+from rolellm.rolebench.schema import DEFAULT_CONFIG, REPO_ID
+
+if TYPE_CHECKING:
+    from rolellm.rolebench.build import BuiltConfig
+
+
+def write_card(folder: Path, built: Sequence[BuiltConfig]) -> Path:
+    """Write ``README.md`` for the configs that were built into ``folder``.
+
+    Returns:
+        The card's path. The first config (or the library's default one, when it is there) becomes the default.
+    """
+    card = folder / "README.md"
+    # newline: the card's bytes are the same on every system.
+    card.write_text(render_card(folder, built), encoding="utf-8", newline="\n")
+    return card
+
+
+def render_card(folder: Path, built: Sequence[BuiltConfig]) -> str:
+    """The card's text: YAML front matter, then Markdown."""
+    from jinja2 import Environment, StrictUndefined
+
+    from rolellm.rolebench.build import file_checksums
+
+    items = [
+        {
+            "config": item.config,
+            "splits": item.splits,
+            "source": item.source,
+            "missing": item.missing,
+            "skipped": item.skipped,
+            "fingerprint": item.source.fingerprint(item.config),
+            "sources": item.source.checksums(item.config),
+            "outputs": file_checksums(folder, item),
+        }
+        for item in built
+    ]
+    text = resources.files("rolellm.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
+    template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False).from_string(text)
+    roles = next((split.rows for item in built if item.config.name == "roles" for split in item.splits), None)
+    first = built[0].config.name if built else DEFAULT_CONFIG
+    body = template.render(built=items, roles=roles, repo=REPO_ID, first=first, example="path/to/this/folder")
+    return f"---\n{front_matter(built)}\n---\n\n{body}"
+
+
+def front_matter(built: Sequence[BuiltConfig]) -> str:
+    """The card's YAML: licence, languages, ``configs:`` and ``dataset_info`` as ``datasets`` writes them itself."""
+    from datasets import DatasetInfo, Features, SplitDict, SplitInfo
+    from datasets.info import DatasetInfosDict
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCardData
+
+    names = [item.config.name for item in built]
+    default = DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
+    data = DatasetCardData(
+        language=sorted({language for item in built for language in item.config.languages}),
+        license="apache-2.0",
+        task_categories=["text-generation"],
+        pretty_name="RoleBench",
+        tags=["role-playing", "benchmark"],
+        source_datasets=[REPO_ID],
+    )
+    configs: dict[str, dict[str, Any]] = {}
+    infos = {}
+    for item in built:
+        name = item.config.name
+        configs[name] = {"data_files": [{"split": split.name, "path": split.files} for split in item.splits]}
+        if name == default:
+            configs[name]["default"] = True
+        sizes = SplitDict()
+        for split in item.splits:
+            sizes.add(SplitInfo(split.name, num_bytes=split.size, num_examples=split.rows))
+        infos[name] = DatasetInfo(features=Features.from_arrow_schema(schema_of(item.config)), splits=sizes)
+    MetadataConfigs(configs).to_dataset_card_data(data)
+    DatasetInfosDict(infos).to_dataset_card_data(data)
+    return str(data.to_yaml(line_break="\n"))

@@ -1,0 +1,83 @@
+"""Makes ``load_dataset("rolebench", …)`` work once ``rolellm`` is imported.
+
+``datasets`` 5 runs no loading scripts, and a registered packaged module globs the current directory. So the bare name
+is mapped, where ``datasets`` looks a name up, to a script-free folder that the library builds into its cache (our
+choice; see ``docs/decisions.md``). Every other name, and every path, goes through untouched.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+NAME = "rolebench"
+_MARK = "_rolellm_wraps"
+
+
+def register() -> None:
+    """Arrange for the name to be known to ``datasets``, now or when it is imported; twice is the same as once."""
+    wrapt.register_post_import_hook(_hook_load, "datasets.load")
+    wrapt.register_post_import_hook(_hook_inspect, "datasets.inspect")
+
+
+def _hook_load(module: ModuleType) -> None:
+    _wrap(module, "load_dataset_builder", _builder)
+    _wrap(module, "dataset_module_factory", _module)
+
+
+def _hook_inspect(module: ModuleType) -> None:
+    # `datasets.inspect` holds its own references to the two functions.
+    _hook_load(module)
+
+
+def _wrap(module: ModuleType, name: str, handler: Callable[..., Any]) -> None:
+    original = getattr(module, name)
+    if getattr(original, _MARK, False):
+        return
+
+    @functools.wraps(original)
+    def wrapped(path: Any, *args: Any, **kwargs: Any) -> Any:
+        return handler(original, *args, **kwargs) if path == NAME else original(path, *args, **kwargs)
+
+    setattr(wrapped, _MARK, True)
+    setattr(module, name, wrapped)
+
+
+def _builder(original: Callable[..., Any], name: str | None = None, *args: Any, **kwargs: Any) -> Any:
+    """Stands for ``load_dataset_builder("rolebench", name, …)``."""
+    from rolellm.rolebench.cache import built_folder
+    from rolellm.rolebench.schema import get_config
+
+    if args:
+        # Positional arguments after the name: bind them by the names that `datasets` gives them.
+        parameters = ("data_dir", "data_files", "cache_dir", "features", "download_config", "download_mode")
+        kwargs |= dict(zip(parameters, args, strict=False))
+    if kwargs.pop("data_files", None) is not None:
+        raise ValueError('load_dataset("rolebench") takes data_dir=RELEASE, not data_files')
+    config = get_config(name)
+    folder = built_folder(
+        config,
+        kwargs.pop("data_dir", None),
+        revision=kwargs.pop("revision", None),
+        token=kwargs.get("token"),
+        skip_bad=kwargs.pop("skip_bad", False),
+    )
+    return original(str(folder), config.name, **kwargs)
+
+
+def _module(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Stands for ``dataset_module_factory("rolebench")``, which lists configs: no release is needed for that."""
+    from datasets import BuilderConfig
+
+    from rolellm.rolebench.cache import built_folder
+    from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, SAMPLE, get_config
+
+    module = original(str(built_folder(get_config(SAMPLE))))
+    parameters = module.builder_configs_parameters
+    parameters.builder_configs = [BuilderConfig(name=name) for name in CONFIGS]
+    parameters.default_config_name = DEFAULT_CONFIG
+    return module

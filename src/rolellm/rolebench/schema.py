@@ -1,0 +1,131 @@
+"""What RoleBench is made of: its configs, their splits and the files each comes from.
+
+The layout is that of ``ZenMoore/RoleBench`` on the Hub at :data:`REVISION` (see ``docs/data.md``).
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from rolellm.errors import RecipeError
+from rolellm.records import Language, Subset
+
+REPO_ID = "ZenMoore/RoleBench"
+REVISION = "a57ed54f"
+"""The release this library was written against; the Hub resolves the short form."""
+
+DEFAULT_CONFIG = "instruction-generalization-eng"
+SAMPLE = "sample"
+BUILD_FORMAT = 1
+"""Raised when the same release files would build into other rows, so that old caches are not used."""
+
+FOLDERS: dict[Language, str] = {"en": "eng", "zh": "zh"}
+"""The suffix that the release gives each language's folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One data file of the release, and where its rows go.
+
+    Attributes:
+        path: Relative to the release's root.
+        split: ``train`` or ``test``.
+        subset: ``general`` or ``role_specific``.
+        language: ``en`` or ``zh``.
+        baseline: The file with the released RoleGPT replies to these questions.
+    """
+
+    path: str
+    split: str
+    subset: Subset
+    language: Language
+    baseline: str
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One configuration of the data set.
+
+    Attributes:
+        name: As passed to ``load_dataset``.
+        files: The data files, in the order of their rows; empty for ``roles`` and ``instructions``.
+        languages: The languages it covers.
+        held_out: What a ``-strict`` config takes out of train: ``question``, ``role``; ``None`` keeps rows as released.
+    """
+
+    name: str
+    files: tuple[SourceFile, ...]
+    languages: tuple[Language, ...]
+    held_out: str | None = None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether this config lists roles or instructions rather than questions with replies."""
+        return not self.files
+
+    def side_files(self) -> list[str]:
+        """Glob patterns of the files that columns are joined from: descriptions and general instructions."""
+        patterns = []
+        for language in self.languages:
+            folder = FOLDERS[language]
+            patterns += [f"profiles-{folder}/desc.json", f"instructions-{folder}/instructions-general*.jsonl"]
+            if self.name == "roles":
+                patterns += [f"profiles-{folder}/scripts.json"]
+            if self.name == "instructions":
+                patterns += [f"instructions-{folder}/role-specific-*.jsonl"]
+        return patterns
+
+    def patterns(self) -> list[str]:
+        """Glob patterns of every release file that this config reads, and of no other."""
+        data = [path for file in self.files for path in (file.path, file.baseline)]
+        if self.is_table:
+            # Roles are also listed by the rows they answer in, so that a role without a profile is not lost.
+            data = []
+        return sorted({*data, *self.side_files()})
+
+
+def _files(language: Language, folder: str) -> tuple[SourceFile, ...]:
+    subsets: tuple[Subset, ...] = ("general", "role_specific")
+    return tuple(
+        SourceFile(
+            f"{folder}/{subset}/{split}.jsonl", split, subset, language, f"{folder}/{subset}/rolegpt_baseline.jsonl"
+        )
+        for split in ("train", "test")
+        for subset in subsets
+    )
+
+
+def _configs() -> dict[str, Config]:
+    ig_eng = _files("en", "rolebench-eng/instruction-generalization")
+    rg_eng = _files("en", "rolebench-eng/role-generalization")
+    ig_zh = _files("zh", "rolebench-zh")
+    configs = [
+        Config("instruction-generalization-eng", ig_eng, ("en",)),
+        Config("role-generalization-eng", rg_eng, ("en",)),
+        Config("instruction-generalization-zh", ig_zh, ("zh",)),
+        Config("instruction-generalization-eng-strict", ig_eng, ("en",), held_out="question"),
+        Config("role-generalization-eng-strict", rg_eng, ("en",), held_out="role"),
+        Config("instruction-generalization-zh-strict", ig_zh, ("zh",), held_out="question"),
+        Config("roles", (), ("en", "zh")),
+        Config("instructions", (), ("en", "zh")),
+        Config(SAMPLE, ig_eng + ig_zh, ("en", "zh")),
+    ]
+    return {config.name: config for config in configs}
+
+
+CONFIGS = _configs()
+
+
+def get_config(name: str | None) -> Config:
+    """Look a config up by name; ``None`` is the default one.
+
+    Raises:
+        RecipeError: For a name that is not a config; names the nearest ones and lists all.
+    """
+    name = name or DEFAULT_CONFIG
+    if name in CONFIGS:
+        return CONFIGS[name]
+    near = difflib.get_close_matches(name, CONFIGS, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise RecipeError(f"rolebench has no config {name!r}.{hint} Configs: {', '.join(CONFIGS)}")

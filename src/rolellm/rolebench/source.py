@@ -1,0 +1,114 @@
+"""Where the release comes from: a folder that is named, ``$ROLEBENCH_DIR``, or the Hub at a pinned revision."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from rolellm.errors import ReleaseNotFoundError
+from rolellm.fingerprint import hash_file, hash_json
+from rolellm.rolebench.schema import BUILD_FORMAT, REPO_ID, REVISION, SAMPLE, Config
+
+ENVIRONMENT = "ROLEBENCH_DIR"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A local folder in the release's layout, and a name for where it came from.
+
+    Attributes:
+        root: The folder.
+        origin: ``sample``, ``local`` or the Hub's ``REPO@revision``; goes into cards and fingerprints' wording.
+    """
+
+    root: Path
+    origin: str
+
+    def files(self, config: Config) -> list[Path]:
+        """The release files that this config reads and that are here, sorted."""
+        return sorted({p for pattern in config.patterns() for p in self.root.glob(pattern) if p.is_file()})
+
+    def missing(self, config: Config) -> list[str]:
+        """What this config reads and is not here, as paths or patterns relative to the root."""
+        return [pattern for pattern in config.patterns() if not any(self.root.glob(pattern))]
+
+    def checksums(self, config: Config) -> dict[str, str]:
+        """SHA-256 in hex by relative path, for each file that this config reads."""
+        return {path.relative_to(self.root).as_posix(): hash_file(path) for path in self.files(config)}
+
+    def fingerprint(self, config: Config) -> str:
+        """A content hash of the config's rows: the same files give the same value on any machine."""
+        return hash_json({"format": BUILD_FORMAT, "config": config.name, "files": self.checksums(config)})
+
+
+def sample_folder() -> Path:
+    """The embedded sample, in the release's own layout."""
+    return Path(str(resources.files("rolellm.rolebench"))) / "sample"
+
+
+def locate(
+    config: Config,
+    data_dir: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+) -> Source:
+    """Find the release files of a config: ``data_dir``, then ``$ROLEBENCH_DIR``, then the Hub.
+
+    Args:
+        config: Only its files are fetched when they come from the Hub.
+        data_dir: A folder in the release's layout.
+        revision: Another revision of the Hub repository than the pinned one.
+        token: For the Hub, as ``huggingface_hub`` takes it.
+
+    Raises:
+        ReleaseNotFoundError: When there is no release, or a named folder is not one; names all places and the way out.
+    """
+    if data_dir is None and config.name == SAMPLE:
+        return Source(sample_folder(), "sample")
+    named = data_dir if data_dir is not None else os.environ.get(ENVIRONMENT)
+    if named:
+        what = "data_dir" if data_dir is not None else f"${ENVIRONMENT}"
+        source = Source(_release_root(Path(named).expanduser(), what), "local")
+    else:
+        source = _from_hub(config, revision or REVISION, token)
+    needed = [file.path for file in config.files] or config.patterns()
+    if not any(any(source.root.glob(path)) for path in needed):
+        raise ReleaseNotFoundError(
+            f"nothing here for config {config.name!r}; expected at least one of: {', '.join(needed)}", path=source.root
+        )
+    return source
+
+
+def _release_root(folder: Path, what: str) -> Path:
+    if not folder.is_dir():
+        raise ReleaseNotFoundError(f"{what} is {folder}, which is not a folder. {_PLACES}")
+    if any(folder.glob("rolebench-*")) or any(folder.glob("instructions-*")) or any(folder.glob("profiles-*")):
+        return folder
+    inner = next((path.parent for path in sorted(folder.glob("*/rolebench-*"))), None)
+    hint = f" Did you mean {inner}?" if inner else ""
+    raise ReleaseNotFoundError(f"{what} is {folder}, which holds no rolebench-eng, rolebench-zh, …{hint} {_PLACES}")
+
+
+def _from_hub(config: Config, revision: str, token: str | bool | None) -> Source:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    try:
+        folder = snapshot_download(
+            REPO_ID, repo_type="dataset", revision=revision, allow_patterns=config.patterns(), token=token
+        )
+    except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ReleaseNotFoundError(
+            f"the release could not be fetched from the Hub ({REPO_ID} at {revision}: {reason}). {_PLACES}"
+        ) from error
+    return Source(Path(folder), f"{REPO_ID}@{revision}")
+
+
+_PLACES = (
+    f"The release is looked for at data_dir=…, then ${ENVIRONMENT}, then {REPO_ID} on the Hub. "
+    f'Without any of them, the embedded sample works: load_dataset("rolebench", "{SAMPLE}")'
+)

@@ -1,0 +1,126 @@
+"""What every test stands on: a fresh Hugging Face home, nothing from outside, and small releases made on the spot."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Before anything imports datasets or huggingface_hub, which read these once.
+_HOME = tempfile.TemporaryDirectory(prefix="rolellm-tests-")
+os.environ["HF_HOME"] = _HOME.name
+os.environ["HF_DATASETS_CACHE"] = str(Path(_HOME.name) / "datasets")
+os.environ["HF_MODULES_CACHE"] = str(Path(_HOME.name) / "modules")
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+for _name in ("HF_ENDPOINT", "HF_TOKEN", "COLUMNS"):
+    os.environ.pop(_name, None)
+
+ROOT = Path(__file__).resolve().parent.parent
+_REAL = os.environ.pop("ROLEBENCH_DIR", None)
+_REAL_DIR = (ROOT / _REAL).resolve() if _REAL else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("realdata") and _REAL_DIR is None:
+            item.add_marker(pytest.mark.skip(reason="needs the release at $ROLEBENCH_DIR"))
+        if item.get_closest_marker("network"):
+            item.add_marker(pytest.mark.skip(reason="reaches outside this machine"))
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def real_release() -> Path:
+    """The real release at $ROLEBENCH_DIR; tests that use it are marked `realdata`."""
+    assert _REAL_DIR is not None
+    return _REAL_DIR
+
+
+@pytest.fixture(autouse=True)
+def _settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROLEBENCH_DIR", raising=False)
+
+
+WriteRelease = Callable[..., Path]
+
+
+@pytest.fixture
+def write_release(tmp_path: Path) -> WriteRelease:
+    """Writes a small English release of our own and returns its folder; keyword arguments replace files' contents.
+
+    Keys are paths relative to the release; a value is a list of objects (JSON Lines), text, bytes, or None for no file.
+    """
+
+    def write(folder: str = "release", **replaced: Any) -> Path:
+        base = "rolebench-eng/instruction-generalization"
+        files: dict[str, Any] = {
+            f"{base}/general/train.jsonl": [
+                {"role": "Fox", "question": "Name a colour.", "generated": ["Red as my tail!", "Rust, friend."]},
+                {"role": "Owl", "question": "Name a colour.", "generated": ["Brown, I should think."]},
+            ],
+            f"{base}/general/test.jsonl": [
+                {"role": "Fox", "question": "Name  a fruit.\n", "generated": ["Grapes, the sour ones."]},
+                {"role": "Owl", "question": "Name  a fruit.\n", "generated": ["A pear, in moonlight.", "Pears."]},
+            ],
+            f"{base}/general/rolegpt_baseline.jsonl": [
+                {"role": "Fox", "question": "Name  a fruit.\n", "generated": ["Grapes, sour."]},
+            ],
+            f"{base}/role_specific/train.jsonl": [
+                {"role": "Fox", "question": "Fox, what hangs there?", "generated": ["Grapes."], "type": "script_based"},
+            ],
+            f"{base}/role_specific/test.jsonl": [
+                {
+                    "role": "Fox",
+                    "question": " Fox, are you sly? ",
+                    "generated": ["Ever so.", "Ask the crow."],
+                    "type": ["script_agnostic", "script_based"],
+                },
+            ],
+            f"{base}/role_specific/rolegpt_baseline.jsonl": [
+                {"role": "Fox", "question": " Fox, are you sly? ", "generated": ["Very sly."]},
+            ],
+            "instructions-eng/instructions-general.jsonl": [
+                {"instruction": "name a colour. ", "target": "Red."},
+                {"instruction": "Name a fruit.", "target": "An apple."},
+            ],
+            "profiles-eng/desc.json": json.dumps(
+                {"Fox": 'You are a fox. Your catchphrases are: "Sour!" / "Aha."', "Owl": "You are an owl."}
+            ),
+        }
+        files |= replaced
+        target = tmp_path / folder
+        for path, content in files.items():
+            if content is None:
+                continue
+            file = target / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, bytes):
+                file.write_bytes(content)
+            elif isinstance(content, str):
+                file.write_text(content, encoding="utf-8")
+            else:
+                lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in content)
+                file.write_text("".join(lines), encoding="utf-8")
+        return target
+
+    return write
+
+
+@pytest.fixture
+def clean_env(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment for subprocesses: this one, with a Hugging Face home that no other test has touched."""
+    env = dict(os.environ)
+    env.update(HF_HOME=str(tmp_path / "hf"), HF_DATASETS_CACHE=str(tmp_path / "hf" / "datasets"))
+    env.update(HF_MODULES_CACHE=str(tmp_path / "hf" / "modules"))
+    yield env

@@ -1,0 +1,158 @@
+"""`rolellm data build`: what it writes loads with stock `datasets`, and says where it came from."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import pytest
+from datasets import load_dataset
+from huggingface_hub import DatasetCard
+
+from rolellm.rolebench.build import build
+from rolellm.rolebench.source import sample_folder
+
+_STOCK = """
+import sys
+sys.modules["rolellm"] = None  # importing the library would fail
+from datasets import get_dataset_config_names, load_dataset
+folder = sys.argv[1]
+for name in get_dataset_config_names(folder):
+    for split, data in load_dataset(folder, name).items():
+        print(name, split, data.num_rows, sep="\\t")
+streamed = load_dataset(folder, "sample", split="test", streaming=True)
+print("streamed", next(iter(streamed))["id"], sep="\\t")
+"""
+
+
+@pytest.fixture
+def cli(clean_env):
+    def run(*arguments, cwd=None):
+        command = [sys.executable, "-m", "rolellm", *map(str, arguments)]
+        return subprocess.run(command, env=clean_env, cwd=cwd, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def sample_build(tmp_path_factory):
+    """Every config that the sample's own release layout gives, built once."""
+    import warnings
+
+    out = tmp_path_factory.mktemp("built")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        build(out, data_dir=sample_folder())
+    return out
+
+
+def test_stock_datasets_loads_every_config(sample_build, clean_env):
+    shown = subprocess.run(
+        [sys.executable, "-c", _STOCK, str(sample_build)], env=clean_env, capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+    lines = [line.split("\t") for line in shown.stdout.splitlines()]
+    assert {line[0] for line in lines} == {
+        *("instruction-generalization-eng", "instruction-generalization-zh", "role-generalization-eng"),
+        *("instruction-generalization-eng-strict", "instruction-generalization-zh-strict"),
+        *("role-generalization-eng-strict", "roles", "instructions", "sample", "streamed"),
+    }
+    mine = load_dataset("rolebench", "sample")
+    assert ["sample", "test", str(mine["test"].num_rows)] in lines
+    assert ["streamed", mine["test"]["id"][0]] in lines
+
+
+def test_built_rows_equal_registered_rows(sample_build):
+    built = load_dataset(str(sample_build), "sample", split="test")
+    assert built.to_list() == load_dataset("rolebench", "sample", split="test").to_list()
+
+
+def test_card_has_configs_features_licence_and_true_checksums(sample_build):
+    card = DatasetCard.load(sample_build / "README.md")
+    assert card.data.license == "apache-2.0"
+    assert {entry["config_name"] for entry in card.data.configs} >= {"sample", "roles"}
+    assert all(info["features"] for info in card.data.dataset_info)
+    files = sorted(sample_build.glob("*/*.parquet"))
+    assert files
+    for file in files:
+        assert hashlib.sha256(file.read_bytes()).hexdigest() in card.text
+    source = sample_folder() / "profiles-eng" / "desc.json"
+    assert hashlib.sha256(source.read_bytes()).hexdigest() in card.text
+
+
+def test_building_twice_gives_the_same_bytes(sample_build, tmp_path):
+    build(tmp_path, ["sample"])
+    again = {file.name: file.read_bytes() for file in (tmp_path / "sample").iterdir()}
+    assert again == {file.name: file.read_bytes() for file in (sample_build / "sample").iterdir()}
+
+
+def test_many_rows_are_sharded_and_num_proc_reads_them(write_release, tmp_path, monkeypatch):
+    monkeypatch.setattr("rolellm.rolebench.build.ROWS_PER_FILE", 10)
+    rows = [{"role": "Fox", "question": f"Number {n}?", "generated": ["Yes."]} for n in range(35)]
+    path = "rolebench-eng/instruction-generalization/general/test.jsonl"
+    build(tmp_path / "out", ["instruction-generalization-eng"], data_dir=write_release(**{path: rows}))
+    assert len(list((tmp_path / "out").glob("*/test-*-of-00004.parquet"))) == 4
+    data = load_dataset(str(tmp_path / "out"), split="test", num_proc=2)
+    assert data["question"][:35] == [row["question"] for row in rows]
+
+
+def test_command_builds_and_counts_what_it_set_aside(write_release, tmp_path, cli):
+    path = "rolebench-eng/instruction-generalization/general/test.jsonl"
+    folder = write_release(**{path: '{"role": "Fox", "question": "Q?", "generated": ["A."]}\nbad\n'})
+    arguments = ("data", "build", "--data-dir", folder, "--out", tmp_path / "out")
+    refused = cli(*arguments)
+    assert refused.returncode == 1
+    assert f"{path}:2: not valid JSON" in refused.stderr
+    assert "--skip-bad" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    shown = cli(*arguments, "--skip-bad", "--json")
+    assert shown.returncode == 0, shown.stderr
+    configs = json.loads(shown.stdout)["configs"]
+    assert configs["instruction-generalization-eng"]["skipped"] == 1
+    assert configs["instruction-generalization-eng"]["rows"] == {"train": 3, "test": 2}
+    (line, *_) = map(json.loads, (tmp_path / "out" / "skipped.jsonl").read_text().splitlines())
+    assert (line["line"], line["file"]) == (2, str(folder / path))
+    assert cli(*arguments, "--skip-bad").stdout.count("instruction-generalization-eng") == 4
+
+
+def test_command_without_any_release(cli, tmp_path):
+    shown = cli("data", "build", "--out", tmp_path / "out")
+    assert shown.returncode == 1
+    assert "ROLEBENCH_DIR" in shown.stderr
+    assert "Traceback" not in shown.stderr
+
+
+def test_command_unknown_config(cli, tmp_path):
+    shown = cli("data", "build", "--out", tmp_path / "out", "--config", "sampel")
+    assert shown.returncode == 2
+    assert "Did you mean 'sample'" in shown.stderr
+
+
+def test_stats_counts_what_is_there(write_release, cli):
+    shown = cli("data", "stats", "--data-dir", write_release(), "--json")
+    assert shown.returncode == 0, shown.stderr
+    table = json.loads(shown.stdout)
+    lines = {line["name"]: line for line in table["lines"]}
+    assert lines["general, English: samples"] == {
+        "name": "general, English: samples",
+        "published": 140225,
+        "here": 4,
+        "note": "",
+    }
+    assert lines["general, English: instructions"]["here"] == 2
+    assert lines["role-specific, English: samples"]["here"] == 1
+    assert lines["general, Chinese: samples"]["here"] is None
+    assert "rolebench-zh/general/train.jsonl" in table["missing"]
+    text = cli("data", "stats", "--data-dir", write_release()).stdout
+    assert "missing: rolebench-zh/general/train.jsonl" in text
+
+
+@pytest.mark.realdata
+def test_stats_of_the_real_release(real_release, cli):
+    table = json.loads(cli("data", "stats", "--data-dir", real_release, "--json").stdout)
+    lines = {line["name"]: line for line in table["lines"]}
+    for name in ("general, Chinese: samples", "general, Chinese: instructions", "role-specific, Chinese: samples"):
+        assert lines[name]["here"] == lines[name]["published"], name
+    assert lines["general, English: instructions"]["here"] == 1500
+    assert lines["general, English: samples"]["here"] is None
+    assert lines["roles, en"]["here"] == 95
