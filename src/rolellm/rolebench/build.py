@@ -99,8 +99,10 @@ def build(
             built.append(write_config(Path(scratch), config, source, skip_bad=skip_bad))
         if not any(item.config.name != SAMPLE for item in built) and named is None:
             locate(get_config(None), data_dir, revision=revision)
+        for name in CONFIGS:
+            shutil.rmtree(target / name, ignore_errors=True)
         for item in built:
-            _replace(Path(scratch) / item.config.name, target / item.config.name)
+            (Path(scratch) / item.config.name).replace(target / item.config.name)
     finish(target, built)
     return built
 
@@ -118,11 +120,6 @@ def finish(folder: Path, built: list[BuiltConfig]) -> None:
     if lines:
         write_jsonl(folder / SKIPPED_FILE, lines)
     write_card(folder, built)
-
-
-def _replace(new: Path, old: Path) -> None:
-    shutil.rmtree(old, ignore_errors=True)
-    new.replace(old)
 
 
 def write_config(folder: Path, config: Config, source: Source, *, skip_bad: bool = False) -> BuiltConfig:

@@ -47,9 +47,8 @@ def render_card(folder: Path, built: Sequence[BuiltConfig]) -> str:
     ]
     text = resources.files("rolellm.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False).from_string(text)
-    roles = next((split.rows for item in built if item.config.name == "roles" for split in item.splits), None)
     first = built[0].config.name if built else DEFAULT_CONFIG
-    body = template.render(built=items, roles=roles, repo=REPO_ID, first=first, example="path/to/this/folder")
+    body = template.render(built=items, repo=REPO_ID, first=first, example="path/to/this/folder")
     return f"---\n{front_matter(built)}\n---\n\n{body}"
 
 
@@ -68,7 +67,7 @@ def front_matter(built: Sequence[BuiltConfig]) -> str:
         task_categories=["text-generation"],
         pretty_name="RoleBench",
         tags=["role-playing", "benchmark"],
-        source_datasets=[REPO_ID],
+        source_datasets=[REPO_ID] if any(item.source.origin != "sample" for item in built) else ["original"],
     )
     configs: dict[str, dict[str, Any]] = {}
     infos = {}

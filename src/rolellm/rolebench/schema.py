@@ -79,9 +79,6 @@ class Config:
     def patterns(self) -> list[str]:
         """Glob patterns of every release file that this config reads, and of no other."""
         data = [path for file in self.files for path in (file.path, file.baseline)]
-        if self.is_table:
-            # Roles are also listed by the rows they answer in, so that a role without a profile is not lost.
-            data = []
         return sorted({*data, *self.side_files()})
 
 
