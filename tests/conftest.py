@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from rolellm.prompts.render import prompt_messages
+from rolellm.records import Row
+
 # Before anything imports datasets or huggingface_hub, which read these once.
 _HOME = tempfile.TemporaryDirectory(prefix="rolellm-tests-")
 os.environ["HF_HOME"] = _HOME.name
@@ -124,3 +127,80 @@ def clean_env(tmp_path: Path) -> Iterator[dict[str, str]]:
     env.update(HF_HOME=str(tmp_path / "hf"), HF_DATASETS_CACHE=str(tmp_path / "hf" / "datasets"))
     env.update(HF_MODULES_CACHE=str(tmp_path / "hf" / "modules"))
     yield env
+
+
+QUESTIONS = (
+    "What do you see from the window?",
+    "How long does it take to cook a goose?",
+    "Who taught you to sail, and what did the old captain say about the weather that night?",
+    "Tell me a secret.",
+    "Why?",
+    "Name three rivers, and say which of them you have crossed.",
+)
+
+
+def _rows(count: int = 12) -> list[Row]:
+    roles = {"Ada Fenn": "You are a lighthouse keeper who counts everything.", "Old Brom": None}
+    return [
+        Row(
+            id=f"row-{number:03}",
+            role=role,
+            language="en",
+            subset="general" if number % 3 else "role_specific",
+            question=f"{QUESTIONS[number % len(QUESTIONS)]} ({number})",
+            references=("None that I would own to.",),
+            role_description=roles[role],
+        )
+        for number in range(count)
+        for role in [list(roles)[number % 2]]
+    ]
+
+
+@pytest.fixture(scope="session")
+def make_rows() -> Callable[[int], list[Row]]:
+    """Rows of two roles, one without a description, with questions of very different lengths."""
+    return _rows
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the model and its tokenizer: context 512, some replies end themselves and some do not."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    texts = [message["content"] for row in _rows() for message in prompt_messages(row)]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<s>", "</s>", "<pad>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        # Wide enough that the best token stands clear of the second best.
+        initializer_range=0.3,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = LlamaForCausalLM(config)
+    with torch.no_grad():
+        model.lm_head.weight[tokenizer.eos_token_id] *= 1.6
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -121,13 +121,14 @@ def test_score_command(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "extra"),
     [
-        pytest.param(["train", "smoke-cpu"], "train", id="train"),
+        pytest.param(["train", "{recipe}"], "train", id="train"),
         pytest.param(["generate", "--model", "m", "--config", "sample", "--out", "x.jsonl"], "train", id="generate"),
         pytest.param(["demo"], "demo", id="demo"),
     ],
 )
-def test_missing_extras_name_the_line_to_run(arguments, extra, run):
-    shown = run("-m", "rolellm", *arguments)
+def test_missing_extras_name_the_line_to_run(arguments, extra, run, root):
+    recipe = str(root / "recipes" / "smoke-cpu.yaml")
+    shown = run("-m", "rolellm", *(argument.format(recipe=recipe) for argument in arguments))
     assert shown.returncode == 1
     assert f'pip install "rolellm[{extra}]"' in shown.stderr
     assert "Traceback" not in shown.stderr

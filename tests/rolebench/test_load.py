@@ -180,7 +180,9 @@ def test_partial_release_warns_and_names_each_missing_file(write_release):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        pytest.param({"data_dir": "/nowhere/at/all"}, ["data_dir", "not a folder", "ROLEBENCH_DIR", "sample"], id="none"),
+        pytest.param(
+            {"data_dir": "/nowhere/at/all"}, ["data_dir", "not a folder", "ROLEBENCH_DIR", "sample"], id="none"
+        ),
         pytest.param({}, ["data_dir", "ROLEBENCH_DIR", "Hub", "sample"], id="no-source-and-offline"),
     ],
 )
@@ -197,7 +199,7 @@ def test_parent_of_the_release_is_recognised(write_release, tmp_path):
 
 
 def test_nothing_for_this_config(write_release):
-    with pytest.raises(ReleaseNotFoundError, match="rolebench-zh/general/test.jsonl"):
+    with pytest.raises(ReleaseNotFoundError, match=r"rolebench-zh/general/test\.jsonl"):
         load_dataset("rolebench", "instruction-generalization-zh", data_dir=str(write_release()))
 
 
@@ -221,9 +223,7 @@ def test_strict_holds_instructions_out(write_release):
         {"role": "Fox", "question": " Fox, are you sly? ", "generated": ["Yes."], "type": ["script_based"]},
         {"role": "Fox", "question": "Fox, are you sly?", "generated": ["Twice."], "type": ["script_based"]},
     ]
-    folder = write_release(
-        **{f"{base}/general/train.jsonl": leaking, f"{base}/role_specific/test.jsonl": doubled}
-    )
+    folder = write_release(**{f"{base}/general/train.jsonl": leaking, f"{base}/role_specific/test.jsonl": doubled})
     data = load_dataset("rolebench", "instruction-generalization-eng-strict", data_dir=str(folder))
     assert data["train"]["question"][:] == ["Name a colour.", "Fox, what hangs there?"]
     assert data["test"].num_rows == 3

@@ -19,9 +19,15 @@ DAMAGE = [
     pytest.param(f"{LINE}\n[1]\n", 2, "expected a JSON object, found list", id="not-an-object"),
     pytest.param(f'{LINE}\n{{"question": "q", "generated": ["a"]}}\n', 2, "expected a text `role`", id="no-role"),
     pytest.param(f'{LINE}\n{{"role": "", "question": "q", "generated": ["a"]}}\n', 2, "`role`", id="blank-role"),
-    pytest.param(f'{LINE}\n{{"role": "Fox", "question": 3, "generated": ["a"]}}\n', 2, "`question`", id="number-question"),
-    pytest.param(f'{LINE}\n{{"role": "Fox", "question": "q", "generated": "a"}}\n', 2, 'found "a"', id="generated-string"),
-    pytest.param(f'{LINE}\n{{"role": "Fox", "question": "q", "generated": []}}\n', 2, r"found \[\]", id="generated-empty"),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": 3, "generated": ["a"]}}\n', 2, "`question`", id="number-question"
+    ),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": "a"}}\n', 2, 'found "a"', id="generated-string"
+    ),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": []}}\n', 2, r"found \[\]", id="generated-empty"
+    ),
     pytest.param(f'{LINE}\n{{"role": "Fox", "question": "q"}}\n', 2, "found none", id="generated-missing"),
     pytest.param(
         f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a", "b"], "type": ["script_based"]}}\n',

@@ -47,7 +47,9 @@ def test_both_kinds_of_role_specific_questions(sample):
 
 def test_no_reply_breaks_character(sample):
     breaking = re.compile(r"\bAI\b|language model|人工智能|语言模型")
-    assert [reply for rows in sample.values() for row in rows for reply in row["references"] if breaking.search(reply)] == []
+    assert [
+        reply for rows in sample.values() for row in rows for reply in row["references"] if breaking.search(reply)
+    ] == []
 
 
 def test_roles_have_catchphrases_and_scripts(root):

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDTH_OF_FILES = 160
 
 
 def print_json(value: Any) -> None:
     """Print one JSON object to standard output."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def console() -> Console:
+    """Where tables go: standard output, as wide as the terminal.
+
+    In a file or a pipe nothing limits the width, and a table cut at 80 columns is hard to read.
+    """
+    from rich.console import Console
+
+    found = Console()
+    return found if found.is_terminal else Console(width=_WIDTH_OF_FILES)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -22,7 +38,6 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         columns: Headings.
         rows: Texts, shown as they are: markup inside them is not interpreted.
     """
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -31,4 +46,4 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
         table.add_column(column, justify="right" if index else "left")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    console().print(table)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rolellm.errors import RecipeError
 from rolellm.rolebench.schema import DEFAULT_CONFIG
 
 __all__ = ["dataset_fingerprint", "load_rolebench"]
@@ -30,7 +31,7 @@ def load_rolebench(
         A ``datasets.Dataset``, or a ``DatasetDict`` by split when no split is named.
 
     Raises:
-        RecipeError: For an unknown config; names the nearest.
+        RecipeError: For an unknown config or split; names those that are there.
         ReleaseNotFoundError: When the release is in none of the three places.
         ReleaseFormatError: At a row that is not as published; names file and line.
     """
@@ -39,7 +40,13 @@ def load_rolebench(
     from rolellm.rolebench.register import NAME, register
 
     register()
-    return datasets.load_dataset(NAME, config, split=split, data_dir=data_dir, **options)
+    try:
+        return datasets.load_dataset(NAME, config, split=split, data_dir=data_dir, **options)
+    except ValueError as error:
+        # `datasets` has no error of its own for this.
+        if not str(error).startswith(("Unknown split", "Bad split")):
+            raise
+        raise RecipeError(f"{config}: {error} A missing split may be a file that the release here lacks.") from error
 
 
 def dataset_fingerprint(config: str = DEFAULT_CONFIG, data_dir: str | Path | None = None) -> str:

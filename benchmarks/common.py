@@ -1,0 +1,59 @@
+"""What every benchmark prints: the versions and the hardware it ran on, and its result as a table or as JSON."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def environment(*packages: str) -> dict[str, Any]:
+    """The `versions` and `hardware` entries of a result.
+
+    Args:
+        packages: Distributions whose versions matter, besides Python and this library.
+    """
+    versions = {"python": platform.python_version()}
+    versions |= {name: importlib.metadata.version(name) for name in ("rolellm", *packages)}
+    return {
+        "versions": versions,
+        "hardware": {"cpu": _processor(), "cores": os.cpu_count(), "system": platform.system()},
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [
+            line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
+        if names:
+            return names[0]
+    return platform.processor() or platform.machine()
+
+
+def report(name: str, result: dict[str, Any], notes: Sequence[str], as_json: bool) -> None:
+    """Print a result: one JSON object on standard output, or a table for people.
+
+    Args:
+        name: The benchmark.
+        result: With `ratios` (rival to how many times better this library is), `figures`, `n`, `versions`, `hardware`.
+        notes: Shown above the table; on standard error with ``--json``.
+        as_json: Print the object.
+    """
+    if as_json:
+        for note in notes:
+            print(note, file=sys.stderr)
+        print(json.dumps(result, indent=2))
+        return
+    print(f"# {name}", *notes, sep="\n")
+    rows = [(f"ratio to {rival}", value) for rival, value in result["ratios"].items()] + list(result["figures"].items())
+    width = max(len(row[0]) for row in rows)
+    for label, value in rows:
+        shown = f"{value:,.4g}" if isinstance(value, float) else str(value)
+        print(f"{label:<{width}}  {shown}")
+    versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
+    print(f"n = {result['n']}; {versions}; {result['hardware']['cpu']}, {result['hardware']['cores']} cores")

@@ -1,0 +1,33 @@
+"""``rolellm demo``: the whole loop on the embedded sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def demo(
+    out: Annotated[
+        Path,
+        typer.Option("--out", help="Where models, answers, scores and the report go; an earlier demo is replaced."),
+    ] = Path("rolellm-demo"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Load the sample, answer and score with an untuned model, tune it, do both again, and write a report.
+
+    Offline, on a CPU, in minutes.
+    """
+    from rolellm.cli.output import console, print_json
+    from rolellm.demo import run_demo
+
+    result = run_demo(out, say=lambda line: typer.echo(line, err=True))
+    if as_json:
+        print_json(result.to_dict())
+        return
+    from rolellm.report.tables import score_table, to_rich
+
+    console().print(to_rich(score_table(result.reports)))
+    typer.echo(f"Report: {result.page}")
+    typer.echo(f"Answers, scores and models: {result.out} ({sum(result.seconds.values()):.0f} s in all)")

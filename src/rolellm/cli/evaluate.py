@@ -1,0 +1,137 @@
+"""``rolellm score``: CUS, RAW, SPE and avg of predictions, with intervals and the recipe behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from rolellm.evaluation.score import Progress
+    from rolellm.report.tables import ScoreTable
+
+
+def score(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="P.jsonl...", help="Predictions, or the release's baseline files; several count as one."
+        ),
+    ],
+    config: Annotated[str, typer.Option("--config", help="Config of the data set, such as sample.")],
+    split: Annotated[str, typer.Option("--split", help="Split of the data set.")] = "test",
+    protocol: Annotated[
+        str, typer.Option("--protocol", help="rouge-score (F1), or paper (recall, as in the published tables).")
+    ] = "rouge-score",
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="Another tokenizer of the protocol, such as characters (Chinese).")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", help="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
+    ] = None,
+    by_role: Annotated[bool, typer.Option("--by-role", help="Print a table by role, too.")] = False,
+    rows_out: Annotated[
+        Path | None, typer.Option("--rows-out", help="Write each row's score to this file, JSON Lines.")
+    ] = None,
+    resamples: Annotated[int, typer.Option("--resamples", min=1, help="Of the bootstrap over questions.")] = 2000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the bootstrap.")] = 0,
+    missing: Annotated[
+        Literal["skip", "zero"], typer.Option("--missing", help="Rows without a prediction: leave out, or count as 0.")
+    ] = "skip",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail where rows or predictions are unmatched, or answers contradict.")
+    ] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Set bad lines of P.jsonl aside in P.bad.jsonl; count them.")
+    ] = False,
+    processes: Annotated[int, typer.Option("--processes", min=1, help="Processes that compute Rouge-L.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Score predictions: CUS, RAW, SPE and avg with 95 % intervals, unmatched rows counted, the recipe named."""
+    from rolellm import dataset_fingerprint, load_rolebench
+    from rolellm.cli.output import print_json
+    from rolellm.evaluation.predictions import read_predictions
+    from rolellm.evaluation.score import ScoreOptions
+    from rolellm.evaluation.score import score as run
+    from rolellm.evaluation.select import select_rows
+    from rolellm.jsonl import write_jsonl
+
+    options = ScoreOptions(
+        protocol=protocol,
+        tokenizer=tokenizer,
+        config=config,
+        split=split,
+        missing=missing,
+        strict=strict,
+        resamples=resamples,
+        seed=seed,
+        processes=processes,
+    )
+    predictions = read_predictions(files, skip_bad=skip_bad)
+    rows = select_rows(load_rolebench(config, split, data_dir=data_dir))
+    options = options.of_data(dataset_fingerprint(config, data_dir))
+    with _progress() as progress:
+        report = run(rows, predictions, options, progress=progress)
+    if rows_out:
+        write_jsonl(rows_out, (item.to_dict() for item in report.scores))
+    for finding in report.findings:
+        examples = "".join(f"\n  {example}" for example in finding.examples)
+        typer.echo(f"{'warning' if finding.refused else 'note'}: {finding.text}{examples}", err=True)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _print(report.to_dict(), by_role=by_role)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A bar on standard error while pairs are scored; none where that is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("Scoring", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _print(report: dict[str, Any], *, by_role: bool) -> None:
+    from rolellm.cli.output import console
+    from rolellm.report.published import PUBLISHED
+    from rolellm.report.tables import published_table, to_rich
+
+    tables = [_score_table(report)]
+    if by_role:
+        tables.append(_table("By role", "Role", {name: {"metrics": item} for name, item in report["by_role"].items()}))
+    published = PUBLISHED.get(report["config"])
+    if published and published.protocol == report["protocol"]:
+        tables.append(published_table(published))
+    out = console()
+    for table in tables:
+        out.print(to_rich(table))
+
+
+def _score_table(report: dict[str, Any]) -> ScoreTable:
+    recipe = report["fingerprint"]
+    tokenizers = dict.fromkeys(recipe["tokenizer"].values())
+    note = (
+        f"protocol {report['protocol']} ({recipe['value']}, {recipe['reference_choice']}), tokenizer "
+        f"{', '.join(tokenizers)}, {report['config']}/{report['split']}, fingerprint {recipe['hash'][:12]}"
+    )
+    parts = {"all rows": {"metrics": report["metrics"]}}
+    parts |= {f"language {name}": {"metrics": item} for name, item in report.get("by_language", {}).items()}
+    kinds = report["by_subset"].get("role_specific", {}).get("by_reference_type", {})
+    parts |= {name: {"metrics": {"SPE": item}} for name, item in kinds.items()}
+    return _table("Rouge-L, with 95 % intervals", "Rows", parts, note)
+
+
+def _table(title: str, head: str, parts: dict[str, dict[str, Any]], note: str = "") -> ScoreTable:
+    from rolellm.report.scores import COLUMNS, estimate
+    from rolellm.report.tables import ScoreTable, TableRow
+
+    rows = tuple(TableRow((name,), tuple(estimate(part, column) for column in COLUMNS)) for name, part in parts.items())
+    return ScoreTable(title, (head,), COLUMNS, rows, note)

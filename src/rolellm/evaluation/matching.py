@@ -1,0 +1,259 @@
+"""Which prediction answers which row, and everything about the join that a reader of the score must know.
+
+A row takes the first prediction with its ``id``, else the first with its exact (role, question), else the first with
+the same (role, question) once white space at the ends is trimmed. So one prediction may answer several rows that ask
+the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from rolellm.errors import PredictionError
+from rolellm.evaluation.predictions import Predictions
+from rolellm.records import Prediction, Row
+
+Method = Literal["id", "exact", "trimmed"]
+_Key = tuple[Method, str, str]
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something about the join that a reader of the score must know.
+
+    Attributes:
+        kind: A short name, such as ``duplicates_differing``.
+        count: How many predictions or rows it touches.
+        text: What it is and what was done about it, in words.
+        examples: The first few, each with its place.
+        refused: Whether ``strict`` makes it an error.
+    """
+
+    kind: str
+    count: int
+    text: str
+    examples: tuple[str, ...]
+    refused: bool = True
+
+    def __str__(self) -> str:
+        shown = "; ".join(self.examples) + ("; …" if self.count > len(self.examples) else "")
+        return f"{self.text}; such as {shown}" if self.examples else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """The join of predictions to rows.
+
+    Attributes:
+        answers: For each row, the index of its prediction, or ``None``.
+        matched_by: How many rows were matched by ``id``, ``exact`` and ``trimmed``.
+        unmatched_rows: Indices of rows without a prediction.
+        unmatched_predictions: Indices of predictions that answer no row.
+        findings: What a reader must know, in order of weight.
+    """
+
+    answers: tuple[int | None, ...]
+    matched_by: dict[Method, int]
+    unmatched_rows: tuple[int, ...]
+    unmatched_predictions: tuple[int, ...]
+    findings: tuple[Finding, ...]
+
+    def counts(self) -> dict[str, int]:
+        """The number of each finding, by kind."""
+        return {finding.kind: finding.count for finding in self.findings}
+
+
+def match(rows: Sequence[Row], predictions: Predictions, *, where: str = "these rows") -> Matching:
+    """Join predictions to rows.
+
+    Args:
+        rows: The rows of one split.
+        predictions: In order; where several fit a row, the first wins and the others are reported.
+        where: What the rows are, for messages: config and split.
+
+    Raises:
+        PredictionError: When no prediction answers any row; says what they look like instead.
+    """
+    index = _Index(rows, predictions.items)
+    answers: list[int | None] = []
+    matched_by: Counter[Method] = Counter()
+    for row in rows:
+        found = index.answer(row)
+        answers.append(None if found is None else found[0])
+        if found is not None:
+            matched_by[found[1]] += 1
+    if not matched_by:
+        raise PredictionError(_nothing_matches(rows, predictions, where))
+    used = {answer for answer in answers if answer is not None}
+    unmatched_rows = [number for number, answer in enumerate(answers) if answer is None]
+    unmatched, same, differing = _sort_out_unused(predictions.items, answers, used, index)
+    conflicts = [number for number in sorted(used) if number in index.conflicts]
+    empty = [number for number in sorted(used) if not predictions.items[number].prediction.strip()]
+    shared = sum(count > 1 for count in Counter(answer for answer in answers if answer is not None).values())
+
+    say = partial(_finding, predictions)
+    findings = [
+        _rows_finding(rows, unmatched_rows, where),
+        say("unmatched_predictions", unmatched, _unmatched_text(rows, predictions.items, unmatched, where)),
+        say(
+            "duplicates_differing",
+            differing,
+            "predictions for a row that an earlier one answers otherwise (the first counts)",
+        ),
+        say(
+            "id_conflicts",
+            conflicts,
+            "predictions that name a row by id but with another role or question (the id counts)",
+        ),
+        say(
+            "duplicates_same",
+            same,
+            "predictions that repeat an earlier one word for word (they count once)",
+            refused=False,
+        ),
+        say("repeated_ids", index.repeated_ids, "predictions whose id stood in an earlier one", refused=False),
+        say("empty", empty, "predictions that are empty and score 0", refused=False),
+    ]
+    if shared:
+        findings.append(Finding("shared", shared, f"predictions that answer several rows each: {shared:,}", (), False))
+    kept = tuple(finding for finding in findings if finding.count)
+    return Matching(tuple(answers), dict(matched_by), tuple(unmatched_rows), tuple(unmatched), kept)
+
+
+class _Index:
+    """Looks predictions up by id and by text, and rows by the same; the first of several wins."""
+
+    def __init__(self, rows: Sequence[Row], items: Sequence[Prediction]) -> None:
+        self.rows: dict[_Key, int] = {}
+        for number, row in enumerate(rows):
+            for key in _keys(row.id, row.role, row.question):
+                self.rows.setdefault(key, number)
+        self.items: dict[_Key, int] = {}
+        self.conflicts: set[int] = set()
+        self.repeated_ids: list[int] = []
+        for number, item in enumerate(items):
+            keys = _keys(item.id, item.role, item.question)
+            if item.id is not None:
+                by_id, named = keys[0], self.rows.get(keys[0])
+                if by_id in self.items:
+                    self.repeated_ids.append(number)
+                if named is not None and _contradicts(item, rows[named]):
+                    # What it says of itself does not fit together; its text must not answer yet another row.
+                    self.conflicts.add(number)
+                    keys = [by_id]
+            for key in keys:
+                self.items.setdefault(key, number)
+
+    def answer(self, row: Row) -> tuple[int, Method] | None:
+        """The prediction that answers a row, and how it was found."""
+        for key in _keys(row.id, row.role, row.question):
+            if key in self.items:
+                return self.items[key], key[0]
+        return None
+
+    def meant_row(self, item: Prediction) -> int | None:
+        """The row that a prediction would answer if no other did."""
+        for key in _keys(item.id, item.role, item.question):
+            if key in self.rows:
+                return self.rows[key]
+        return None
+
+
+def _keys(name: str | None, role: str | None, question: str | None) -> list[_Key]:
+    keys: list[_Key] = [] if name is None else [("id", name, "")]
+    if role is not None and question is not None:
+        keys += [("exact", role, question), ("trimmed", role.strip(), question.strip())]
+    return keys
+
+
+def _contradicts(item: Prediction, row: Row) -> bool:
+    role_differs = item.role is not None and item.role.strip() != row.role.strip()
+    return role_differs or (item.question is not None and item.question.strip() != row.question.strip())
+
+
+def _sort_out_unused(
+    items: Sequence[Prediction], answers: Sequence[int | None], used: set[int], index: _Index
+) -> tuple[list[int], list[int], list[int]]:
+    """Predictions that won no row: those that match none, and those that came second with the same or another text."""
+    unmatched, same, differing = [], [], []
+    for number, item in enumerate(items):
+        if number in used:
+            continue
+        row = index.meant_row(item)
+        winner = None if row is None else answers[row]
+        if winner is None:
+            unmatched.append(number)
+        elif items[winner].prediction == item.prediction:
+            same.append(number)
+        else:
+            differing.append(number)
+    return unmatched, same, differing
+
+
+def _finding(
+    predictions: Predictions, kind: str, numbers: Sequence[int], text: str, *, refused: bool = True
+) -> Finding:
+    examples = tuple(
+        f"{predictions.where(number)}: {describe(predictions.items[number])}" for number in numbers[:_EXAMPLES]
+    )
+    return Finding(kind, len(numbers), f"{text}: {len(numbers):,}", examples, refused)
+
+
+def _unmatched_text(rows: Sequence[Row], items: Sequence[Prediction], numbers: Sequence[int], where: str) -> str:
+    here = {row.role for row in rows} | {None}
+    away = [items[number].role for number in numbers if items[number].role not in here]
+    hint = f" ({len(away):,} by roles that are not there, as in another config: {_some(set(away))})" if away else ""
+    return f"predictions that match no row of {where}{hint} and are not scored"
+
+
+def _rows_finding(rows: Sequence[Row], numbers: Sequence[int], where: str) -> Finding:
+    parts = Counter(rows[number].subset for number in numbers)
+    split = ", ".join(f"{count:,} {subset}" for subset, count in sorted(parts.items()))
+    text = f"rows of {where} without a prediction: {len(numbers):,} of {len(rows):,} ({split})"
+    return Finding(
+        "unmatched_rows", len(numbers), text, tuple(describe(rows[number]) for number in numbers[:_EXAMPLES])
+    )
+
+
+def describe(item: Prediction | Row) -> str:
+    """A row or a prediction in a few words: role and the start of its question, else its id."""
+    if item.role is None or item.question is None:
+        return f"id {item.id!a}"
+    question = " ".join(item.question.split())
+    text = f"{item.role}, “{question[:40]}{'…' if len(question) > 40 else ''}”"
+    # A terminal must not obey what a model wrote, and half a surrogate pair cannot be printed.
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def _nothing_matches(rows: Sequence[Row], predictions: Predictions, where: str) -> str:
+    """Why nothing matches, as far as roles, ids, languages and sidecars tell."""
+    if not rows:
+        return f"{where} has no rows to score"
+    items = predictions.items
+    lines = [f"none of the predictions ({len(items):,}) matches any of the {len(rows):,} rows of {where}."]
+    for file in predictions.files:
+        made_for = "/".join(str(file.meta[key]) for key in ("config", "split") if file.meta and key in file.meta)
+        if made_for not in ("", where):
+            lines.append(f"{file.path} was generated for {made_for}.")
+    theirs, ours = {item.role for item in items} - {None}, {row.role for row in rows}
+    if theirs and not theirs & ours:
+        lines.append(f"Their roles ({_some(theirs)}) are not the ones here ({_some(ours)}): is it another config?")
+    elif theirs:
+        lines.append("Their roles are known here, but not their questions: is it another split or config?")
+    if all(item.id is not None for item in items) and not theirs:
+        lines.append("They name rows by id alone: is it another split or config?")
+    name = "" if items[0].id is None else f", id {items[0].id!a}"
+    lines.append(
+        f"The first is {predictions.where(0)}: {describe(items[0])}{name}; here, ids look like {rows[0].id!r}."
+    )
+    return " ".join(lines)
+
+
+def _some(names: Iterable[str | None]) -> str:
+    ordered = sorted(name for name in names if name is not None)
+    return ", ".join(ordered[:3]) + (", …" if len(ordered) > 3 else "")

@@ -1,0 +1,186 @@
+"""Reading predictions: JSON Lines by ``id`` or (role, question), and the release's own baseline files.
+
+A file written by ``rolellm generate`` has a sidecar, ``P.jsonl.meta.json``, that says which model, prompt and decoding
+settings made it; what it says goes into the fingerprint of every score.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolellm.errors import DataError, PredictionError
+from rolellm.fingerprint import hash_file
+from rolellm.jsonl import read_jsonl, write_jsonl
+from rolellm.records import Prediction
+
+META_SUFFIX = ".meta.json"
+_EXPECTED = (
+    'expected {"id" or ("role" and "question"), "prediction": text} or {"role", "question", "generated": [text]}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionFile:
+    """One file of predictions.
+
+    Attributes:
+        path: Where it was read from.
+        sha256: Of its content, in hex.
+        count: Predictions read from it.
+        meta: The sidecar's object; ``None`` where there is no sidecar, so that how the file was made is not known.
+        bad: Lines set aside, as errors that know their line.
+        several: Lines whose ``generated`` held more than one reply; the first is the one that is scored.
+    """
+
+    path: Path
+    sha256: str
+    count: int
+    meta: dict[str, Any] | None = None
+    bad: tuple[DataError, ...] = ()
+    several: int = 0
+
+    @property
+    def bad_path(self) -> Path:
+        """Where bad lines are set aside: ``P.bad.jsonl`` beside ``P.jsonl``."""
+        return self.path.with_name(f"{self.path.name.removesuffix('.jsonl')}.bad.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Predictions in order, with the files that they came from.
+
+    Attributes:
+        items: All predictions, file after file.
+        files: The files, in order; empty for predictions from memory.
+    """
+
+    items: tuple[Prediction, ...]
+    files: tuple[PredictionFile, ...] = ()
+
+    @classmethod
+    def from_texts(cls, ids: Sequence[str], texts: Sequence[str]) -> Predictions:
+        """Predictions from memory, one an id.
+
+        Raises:
+            PredictionError: (a ``ValueError``) When the two differ in length, or a prediction is not a text.
+        """
+        if len(ids) != len(texts):
+            raise PredictionError(f"{len(ids)} ids but {len(texts)} predictions; each prediction needs one id")
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise PredictionError(f"prediction {number} must be a text, found {_kind(text)}: {text!r:.60}")
+        return cls(tuple(Prediction(text, id=name) for name, text in zip(ids, texts, strict=True)))
+
+    def where(self, index: int) -> str:
+        """``file:line`` of a prediction, or its place in the list where it came from memory."""
+        first = 0
+        for file in self.files:
+            if index < first + file.count:
+                return f"{file.path}:{self.items[index].line}"
+            first += file.count
+        return f"prediction {index}"
+
+
+def read_predictions(paths: str | Path | Iterable[str | Path], *, skip_bad: bool = False) -> Predictions:
+    """Read one or more files of predictions, such as a baseline's general and role-specific halves.
+
+    Args:
+        paths: JSON Lines files; a BOM, CRLF and blank lines are accepted, and so is JSON with other keys.
+        skip_bad: Set bad lines aside in ``P.bad.jsonl`` and count them, instead of stopping at the first.
+
+    Raises:
+        PredictionError: When a file is not there, has a bad line (named, unless ``skip_bad``) or holds no prediction.
+    """
+    items: list[Prediction] = []
+    files = []
+    for path in [paths] if isinstance(paths, str | Path) else paths:
+        read, file = _read_file(Path(path), skip_bad=skip_bad)
+        items += read
+        files.append(file)
+    if not files:
+        raise PredictionError("no file of predictions was named")
+    return Predictions(tuple(items), tuple(files))
+
+
+def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], PredictionFile]:
+    if not path.is_file():
+        raise PredictionError("not a file; expected predictions in JSON Lines", path=path)
+    items: list[Prediction] = []
+    bad: list[DataError] = []
+    several = 0
+    try:
+        for line, value in read_jsonl(path, bad=bad if skip_bad else None):
+            try:
+                items.append(_parse(value, path, line))
+            except PredictionError as error:
+                if not skip_bad:
+                    raise
+                bad.append(error)
+            else:
+                several += "prediction" not in value and len(value["generated"]) > 1
+    except DataError as error:
+        hint = "--skip-bad (skip_bad=True) sets such lines aside"
+        raise PredictionError(f"{error.problem}. {hint}", path=error.path, line=error.line) from error
+    bad.sort(key=lambda error: error.line or 0)
+    file = PredictionFile(path, hash_file(path), len(items), _read_meta(path), tuple(bad), several)
+    if bad:
+        _set_aside(file)
+    if not items:
+        found = f"; all its {len(bad)} lines are bad, see {file.bad_path}" if bad else ""
+        raise PredictionError(f"holds no predictions{found}", path=path)
+    return items, file
+
+
+def _parse(value: dict[str, Any], path: Path, line: int) -> Prediction:
+    def refuse(problem: str) -> PredictionError:
+        return PredictionError(f"{problem}; {_EXPECTED}", path=path, line=line)
+
+    for name in ("id", "role", "question"):
+        if not isinstance(value.get(name), str | None):
+            raise refuse(f'"{name}" is {_kind(value[name])}')
+    if value.get("id") is None and (value.get("role") is None or value.get("question") is None):
+        raise refuse(f"nothing says which row this answers (keys: {', '.join(map(repr, value)) or 'none'})")
+    text = value.get("prediction")
+    if "prediction" not in value:
+        replies = value.get("generated")
+        if not isinstance(replies, list) or not replies:
+            found = "an empty list" if replies == [] else _kind(replies)
+            raise refuse(f'"generated" is {found}' if "generated" in value else 'no "prediction" and no "generated"')
+        text = replies[0]
+    if not isinstance(text, str):
+        raise refuse(f"the reply is {_kind(text)}, not a text")
+    return Prediction(text, id=value.get("id"), role=value.get("role"), question=value.get("question"), line=line)
+
+
+def _kind(value: Any) -> str:
+    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list"}
+    return names.get(type(value), "an object")
+
+
+def _read_meta(path: Path) -> dict[str, Any] | None:
+    sidecar = path.with_name(path.name + META_SUFFIX)
+    if not sidecar.is_file():
+        return None
+    try:
+        meta = json.loads(sidecar.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise PredictionError(f"not valid JSON ({error}); remove it to score without it", path=sidecar) from error
+    if not isinstance(meta, dict):
+        raise PredictionError(f"expected a JSON object, found {_kind(meta)}", path=sidecar)
+    return meta
+
+
+def _set_aside(file: PredictionFile) -> None:
+    """Write each bad line with its number and reason; the file itself is left as it is."""
+    reasons = {error.line: error.problem for error in file.bad}
+    with file.path.open("rb") as stream:
+        lines = [
+            {"line": number, "reason": reasons[number], "text": raw.decode("utf-8", "backslashreplace").rstrip("\r\n")}
+            for number, raw in enumerate(stream, start=1)
+            if number in reasons
+        ]
+    write_jsonl(file.bad_path, lines)

@@ -1,0 +1,188 @@
+"""What lets `generate` stop anywhere and go on: the sidecar that holds its settings, and the lines already written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from rolellm.errors import DataError, PredictionError, RecipeError, StoppedShortError
+from rolellm.evaluation.predictions import META_SUFFIX
+from rolellm.jsonl import read_jsonl, write_jsonl
+from rolellm.records import Row
+
+# How the work was done, not what was asked for: a run may go on with another of these.
+_MAY_CHANGE = ("model", "adapter", "device", "batch_size", "versions", "earlier_runs")
+_WAY_OUT = "use --overwrite to start again, or another --out"
+
+
+def sidecar_path(out: Path) -> Path:
+    """Where the settings of a predictions file stand."""
+    return out.with_name(out.name + META_SUFFIX)
+
+
+@contextmanager
+def stopped_short(out: str | Path, resume: str, *, untouched: str | None = None) -> Iterator[None]:
+    """Turn Ctrl-C within the block into an error that says what is kept and how to go on.
+
+    Args:
+        out: The predictions file that is being written.
+        resume: The command that goes on.
+        untouched: The command to give instead while ``out`` is still the file that it was before the block, which is
+            how overwriting one begins.
+
+    Raises:
+        StoppedShortError: On KeyboardInterrupt.
+    """
+    path = Path(out)
+    before = _state(path)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if untouched is not None and before is not None and _state(path) == before:
+            raise StoppedShortError(f"nothing was done; {path} is as it was", resume=untouched) from None
+        count = path.read_bytes().count(b"\n") if path.is_file() else 0
+        raise StoppedShortError(f"{count} predictions are kept in {path}", resume=resume) from None
+
+
+def _state(path: Path) -> tuple[int, int, int] | None:
+    if not path.is_file():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+@contextmanager
+def only_writer(out: Path) -> Iterator[None]:
+    """Keep a second process from writing the same file.
+
+    Raises:
+        RecipeError: When another process holds it.
+    """
+    from filelock import FileLock, Timeout
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(out.with_name(f".{out.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RecipeError(f"another process is writing {out}; wait for it, or use another --out") from None
+    try:
+        yield
+    finally:
+        # Unlinked while still held: filelock refuses a lock whose file is gone, so no second writer slips in.
+        with suppress(OSError):
+            Path(lock.lock_file).unlink()
+        lock.release()
+
+
+def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare a run's settings with those that the file was begun with.
+
+    Args:
+        out: The predictions file; it need not be there.
+        meta: The settings of this run.
+
+    Returns:
+        The settings to write, with the ways of earlier runs noted where they differ.
+
+    Raises:
+        RecipeError: When the file is there with other settings (names them), or without a sidecar.
+    """
+    if not out.exists() or out.stat().st_size == 0:
+        return dict(meta)
+    sidecar = sidecar_path(out)
+    if not sidecar.is_file():
+        raise RecipeError(f"{out} is there, but not {sidecar.name}, so how it was made is not known; {_WAY_OUT}")
+    try:
+        before = json.loads(sidecar.read_bytes())
+        if not isinstance(before, dict):
+            raise ValueError("not an object")
+    except ValueError as error:
+        raise RecipeError(f"{sidecar} is not a JSON object ({error}); {_WAY_OUT}") from error
+    old, new = (_flat({key: item for key, item in side.items() if key not in _MAY_CHANGE}) for side in (before, meta))
+    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    if changed:
+        shown = "; ".join(f"{key} was {_show(old.get(key))} and is now {_show(new.get(key))}" for key in changed)
+        raise RecipeError(f"{out} was begun with other settings: {shown}. {_WAY_OUT[0].upper()}{_WAY_OUT[1:]}")
+    return {**meta, **_history(before, meta)}
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, dict) else {f"{prefix}{key}": item}
+    return flat
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return f"{text[:12]}…" if len(text) == 66 else text
+
+
+def _history(before: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    ways = ("model", "adapter", "device", "batch_size", "versions")
+    earlier = list(before.get("earlier_runs", []))
+    last = {key: before.get(key) for key in ways}
+    if last != {key: meta[key] for key in ways} and last not in earlier:
+        earlier.append(last)
+    return {"earlier_runs": earlier} if earlier else {}
+
+
+def write_sidecar(out: Path, meta: Mapping[str, Any]) -> None:
+    """Write a predictions file's settings beside it, complete or not at all."""
+    target = sidecar_path(out)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        partial.write_text(json.dumps(meta, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def finished_lines(out: Path, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """The predictions that a file holds already, by row id; a cut-off last line does not count.
+
+    Args:
+        out: The predictions file; it need not be there.
+        rows: The rows that are asked for.
+
+    Raises:
+        DataError: At a broken line within the file.
+        PredictionError: At a line that answers none of the rows, or a row that has since changed.
+    """
+    if not out.exists():
+        return {}
+    whole = out.read_bytes().count(b"\n")
+    asked = {row.id: row for row in rows}
+    bad: list[DataError] = []
+    lines: dict[str, dict[str, Any]] = {}
+    for number, line in read_jsonl(out, bad=bad):
+        if number > whole:
+            continue
+        row = asked.get(str(line.get("id")))
+        if row is None:
+            raise PredictionError(f"answers none of the {len(rows)} rows asked for; {_WAY_OUT}", path=out, line=number)
+        if (line.get("role"), line.get("question")) != (row.role, row.question):
+            raise PredictionError(
+                f"answers another question than row {row.id} asks now; {_WAY_OUT}", path=out, line=number
+            )
+        if not isinstance(line.get("prediction"), str):
+            raise PredictionError(f'has no text as "prediction"; {_WAY_OUT}', path=out, line=number)
+        lines[row.id] = line
+    for error in bad:
+        if error.line is not None and error.line <= whole:
+            raise error
+    return lines
+
+
+def put_in_order(out: Path, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rewrite a finished file in the order of its rows, complete or not at all; return its lines."""
+    lines = finished_lines(out, rows)
+    ordered = [lines[row.id] for row in rows]
+    write_jsonl(out, ordered)
+    return ordered

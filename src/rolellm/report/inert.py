@@ -1,0 +1,83 @@
+"""Text of a model or a data set, made harmless to look at: what a reader cannot see is spelt out, never obeyed.
+
+Escaping for HTML, SVG or Markdown is the renderer's part. This is the part that escaping leaves alone: terminal
+escapes, direction overrides, zero-width and tag characters, lone surrogates that no file could hold.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Controls, format characters (bidi, zero width, tags), surrogates, line and paragraph separators.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def visible(text: str) -> str:
+    r"""Spell out every character that a reader would not see or that would steer the display.
+
+    Line feeds and tabs stay, CRLF becomes a line feed; C0 controls become their control pictures, all others their code
+    point in angle brackets. A joined emoji falls apart into its members: our choice, as joiners also hide text.
+
+    >>> visible("\x1b[31mred")
+    '␛[31mred'
+    >>> visible("abc\u202edef")
+    'abc⟨U+202E⟩def'
+    """
+    return "".join(map(_shown, text.replace("\r\n", "\n")))
+
+
+def _shown(character: str) -> str:
+    if character in "\n\t":
+        return character
+    code = ord(character)
+    # No XML file may hold a noncharacter, and Unicode files them under "unassigned".
+    nonsense = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+    if not nonsense and unicodedata.category(character) not in _HIDDEN:
+        return character
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+
+
+def shorten(text: str, limit: int) -> str:
+    """Cut a text to so many characters, saying how many more there were.
+
+    >>> shorten("abcdef", 4)
+    'abcd … [2 more characters]'
+    """
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]} … [{len(text) - limit:,} more characters]"
+
+
+def width(text: str) -> int:
+    """The columns a text takes up: two for a wide (Chinese) character, else one, none for a combining mark.
+
+    >>> width("Li 李")
+    5
+    """
+    return sum(_columns(character) for character in text)
+
+
+def label(text: str, columns: int) -> str:
+    """A name on one line, in at most so many columns.
+
+    >>> label("Dr. Frank-N-Furter", 10)
+    'Dr. Frank…'
+    """
+    line = " ".join(visible(text[: 4 * columns]).split())
+    if width(line) <= columns and len(text) <= 4 * columns:
+        return line
+    taken, used = [], 1
+    for character in line:
+        used += _columns(character)
+        if used > columns:
+            break
+        taken.append(character)
+    return "".join(taken).rstrip() + "…"
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+SAMPLE = Path(str(resources.files("rolellm.rolebench"))) / "sample"
+# Its own system instruction, so that prompts fit the tiny model's context.
+CHOICE = ("--role", "Queen of Hearts", "--role", "Long John Silver", "--system-template", "short.txt")
+
+
+@pytest.fixture
+def environment(clean_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """A user's shell with ``rolellm`` on the path and a cache of its own."""
+    (tmp_path / "short.txt").write_text("Speak as {role} would.")
+    return {**clean_env, "PATH": f"{BIN}{os.pathsep}{clean_env['PATH']}"}
+
+
+def command(model: Path, out: Path | str, *more: str) -> list[str]:
+    return ["rolellm", "generate", "--model", str(model), "--config", "sample", "--out", str(out), *CHOICE, *more]
+
+
+def run(words: list[str], environment: dict[str, str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, env=environment, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_it_answers_a_split_and_prints_one_object(
+    tiny_model: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    done = run(command(tiny_model, "p.jsonl", "--max-new-tokens", "8", "--limit", "5", "--json"), environment, tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert summary["rows"] == len(lines) == 5
+    assert all(line["new_tokens"] <= 8 for line in lines)
+    meta = json.loads((tmp_path / "p.jsonl.meta.json").read_text())
+    assert (meta["config"], meta["split"]) == ("sample", "test")
+    assert meta["dataset_fingerprint"]
+    assert "answering" in done.stderr
+
+
+def test_what_it_wrote_can_be_scored_by_the_line_it_prints(
+    tiny_model: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    done = run(command(tiny_model, "p.jsonl", "--max-new-tokens", "8"), environment, tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = re.findall("Score them with: (.*)", done.stdout)
+    scored = subprocess.run(
+        f"{line} --json", shell=True, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert scored.returncode == 0, scored.stderr
+    assert json.loads(scored.stdout)["metrics"]["CUS"]["n"] > 0
+
+
+def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
+    tiny_model: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    options = ("--batch-size", "2", "--max-new-tokens", "80", "--temperature", "0.7", "--top-p", "0.95")
+    # A name that the shell would take apart, and --overwrite, which the resume line must not repeat.
+    out = tmp_path / "my $out.jsonl"
+    words = command(tiny_model, out.name, *options, "--overwrite")
+    process = subprocess.Popen(
+        words, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 100
+    while not (out.exists() and out.read_bytes().count(b"\n") >= 4):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 3, errors
+    kept = out.read_bytes().splitlines()
+    assert f"stopped: {len(kept)} predictions are kept" in errors
+    (line,) = re.findall("Resume with: (.*)", errors)
+    assert "--overwrite" not in line
+
+    resumed = subprocess.run(
+        f"{line} --json", shell=True, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    finished = out.read_bytes()
+    summary = json.loads(resumed.stdout)
+    assert summary["generated"] == summary["rows"] - len(kept) > 0
+    assert set(kept) <= set(finished.splitlines())
+
+    whole = run(command(tiny_model, "whole.jsonl", *options), environment, tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    assert (tmp_path / "whole.jsonl").read_bytes() == finished
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "named"),
+    [
+        pytest.param(("--model", "nowhere/at/all"), 1, "no such directory", id="model"),
+        pytest.param(("--config", "nothing"), 2, "nothing", id="config"),
+        pytest.param(("--role", "Queen of Heart"), 2, "Queen of Hearts", id="role"),
+        pytest.param(("--subset", "specific"), 2, "role_specific", id="subset"),
+        pytest.param(("--top-p", "0"), 2, "top_p is 0.0", id="top-p"),
+        pytest.param(("--device", "tpu"), 2, "cuda", id="device"),
+        pytest.param(("--system-template", "nowhere.txt"), 2, "no system template", id="template"),
+        pytest.param(
+            ("--config", "roles", "--split", "train", "--data-dir", str(SAMPLE)),
+            2,
+            "no questions",
+            id="config-without-questions",
+        ),
+    ],
+)
+def test_bad_usage_is_refused_in_words(
+    tiny_model: Path, tmp_path: Path, environment: dict[str, str], more: tuple[str, ...], code: int, named: str
+) -> None:
+    done = run(command(tiny_model, "p.jsonl", *more), environment, tmp_path)
+    assert done.returncode == code, done.stderr
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "p.jsonl").exists()

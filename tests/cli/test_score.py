@@ -1,0 +1,287 @@
+"""``rolellm score`` through its entry point, on the embedded sample and on the real release."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from rolellm import dataset_fingerprint, load_rolebench
+from rolellm.cli.app import main
+from rolellm.evaluation.predictions import read_predictions
+from rolellm.evaluation.score import ScoreOptions, score
+from rolellm.records import Row
+from rolellm.rolebench.source import sample_folder
+
+
+class Shown(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """What was printed, which must be one object and nothing else."""
+        value = json.loads(self.out)
+        assert isinstance(value, dict)
+        return value
+
+
+Run = Callable[..., Shown]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Calls the entry point with these words after ``rolellm score``."""
+
+    def call(*words: Any) -> Shown:
+        monkeypatch.setattr(sys, "argv", ["rolellm", "score", *map(str, words)])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return Shown(int(caught.value.code or 0), out, err)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return [Row.from_columns(item) for item in load_rolebench("sample", "test")]
+
+
+@pytest.fixture
+def predictions(tmp_path: Path, rows: list[Row]) -> Path:
+    """The baseline's reply to every row, by id."""
+    return write(tmp_path / "P.jsonl", [{"id": row.id, "prediction": row.rolegpt} for row in rows])
+
+
+def write(path: Path, lines: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_json_is_the_librarys_report_and_nothing_else(run: Run, rows: list[Row], predictions: Path) -> None:
+    shown = run(predictions, "--config", "sample", "--json")
+    options = ScoreOptions(config="sample", split="test", dataset_fingerprint=dataset_fingerprint("sample"))
+    assert shown.code == 0
+    assert shown.json == score(rows, read_predictions(predictions), options).to_dict()
+    metrics = shown.json["metrics"]
+    assert {name: metrics[name]["n"] for name in ("CUS", "RAW", "SPE")} == {"CUS": 40, "RAW": 40, "SPE": 32}
+    for name in ("CUS", "RAW", "SPE", "avg"):
+        low, high = metrics[name]["ci95"]
+        assert 0 < low < metrics[name]["mean"] < high < 1
+    assert shown.json["unmatched"] == {"predictions": 0, "rows": 0}
+
+
+def test_the_installed_command_prints_the_same(predictions: Path, clean_env: dict[str, str], run: Run) -> None:
+    words = [sys.executable, "-m", "rolellm", "score", str(predictions), "--config", "sample", "--json"]
+    shown = subprocess.run(words, env=clean_env, capture_output=True, text=True, timeout=120, cwd=predictions.parent)
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout) == run(predictions, "--config", "sample", "--json").json
+
+
+def test_the_table_shows_means_intervals_counts_and_the_recipe(run: Run, predictions: Path) -> None:
+    found = run(predictions, "--config", "sample", "--json").json
+    shown = run(predictions, "--config", "sample", "--by-role")
+    assert shown.code == 0
+    assert shown.err == ""
+    for metric in ("CUS", "RAW", "SPE"):
+        value = found["metrics"][metric]
+        assert f"n={value['n']}  {value['mean']:.4f}" in shown.out
+        assert "[{:.4f}, {:.4f}]".format(*value["ci95"]) in shown.out
+    flat = " ".join(shown.out.split())
+    for part in ("protocol rouge-score", "sample/test", "rouge_score, jieba", found["fingerprint"]["hash"][:12]):
+        assert part in flat
+    assert all(role in shown.out for role in found["by_role"])
+    assert "language zh" in shown.out
+    assert "script_agnostic" in shown.out
+    table = run(predictions, "--config", "sample").out
+    assert not any(role in table for role in found["by_role"])
+
+
+def test_the_releases_own_baseline_files_are_predictions(run: Run) -> None:
+    folders = ("rolebench-eng/instruction-generalization", "rolebench-zh")
+    files = [file for folder in folders for file in sorted((sample_folder() / folder).rglob("rolegpt_baseline.jsonl"))]
+    assert len(files) == 4
+    shown = run(*files, "--config", "sample", "--protocol", "paper", "--json")
+    assert shown.code == 0
+    assert shown.json["unmatched"]["rows"] == 0
+    assert shown.json["counts"]["matched_by"] == {"exact": 72}
+    assert shown.json["fingerprint"]["value"] == "recall"
+    assert [file["file"] for file in shown.json["fingerprint"]["predictions"]] == ["rolegpt_baseline.jsonl"] * 4
+
+
+def test_what_the_join_left_open_is_on_standard_error(run: Run, tmp_path: Path, rows: list[Row]) -> None:
+    lines: list[dict[str, Any]] = [{"id": row.id, "prediction": row.rolegpt} for row in rows[:60]]
+    lines += [{"id": rows[0].id, "prediction": "Else."}, {"role": "Nobody", "question": "Who?", "prediction": "x"}]
+    lines[1]["prediction"] = " "
+    path = write(tmp_path / "P.jsonl", lines)
+    shown = run(path, "--config", "sample", "--json")
+    assert shown.code == 0
+    assert shown.json["unmatched"] == {"predictions": 1, "rows": 12}
+    assert shown.json["counts"]["duplicates_differing"] == 1
+    assert shown.json["counts"]["empty"] == 1
+    assert "warning: rows of sample/test without a prediction: 12 of 72" in shown.err
+    assert f"{path}:61: id " in shown.err
+    assert f"{path}:62: Nobody, “Who?”" in shown.err
+    assert "note: predictions that are empty and score 0: 1" in shown.err
+    refused = run(path, "--config", "sample", "--json", "--strict")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("error: refused, as asked by strict: rows of sample/test")
+
+
+def test_missing_zero(run: Run, tmp_path: Path, rows: list[Row]) -> None:
+    path = write(tmp_path / "P.jsonl", [{"id": row.id, "prediction": row.rolegpt} for row in rows[:60]])
+    skipped, zeroed = (run(path, "--config", "sample", "--json", "--missing", how).json for how in ("skip", "zero"))
+    assert sum(zeroed["metrics"][name]["n"] for name in ("CUS", "RAW", "SPE")) == 112
+    assert zeroed["metrics"]["avg"]["mean"] < skipped["metrics"]["avg"]["mean"]
+
+
+def test_rows_out_writes_each_rows_score(run: Run, predictions: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "rows.jsonl"
+    found = run(predictions, "--config", "sample", "--json", "--rows-out", out).json
+    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert len(lines) == 112
+    values = [line["value"] for line in lines if line["metric"] == "SPE"]
+    assert sum(values) / len(values) == pytest.approx(found["metrics"]["SPE"]["mean"])
+
+
+def test_bad_lines_stop_it_by_file_and_line_or_are_set_aside(run: Run, predictions: Path) -> None:
+    with predictions.open("a", encoding="utf-8") as stream:
+        stream.write('{"id": "x"}\n{"id": "y", "pred')
+    refused = run(predictions, "--config", "sample")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith(f"error: {predictions}:73: ")
+    assert len(refused.err.splitlines()) == 1
+    skipped = run(predictions, "--config", "sample", "--json", "--skip-bad")
+    assert skipped.code == 0
+    assert skipped.json["counts"]["bad_lines"] == 2
+    aside = predictions.with_name("P.bad.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["line"] for line in aside] == [73, 74]
+
+
+def test_options_reach_the_score(run: Run, predictions: Path) -> None:
+    words = [
+        "--config",
+        "sample",
+        "--json",
+        "--tokenizer",
+        "characters",
+        "--resamples",
+        50,
+        "--seed",
+        3,
+        "--processes",
+        2,
+    ]
+    recipe = run(predictions, *words).json["fingerprint"]
+    assert recipe["tokenizer"] == {"en": "rouge_score", "zh": "characters"}
+    assert (recipe["interval"]["resamples"], recipe["interval"]["seed"]) == (50, 3)
+
+
+def test_another_config_is_named_when_nothing_matches(run: Run, tmp_path: Path) -> None:
+    path = write(tmp_path / "P.jsonl", [{"role": "Nobody Known", "question": "Who?", "generated": ["Me."]}])
+    shown = run(path, "--config", "sample")
+    assert shown.code == 1
+    assert "is it another config?" in shown.err
+    assert "Nobody Known" in shown.err
+    assert len(shown.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        pytest.param(["absent.jsonl", "--config", "sample"], 1, "absent.jsonl: not a file", id="no-file"),
+        pytest.param(["P.jsonl", "--config", "sampel"], 2, "sample", id="config"),
+        pytest.param(["P.jsonl", "--config", "sample", "--split", "dev"], 2, "dev", id="split"),
+        pytest.param(["P.jsonl", "--config", "roles", "--data-dir", "SAMPLE"], 2, "roles", id="no-questions"),
+        pytest.param(
+            ["P.jsonl", "--config", "roles", "--split", "train", "--data-dir", "SAMPLE"], 2, "no questions", id="table"
+        ),
+        pytest.param(["P.jsonl", "--config", "sample", "--protocol", "rouge"], 2, "unknown protocol", id="protocol"),
+        pytest.param(["P.jsonl", "--config", "sample", "--tokenizer", "t5"], 2, "unknown tokenizer", id="tokenizer"),
+        pytest.param(["P.jsonl", "--config", "sample", "--missing", "drop"], 2, "--missing", id="missing"),
+        pytest.param(["P.jsonl", "--config", "sample", "--resamples", "0"], 2, "--resamples", id="resamples"),
+        pytest.param(["P.jsonl"], 2, "--config", id="no-config"),
+        pytest.param(["--config", "sample"], 2, "P.jsonl", id="nothing-to-score"),
+        pytest.param(["P.jsonl", "--config", "sample", "--metric", "CUS"], 2, "--metric", id="unknown-option"),
+    ],
+)
+def test_bad_usage(
+    run: Run, predictions: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, said: str
+) -> None:
+    monkeypatch.chdir(predictions.parent)
+    shown = run(*(str(sample_folder()) if word == "SAMPLE" else word for word in words))
+    assert shown.code == code
+    assert shown.out == ""
+    assert said in shown.err
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("config", "baseline", "mean", "n"),
+    [
+        pytest.param(
+            "instruction-generalization-eng",
+            "rolebench-eng/instruction-generalization/role_specific/rolegpt_baseline.jsonl",
+            0.3229,
+            4750,
+            id="english",
+        ),
+        pytest.param(
+            "instruction-generalization-zh",
+            "rolebench-zh/role_specific/rolegpt_baseline.jsonl",
+            0.2478,
+            239,
+            id="chinese",
+        ),
+    ],
+)
+def test_the_published_figures_come_out(
+    real_release: Path, clean_env: dict[str, str], config: str, baseline: str, mean: float, n: int
+) -> None:
+    words = ["score", str(real_release / baseline), "--config", config, "--protocol", "paper", "--json"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "rolellm", *words],
+        env={**clean_env, "ROLEBENCH_DIR": str(real_release)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        cwd=os.sep,
+    )
+    assert shown.returncode == 0, shown.stderr
+    found = json.loads(shown.stdout)
+    assert round(found["metrics"]["SPE"]["mean"], 4) == mean
+    assert found["metrics"]["SPE"]["n"] == n
+    assert found["metrics"]["CUS"] is None
+    assert found["metrics"]["avg"] is None
+    assert found["unmatched"]["predictions"] == 0
+
+
+@pytest.mark.realdata
+def test_the_baseline_of_role_generalization_covers_part_of_its_rows(
+    real_release: Path, run: Run, tmp_path: Path
+) -> None:
+    from rolellm.rolebench.build import MissingFilesWarning
+
+    baseline = real_release / "rolebench-eng/role-generalization/role_specific/rolegpt_baseline.jsonl"
+    words = ["--config", "role-generalization-eng", "--data-dir", real_release, "--json", "--protocol", "paper"]
+    with pytest.warns(MissingFilesWarning):
+        shown = run(baseline, *words)
+    found = shown.json
+    assert found["metrics"]["SPE"]["n"] == 696
+    assert found["counts"]["matched_by"] == {"exact": 500, "trimmed": 196}
+    assert found["by_subset"]["role_specific"] | {"SPE": 0, "by_reference_type": 0} == {
+        "rows": 2534,
+        "answered": 696,
+        "SPE": 0,
+        "by_reference_type": 0,
+    }
+    assert found["unmatched"]["predictions"] > 4000

@@ -1,0 +1,488 @@
+"""CUS, RAW, SPE and avg: what each is measured on, what is counted, and the recipe that goes with them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar
+
+import pytest
+
+from rolellm.errors import PredictionError, RecipeError
+from rolellm.evaluation.columns import Columns, check_lists, column_means, score_columns
+from rolellm.evaluation.predictions import Predictions, read_predictions
+from rolellm.evaluation.rouge import rouge_l
+from rolellm.evaluation.score import ScoreOptions, score
+from rolellm.evaluation.statistics import bootstrap_ci
+from rolellm.records import Language, Row, Subset
+from rolellm.text import fold
+
+WORDS = (
+    "the",
+    "lamp",
+    "oil",
+    "tide",
+    "gull",
+    "stone",
+    "never",
+    "burns",
+    "low",
+    "when",
+    "captain",
+    "sings",
+    "of",
+    "salt",
+)
+HAN = "灯塔里的油从来不会烧尽船长说过海风"
+
+
+def sentence(draw: random.Random, language: Language, length: int) -> str:
+    return ("" if language == "zh" else " ").join(draw.choices(HAN if language == "zh" else WORDS, k=length)) + "."
+
+
+def benchmark(language: Language = "en", *, seed: int = 0, questions: int = 6) -> list[Row]:
+    """General rows of three roles that share questions, every third without a target, and role-specific ones."""
+    draw = random.Random(seed)
+    general: Subset = "general"
+    rows = []
+    for number in range(questions):
+        question = f"Question {number}, {language}?"
+        target = None if number % 3 == 2 else sentence(draw, language, 6)
+        for role in ("Keeper", "Smuggler", "Gull"):
+            references = tuple(sentence(draw, language, 8) for _ in range(3))
+            name = f"{general}-{language}-{number}-{role}"
+            # The same question in other spacing and case is the same cluster.
+            asked = question if role == "Gull" else f" {question.upper()}\n"
+            rows.append(Row(name, role, language, general, asked, references, raw_reference=target))
+    for number in range(questions):
+        kinds = (("script_based",), ("script_agnostic",), ("script_based", "script_agnostic"))[number % 3]
+        references = tuple(sentence(draw, language, 7) for _ in kinds)
+        role = ("Keeper", "Smuggler")[number % 2]
+        name = f"role_specific-{language}-{number}"
+        rows.append(Row(name, role, language, "role_specific", f"{role}, {number}?", references, kinds))
+    return rows
+
+
+def answers(rows: Sequence[Row], seed: int = 1) -> Predictions:
+    draw = random.Random(seed)
+    return Predictions.from_texts([row.id for row in rows], [sentence(draw, row.language, 9) for row in rows])
+
+
+def texts(predictions: Predictions) -> dict[str, str]:
+    return {str(item.id): item.prediction for item in predictions.items}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(("protocol", "field"), [("rouge-score", "f1"), ("paper", "recall")])
+def test_each_metric_is_the_mean_of_its_rows(language: Language, protocol: str, field: str) -> None:
+    rows = benchmark(language)
+    predictions = answers(rows)
+    report = score(rows, predictions, ScoreOptions(protocol=protocol))
+    said = texts(predictions)
+
+    def expected(pairs: list[tuple[str, list[str]]]) -> list[float]:
+        replies, references = zip(*pairs, strict=True)
+        return [getattr(item, field) for item in rouge_l(replies, references, language=language, protocol=protocol)]
+
+    general = [row for row in rows if row.subset == "general"]
+    targeted = [row for row in general if row.raw_reference]
+    specific = [row for row in rows if row.subset == "role_specific"]
+    assert 0 < len(targeted) < len(general)
+    values = {
+        "CUS": expected([(said[row.id], list(row.references)) for row in general]),
+        "RAW": expected([(said[row.id], [str(row.raw_reference)]) for row in targeted]),
+        "SPE": expected([(said[row.id], list(row.references)) for row in specific]),
+    }
+    for metric, found in values.items():
+        measured = report.metrics[metric]
+        assert measured is not None
+        assert measured.mean == pytest.approx(fmean(found), abs=1e-12)
+        assert measured.n == len(found)
+    average = report.metrics["avg"]
+    assert average is not None
+    assert average.mean == pytest.approx(fmean(fmean(found) for found in values.values()), abs=1e-12)
+    assert fmean(values["CUS"]) > 0.1
+
+
+def test_intervals_come_from_questions_folded() -> None:
+    rows = benchmark()
+    report = score(rows, answers(rows))
+    general = [item for item in report.scores if item.metric == "CUS"]
+    expected = bootstrap_ci([item.value for item in general], [item.question for item in general])
+    assert report.metrics["CUS"] == expected
+    assert (expected.n, expected.clusters) == (18, 6)
+    assert {item.question for item in general} == {fold(f"question {n}, EN?") for n in range(6)}
+    raw, average = report.metrics["RAW"], report.metrics["avg"]
+    assert raw is not None
+    assert (raw.n, raw.clusters) == (12, 4)
+    assert average is not None
+    assert average.low is not None
+    assert average.low < average.mean < average.high  # type: ignore[operator]
+
+
+def test_the_order_of_rows_and_predictions_changes_nothing() -> None:
+    rows = benchmark()
+    predictions = answers(rows)
+    shuffled = rows[:]
+    random.Random(3).shuffle(shuffled)
+    items = list(predictions.items)
+    random.Random(4).shuffle(items)
+    one = score(rows, predictions).to_dict()
+    other = score(shuffled, Predictions(tuple(items))).to_dict()
+    assert other["metrics"] == one["metrics"]
+    assert other["by_role"] == one["by_role"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "absent"),
+    [
+        pytest.param("role_specific", {"CUS", "RAW", "avg"}, id="no-general"),
+        pytest.param("general", {"SPE", "avg"}, id="no-role-specific"),
+    ],
+)
+def test_a_metric_whose_rows_are_absent_is_null_and_so_is_avg(kept: str, absent: set[str]) -> None:
+    rows = [row for row in benchmark() if row.subset == kept]
+    metrics = score(rows, answers(rows)).to_dict()["metrics"]
+    assert {name for name, value in metrics.items() if value is None} == absent
+
+
+def test_rows_without_target_do_not_count_in_raw() -> None:
+    rows = [replace(row, raw_reference=" \n" if number % 2 else None) for number, row in enumerate(benchmark())]
+    assert score(rows, answers(rows)).metrics["RAW"] is None
+
+
+def test_rows_without_prediction_are_left_out_and_counted_not_scored_as_zero() -> None:
+    rows = benchmark()
+    predictions = answers(rows)
+    half = Predictions(predictions.items[::2])
+    kept = [row for row in rows if row.id in texts(half)]
+    report = score(rows, half)
+    assert report.to_dict()["metrics"] == score(kept, half).to_dict()["metrics"]
+    assert report.to_dict()["unmatched"] == {"predictions": 0, "rows": 12}
+    (finding,) = report.findings
+    assert "12 of 24" in finding.text
+    assert "left out" in finding.text
+
+
+def test_missing_zero_counts_them_as_zero() -> None:
+    rows = benchmark()
+    half = Predictions(answers(rows).items[::2])
+    skipped = score(rows, half)
+    zeroed = score(rows, half, ScoreOptions(missing="zero", strict=True))
+    for metric, total in (("CUS", 18), ("RAW", 12), ("SPE", 6)):
+        some, all_of = skipped.metrics[metric], zeroed.metrics[metric]
+        assert some is not None
+        assert all_of is not None
+        assert all_of.n == total
+        assert all_of.mean == pytest.approx(some.mean * some.n / total)
+    assert "count as 0" in zeroed.findings[0].text
+    assert zeroed.fingerprint["missing"] == "zero"
+    assert zeroed.fingerprint["hash"] != skipped.fingerprint["hash"]
+    assert {item.reference for item in zeroed.scores if item.value == 0} >= {None}
+
+
+@pytest.mark.parametrize("protocol", ["rouge-score", "paper"])
+def test_an_empty_prediction_scores_0_and_a_perfect_one_1(protocol: str) -> None:
+    rows = benchmark()
+    echo = [Predictions.from_texts([row.id], [row.references[-1]]).items[0] for row in rows]
+    perfect = score(rows, Predictions(tuple(echo)), ScoreOptions(protocol=protocol))
+    assert perfect.to_dict()["metrics"]["CUS"] == {"mean": 1.0, "ci95": [1.0, 1.0], "n": 18, "questions": 6}
+    empty = score(rows, Predictions.from_texts([row.id for row in rows], [""] * len(rows)), ScoreOptions(protocol))
+    assert empty.to_dict()["metrics"]["SPE"] == {"mean": 0.0, "ci95": [0.0, 0.0], "n": 6, "questions": 6}
+    assert empty.counts()["empty"] == 24
+
+
+def test_breakdowns_add_up_to_the_whole() -> None:
+    rows = benchmark()
+    report = score(rows, answers(rows))
+    found = report.to_dict()
+    assert list(found["by_role"]) == ["Keeper", "Smuggler", "Gull"]
+    assert found["by_role"]["Gull"]["SPE"] is None
+    assert found["by_role"]["Gull"]["avg"] is None
+    for metric in ("CUS", "RAW", "SPE"):
+        parts = [role[metric] for role in found["by_role"].values() if role[metric]]
+        whole = found["metrics"][metric]
+        assert sum(part["n"] for part in parts) == whole["n"]
+        assert sum(part["n"] * part["mean"] for part in parts) / whole["n"] == pytest.approx(whole["mean"])
+        assert all(part["ci95"][0] <= part["mean"] <= part["ci95"][1] for part in parts)
+    subsets = found["by_subset"]
+    assert (subsets["general"]["rows"], subsets["general"]["answered"]) == (18, 18)
+    assert subsets["general"]["CUS"] == found["metrics"]["CUS"]
+    kinds = subsets["role_specific"]["by_reference_type"]
+    assert {kind: part["n"] for kind, part in kinds.items()} == {"script_based": 2, "script_agnostic": 2, "mixed": 2}
+    assert "by_language" not in found
+
+
+def test_languages_may_mix_and_each_row_is_scored_by_its_own() -> None:
+    english, chinese = benchmark("en"), benchmark("zh")
+    predictions = Predictions(answers(english).items + answers(chinese).items)
+    mixed = score([*english, *chinese], predictions).to_dict(rows=True)
+    assert mixed["fingerprint"]["tokenizer"] == {"en": "rouge_score", "zh": "jieba"}
+    for language, rows in (("en", english), ("zh", chinese)):
+        alone = score(rows, predictions)
+        assert mixed["by_language"][language] == alone.to_dict()["metrics"]
+    assert mixed["by_language"]["zh"]["CUS"]["mean"] > 0.05
+
+
+def test_a_tokenizer_is_used_for_the_language_it_is_made_for() -> None:
+    english, chinese = benchmark("en"), benchmark("zh")
+    predictions = Predictions(answers(english).items + answers(chinese).items)
+    options = ScoreOptions(tokenizer="characters")
+    mixed = score([*english, *chinese], predictions, options)
+    assert mixed.fingerprint["tokenizer"] == {"en": "rouge_score", "zh": "characters"}
+    with pytest.raises(RecipeError, match="tokenizer for English"):
+        score(english, predictions, options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param({"protocol": "rouge"}, "unknown protocol", id="protocol"),
+        pytest.param({"tokenizer": "jiebaa"}, "unknown tokenizer", id="tokenizer"),
+        pytest.param({"protocol": "paper", "tokenizer": "jieba"}, "unknown tokenizer", id="tokenizer-of-the-other"),
+        pytest.param({"missing": "drop"}, "known: skip, zero", id="missing"),
+        pytest.param({"resamples": 0}, "resamples must be at least 1", id="resamples"),
+        pytest.param({"seed": -1}, "seed must be 0 or more", id="seed"),
+    ],
+)
+def test_options_are_refused_before_any_work(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        ScoreOptions(**options)
+
+
+def test_two_processes_give_the_same() -> None:
+    rows = benchmark(questions=200)
+    predictions = answers(rows)
+    one, two = (score(rows, predictions, ScoreOptions(processes=count, resamples=20)) for count in (1, 2))
+    assert one.scores == two.scores
+    assert one.metrics == two.metrics
+
+
+def test_progress_ends_at_the_number_of_pairs() -> None:
+    rows = benchmark(questions=500)
+    seen: list[tuple[int, int]] = []
+    score(rows, answers(rows), ScoreOptions(resamples=1), progress=lambda done, total: seen.append((done, total)))
+    done = [count for count, _ in seen]
+    assert done == sorted(done)
+    assert len(done) > 1
+    assert seen[-1] == (1500 + 1002 + 500, 1500 + 1002 + 500)
+
+
+class TestReport:
+    def test_the_contracts_object(self) -> None:
+        rows = benchmark()
+        options = ScoreOptions(protocol="paper", config="sample", split="test", dataset_fingerprint="abc")
+        found = score(rows, answers(rows), options).to_dict()
+        assert json.loads(json.dumps(found)) == found
+        assert {"protocol", "config", "split", "metrics", "unmatched", "fingerprint"} <= found.keys()
+        assert (found["protocol"], found["config"], found["split"]) == ("paper", "sample", "test")
+        assert list(found["metrics"]) == ["CUS", "RAW", "SPE", "avg"]
+        assert found["metrics"]["CUS"].keys() == {"mean", "ci95", "n", "questions"}
+        assert found["metrics"]["avg"].keys() == {"mean", "ci95"}
+        assert found["unmatched"] == {"predictions": 0, "rows": 0}
+        assert found["counts"]["matched_by"] == {"id": 24}
+        assert found["warnings"] == []
+        assert "rows" not in found
+
+    def test_row_scores_on_demand(self) -> None:
+        rows = benchmark()
+        found = score(rows, answers(rows)).to_dict(rows=True)["rows"]
+        assert len(found) == 18 + 12 + 6
+        assert {"id", "role", "subset", "metric", "value", "reference"} <= found[0].keys()
+        for item in found:
+            assert item["value"] == item["f1"]
+            assert item["reference"] in range(3)
+
+    def test_the_fingerprint_names_the_recipe(self) -> None:
+        rows = benchmark()
+        options = ScoreOptions(config="sample", split="test", dataset_fingerprint="abc", seed=7)
+        recipe = score(rows, answers(rows), options).fingerprint
+        assert recipe["protocol"] == "rouge-score"
+        assert recipe["value"] == "f1"
+        assert recipe["tokenizer"] == {"en": "rouge_score"}
+        assert recipe["reference_choice"] == "the reference with the highest f1"
+        assert recipe["dataset"] == {"config": "sample", "split": "test", "fingerprint": "abc", "rows": 24}
+        assert recipe["interval"]["resamples"] == 2000
+        assert recipe["interval"]["seed"] == 7
+        assert {"rolellm", "rapidfuzz", "jieba"} <= recipe["versions"].keys()
+        assert None not in recipe["versions"].values()
+        assert len(recipe["hash"]) == 64
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"protocol": "paper"}, id="protocol"),
+            pytest.param({"seed": 1}, id="seed"),
+            pytest.param({"resamples": 10}, id="resamples"),
+            pytest.param({"config": "other"}, id="config"),
+            pytest.param({"dataset_fingerprint": "other"}, id="data"),
+        ],
+    )
+    def test_its_hash_changes_with_every_part(self, change: dict[str, Any]) -> None:
+        rows = benchmark()
+        base = ScoreOptions(config="sample", split="test", dataset_fingerprint="abc")
+        predictions = answers(rows)
+        known = score(rows, predictions, base).fingerprint["hash"]
+        assert score(rows, predictions, base).fingerprint["hash"] == known
+        assert score(rows, predictions, replace(base, **change)).fingerprint["hash"] != known
+        assert score(rows, answers(rows, seed=2), base).fingerprint["hash"] != known
+
+    def test_without_a_fingerprint_the_rows_themselves_are_hashed(self) -> None:
+        rows = benchmark()
+        changed = [replace(rows[0], references=("Else.",)), *rows[1:]]
+        known, other = (score(part, answers(rows)).fingerprint["dataset"]["fingerprint"] for part in (rows, changed))
+        assert known != other
+
+    def test_half_a_surrogate_pair_breaks_nothing(self) -> None:
+        rows = benchmark()
+        half = Predictions.from_texts([row.id for row in rows], ["\ud83d the lamp"] * len(rows))
+        for protocol in ("rouge-score", "paper"):
+            found = score(rows, half, ScoreOptions(protocol=protocol)).to_dict(rows=True)
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
+
+
+class TestFiles:
+    META: ClassVar = {"model": "tiny", "config": "sample", "split": "test", "decoding": {"temperature": 0.0}}
+
+    @staticmethod
+    def file(folder: Path, rows: Sequence[Row], meta: dict[str, Any] | None = None, name: str = "P.jsonl") -> Path:
+        path = folder / name
+        lines = [json.dumps({"id": item.id, "prediction": item.prediction}) for item in answers(rows).items]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if meta is not None:
+            path.with_name(f"{name}.meta.json").write_text(json.dumps(meta))
+        return path
+
+    def test_the_sidecar_goes_into_the_fingerprint(self, tmp_path: Path) -> None:
+        rows = benchmark()
+        path = self.file(tmp_path, rows, self.META)
+        report = score(rows, read_predictions(path), ScoreOptions(config="sample", split="test"))
+        (named,) = report.fingerprint["predictions"]
+        assert named["file"] == "P.jsonl"
+        assert named["generation"] == self.META
+        assert report.findings == ()
+        path.with_name("P.jsonl.meta.json").unlink()
+        unknown = score(rows, read_predictions(path), ScoreOptions(config="sample", split="test"))
+        assert unknown.fingerprint["predictions"][0]["generation"] is None
+        assert unknown.fingerprint["hash"] != report.fingerprint["hash"]
+
+    def test_a_renamed_file_keeps_its_hash(self, tmp_path: Path) -> None:
+        rows = benchmark()
+        one, two = (read_predictions(self.file(tmp_path, rows, name=name)) for name in ("a.jsonl", "b.jsonl"))
+        first, second = (score(rows, predictions).fingerprint for predictions in (one, two))
+        assert first["hash"] == second["hash"]
+        assert first["predictions"] != second["predictions"]
+
+    def test_predictions_made_for_other_data_are_named_and_strict_refuses_them(self, tmp_path: Path) -> None:
+        rows = benchmark()
+        meta = {**self.META, "dataset_fingerprint": "old"}
+        predictions = read_predictions(self.file(tmp_path, rows, meta))
+        options = ScoreOptions(config="role-generalization-eng", split="test", dataset_fingerprint="new")
+        report = score(rows, predictions, options)
+        (finding,) = report.findings
+        assert "config sample, not role-generalization-eng" in finding.text
+        assert "dataset_fingerprint old, not new" in finding.text
+        assert "split" not in finding.text.split("data: ")[1]
+        assert report.counts()["made_for_other_data"] == 24
+        with pytest.raises(PredictionError, match="another part or state of the data"):
+            score(rows, predictions, replace(options, strict=True))
+
+    def test_bad_lines_and_further_replies_are_counted(self, tmp_path: Path) -> None:
+        rows = benchmark()[:2]
+        lines = [
+            json.dumps({"role": rows[0].role, "question": rows[0].question, "generated": ["One.", "Two."]}),
+            "{broken",
+            json.dumps({"id": rows[1].id, "prediction": "Three."}),
+        ]
+        path = tmp_path / "P.jsonl"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        report = score(rows, read_predictions(path, skip_bad=True), ScoreOptions(strict=True))
+        counts = report.counts()
+        assert (counts["bad_lines"], counts["several_generated"]) == (1, 1)
+        assert any("P.bad.jsonl" in text for text in report.to_dict()["warnings"])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda items: items[1:], id="row-unanswered"),
+        pytest.param(lambda items: (*items, replace(items[0], id="stranger")), id="prediction-unmatched"),
+        pytest.param(lambda items: (*items, replace(items[0], prediction="Else.")), id="contradicting-duplicate"),
+        pytest.param(
+            lambda items: (replace(items[0], role="Gull", question="Else?"), *items[1:]), id="id-against-question"
+        ),
+    ],
+)
+def test_strict_refuses_what_is_left_open_and_scores_otherwise(spoil: Any) -> None:
+    rows = benchmark()
+    items = answers(rows).items
+    score(rows, Predictions(items), ScoreOptions(strict=True, resamples=1))
+    spoilt = Predictions(spoil(items))
+    assert sum(finding.refused for finding in score(rows, spoilt, ScoreOptions(resamples=1)).findings) == 1
+    with pytest.raises(PredictionError, match="refused, as asked by strict"):
+        score(rows, spoilt, ScoreOptions(strict=True))
+
+
+class TestColumns:
+    def test_lists_give_what_a_file_gives(self) -> None:
+        rows = benchmark()
+        predictions = answers(rows)
+        columns = Columns(
+            [row.references for row in rows],
+            subsets=[row.subset for row in rows],
+            raw_references=[row.raw_reference for row in rows],
+            questions=[row.question for row in rows],
+            roles=[row.role for row in rows],
+        )
+        report = score_columns([item.prediction for item in predictions.items], columns)
+        expected = score(rows, predictions)
+        assert report.metrics == expected.metrics
+        assert report.by_role == expected.by_role
+
+    def test_means_are_over_rows_and_leave_raw_out(self) -> None:
+        columns = Columns([["a b"], "c"], subsets=["general", "role_specific"], raw_references=["z", None])
+        found = column_means(score_columns(["a b", "d"], columns))
+        assert found == {"rougeL": 0.5, "precision": 0.5, "recall": 0.5, "f1": 0.5, "n": 2}
+
+    @pytest.mark.parametrize(
+        ("columns", "words"),
+        [
+            pytest.param(Columns([[]]), "row 0 has no reference", id="no-reference"),
+            pytest.param(Columns([]), "1 predictions but 0 values of references", id="unequal"),
+            pytest.param(Columns(["a"], language=["en"] * 2), "2 values of language", id="unequal-language"),
+            pytest.param(Columns(["a"], language="fr"), "unknown language 'fr'", id="language"),
+            pytest.param(Columns(["a"], language=[None]), "language of row 0 must be a text", id="no-language"),  # type: ignore[list-item]
+            pytest.param(Columns(["a"], subsets=["spe"]), "subset 'spe'", id="subset"),
+            pytest.param(Columns(["a"], raw_references=["a"]), "without subsets", id="raw-alone"),
+            pytest.param(Columns(["a"], questions=[7]), "question of row 0 must be a text", id="question"),  # type: ignore[list-item]
+            pytest.param(Columns([[None]]), "must be texts", id="null-reference"),  # type: ignore[list-item]
+        ],
+    )
+    def test_bad_lists_are_value_errors_in_words(self, columns: Columns, words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            score_columns(["a"], columns)
+
+    def test_bad_predictions_are_value_errors_in_words(self) -> None:
+        with pytest.raises(ValueError, match="no predictions"):
+            score_columns([], Columns([]))
+        with pytest.raises(ValueError, match="prediction 1 must be a text, found null"):
+            score_columns(["a", None], Columns(["a", "b"]))  # type: ignore[list-item]
+
+    @pytest.mark.parametrize(
+        ("predictions", "references", "words"),
+        [
+            pytest.param([], [], "no predictions", id="empty"),
+            pytest.param(["a"], [], "1 predictions but 0 references", id="unequal"),
+            pytest.param(["a", "b"], [["a"], "b"], "row 0 is a list, but that of row 1 a text", id="list-then-text"),
+            pytest.param(["a", "b"], ["a", ["b"]], "row 0 is a text, but that of row 1 a list", id="text-then-list"),
+        ],
+    )
+    def test_lists_that_evaluate_would_garble_are_refused(
+        self, predictions: list[object], references: list[object], words: str
+    ) -> None:
+        with pytest.raises(ValueError, match=words):
+            check_lists(predictions, references)
