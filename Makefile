@@ -11,7 +11,7 @@ demo: $(VENV)/installed-demo
 	$(BIN)/rolellm demo
 
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

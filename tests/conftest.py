@@ -25,7 +25,8 @@ for _name in ("HF_ENDPOINT", "HF_TOKEN", "COLUMNS"):
     os.environ.pop(_name, None)
 
 ROOT = Path(__file__).resolve().parent.parent
-_REAL = os.environ.pop("ROLEBENCH_DIR", None)
+# Left in the environment, since the workers of pytest-xdist inherit it; `_settings` hides it from each test.
+_REAL = os.environ.get("ROLEBENCH_DIR")
 _REAL_DIR = (ROOT / _REAL).resolve() if _REAL else None
 
 
@@ -35,6 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs the release at $ROLEBENCH_DIR"))
         if item.get_closest_marker("network"):
             item.add_marker(pytest.mark.skip(reason="reaches outside this machine"))
+    # Long ones first, so that no worker is left with one at the end.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from rolellm.records import Prediction, Row
 
 UNTUNED = "untuned"
 TUNED = "tuned"
-BASELINE = "RoleGPT row (the sample's sixth reply)"
+BASELINE = "RoleGPT (sample)"
 _CONFIG, _SPLIT = "sample", "test"
 _MAX_NEW_TOKENS = 64
 _SUMMARY = "summary.json"
@@ -60,6 +60,7 @@ def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None) ->
     """
     require("torch", "transformers", "trl", "peft", "accelerate", extra="demo")
     require("matplotlib", extra="demo")
+    _hide_short_bars()
     folder = Path(out)
     _claim(folder)
     from rolellm.rolebench import dataset_fingerprint, load_rolebench
@@ -87,6 +88,13 @@ def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None) ->
     result = DemoResult(folder, page, reports, clock.stop())
     _write_json(folder / _SUMMARY, result.to_dict())
     return result
+
+
+def _hide_short_bars() -> None:
+    """Bars of the libraries for reading and writing a model this small would only flicker."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
 
 
 def _claim(folder: Path) -> None:
@@ -192,7 +200,10 @@ def _write_page(
 
     content = PageContent(
         title="RoleLLM demo",
-        summary="A tiny LLaMA, built from the embedded sample, before and after role-conditioned tuning.",
+        summary=(
+            "A tiny LLaMA, built from the embedded sample, before and after role-conditioned tuning. The sample's "
+            "RoleGPT row is its sixth reply, held out from the references and written by the same hand."
+        ),
         split_note=(
             "One instruction of each family of four, and eight questions a role, were held out: no test question "
             "stands in train. The sample's roles are in both."

@@ -1,0 +1,78 @@
+"""What training sees: every token of a row, trained or not, in colour, as plain text or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from rolellm.rocit.rows import Example
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token of an example: its id, the text that it stands for, and whether the loss falls on it.
+
+    The parts of a character cut over several tokens read as U+FFFD, as the tokenizer decodes them.
+    """
+
+    id: int
+    text: str
+    trained: bool
+
+
+def tokens(example: Example, tokenizer: PreTrainedTokenizerBase) -> list[Token]:
+    """The tokens of an example, in order."""
+    trained = [False] * len(example.prompt_ids) + [True] * len(example.reply_ids)
+    texts = [str(tokenizer.decode([token])) for token in example.input_ids]
+    return [Token(*each) for each in zip(example.input_ids, texts, trained, strict=True)]
+
+
+def to_dict(example: Example, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """An example as one JSON object: ``row_id``, ``reference``, the two texts, and ``tokens``."""
+    return {
+        "row_id": example.row_id,
+        "reference": example.reference,
+        "prompt": tokenizer.decode(list(example.prompt_ids)),
+        "trained_text": tokenizer.decode(list(example.reply_ids)),
+        "tokens": [
+            {"id": token.id, "text": token.text, "trained": token.trained} for token in tokens(example, tokenizer)
+        ],
+    }
+
+
+def plain(examples: Iterable[Example], tokenizer: PreTrainedTokenizerBase) -> Iterator[str]:
+    """Plain text for pipes: a heading an example, then a line a token (``+`` trained or ``.`` not, id, text)."""
+    for example in examples:
+        yield _heading(example)
+        for token in tokens(example, tokenizer):
+            yield f"{'+' if token.trained else '.'} {token.id:>7} {token.text!r}"
+
+
+def rich_text(examples: Iterable[Example], tokenizer: PreTrainedTokenizerBase) -> Text:
+    """The same for people: running text, trained tokens in bold green, the others dim, tokens told apart by shade."""
+    from rich.text import Text
+
+    out = Text()
+    for example in examples:
+        out.append(_heading(example) + "\n", style="bold")
+        # Pieces of one character mean something only together, so runs are decoded whole where a token alone is torn.
+        for torn, run in groupby(enumerate(tokens(example, tokenizer)), key=lambda item: "\ufffd" in item[1].text):
+            group = list(run)
+            parts = [[token for _, token in group]] if torn else [[token] for _, token in group]
+            for offset, part in enumerate(parts):
+                text = str(tokenizer.decode([token.id for token in part]))
+                shade = "underline" if (group[0][0] + offset) % 2 else ""
+                out.append(text, style=f"{'bold green' if part[0].trained else 'dim'} {shade}".strip())
+        out.append("\n\n")
+    return out
+
+
+def _heading(example: Example) -> str:
+    trained, read = len(example.reply_ids), len(example.prompt_ids)
+    return f"row {example.row_id}, reference {example.reference}: {read} tokens read, {trained} trained"

@@ -1,0 +1,232 @@
+"""What a RoCIT recipe holds: a tree of frozen dataclasses, one section of the YAML each.
+
+Where the paper (arXiv 2310.00746) names a value, its recipe says so; it names no rank, learning rate, epochs or batch,
+so the defaults here are our choice. Limits of numbers stand in each field's metadata and are checked on reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rolellm.fingerprint import hash_json
+from rolellm.records import Language
+
+
+def _above(limit: float, default: Any) -> Any:
+    return field(default=default, metadata={"above": limit})
+
+
+def _between(low: float, high: float, default: Any) -> Any:
+    return field(default=default, metadata={"low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """The share of rows kept from each subset, 0 to 1; which rows is decided by their ids and the seed."""
+
+    general: float = _between(0, 1, 1.0)
+    role_specific: float = _between(0, 1, 1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataRecipe:
+    """Which rows to train on.
+
+    Attributes:
+        config: A configuration of the data set, such as ``instruction-generalization-eng`` or ``sample``.
+        split: Its split.
+        data_dir: A local copy of the release; by default what ``load_rolebench`` finds.
+        roles: Only these roles.
+        languages: Only these languages.
+        mix: The share of each subset.
+        max_rows: Only the first so many rows, after the other choices.
+        replies: Train on all references of a row, one example each, or on the first.
+    """
+
+    config: str = "instruction-generalization-eng"
+    split: str = "train"
+    data_dir: Path | None = None
+    roles: tuple[str, ...] | None = None
+    languages: tuple[Language, ...] | None = None
+    mix: Mix = field(default_factory=Mix)
+    max_rows: int | None = _above(0, None)
+    replies: Literal["all", "first"] = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TinyLlama:
+    """Sizes of a LLaMA built from the data: ``vocab_size`` in tokens, the others in units of the network.
+
+    Attributes:
+        hidden_size: Width; a multiple of twice the heads.
+        intermediate_size: Width of the feed-forward layers.
+        layers: Depth.
+        heads: Attention heads.
+        vocab_size: At most so many tokens; fewer where the data has no more to merge.
+        initializer_range: Standard deviation of new weights; wide, because so narrow a network starts slowly.
+    """
+
+    hidden_size: int = _above(0, 192)
+    intermediate_size: int = _above(0, 512)
+    layers: int = _above(0, 3)
+    heads: int = _above(0, 4)
+    vocab_size: int = _between(300, 1_000_000, 3000)
+    initializer_range: float = _above(0, 0.05)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warm:
+    """How a built base is warmed before tuning, so that there is something to tune.
+
+    Attributes:
+        alone: Passes over the instructions with their role-free answers and nothing else: short, so cheap.
+        in_role: Passes over the same under each role's system instruction, still answered plainly.
+        batch_size: Examples a step.
+        learning_rate: The peak.
+    """
+
+    alone: int = _above(0, 30)
+    in_role: int = _above(0, 4)
+    batch_size: int = _above(0, 8)
+    learning_rate: float = _above(0, 2e-3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseRecipe:
+    """The model to tune: a folder, or one built from the data (exactly one of the two).
+
+    Attributes:
+        path: A folder with a model and its tokenizer, as ``save_pretrained`` writes them.
+        build: ``tiny-llama`` builds a model and its tokenizer from the training rows.
+        tiny: Sizes of what is built.
+        warm: How what is built is warmed.
+    """
+
+    path: Path | None = None
+    build: Literal["tiny-llama"] | None = None
+    tiny: TinyLlama = field(default_factory=TinyLlama)
+    warm: Warm = field(default_factory=Warm)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """A LoRA adapter; ``targets`` are names of linear layers, or ``all-linear`` for all but the output layer."""
+
+    r: int = _above(0, 16)
+    alpha: float = _above(0, 32.0)
+    dropout: float = _between(0, 0.99, 0.05)
+    targets: tuple[str, ...] = ("all-linear",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodRecipe:
+    """What is trained: ``full`` (every weight) or ``lora`` (an adapter, as in the paper)."""
+
+    name: Literal["full", "lora", "qlora"] = "lora"
+    lora: Lora = field(default_factory=Lora)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptRecipe:
+    """The text form of a prompt.
+
+    Attributes:
+        form: ``rolellama`` (the paper's text form, for base models) or ``model`` (the tokenizer's own chat template).
+        system_template: A system instruction in place of the ones that ship.
+    """
+
+    form: Literal["rolellama", "model"] = "rolellama"
+    system_template: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRecipe:
+    """How it is trained.
+
+    Attributes:
+        epochs: Passes over the examples.
+        max_steps: Stop after so many optimiser steps, whatever ``epochs`` says.
+        learning_rate: The peak.
+        schedule: How the learning rate falls after the warm-up.
+        warmup: The share of the steps (below 1) or the number of steps that the learning rate rises for.
+        weight_decay: AdamW's.
+        max_grad_norm: Gradients are clipped to this norm.
+        batch_size: Examples a device and forward pass.
+        grad_accumulation: Forward passes an optimiser step.
+        max_length: Tokens of prompt and reply together.
+        truncate_replies: Cut a reply that does not fit and leave its end token off, instead of refusing its row.
+        group_by_length: Batch examples of like length, which saves padding.
+        gradient_checkpointing: Less memory for about a third more time.
+        precision: ``fp32`` or ``bf16``.
+        device: ``auto`` takes a GPU when there is one; ``cpu`` stays off it.
+        seed: For the order of rows, new weights and dropout.
+    """
+
+    epochs: float = _above(0, 3.0)
+    max_steps: int | None = _above(0, None)
+    learning_rate: float = _above(0, 2e-4)
+    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "cosine"
+    warmup: float = field(default=0.03, metadata={"low": 0})
+    weight_decay: float = field(default=0.0, metadata={"low": 0})
+    max_grad_norm: float = _above(0, 1.0)
+    batch_size: int = _above(0, 8)
+    grad_accumulation: int = _above(0, 1)
+    max_length: int = _above(1, 1024)
+    truncate_replies: bool = False
+    group_by_length: bool = True
+    gradient_checkpointing: bool = False
+    precision: Literal["fp32", "bf16"] = "fp32"
+    device: Literal["auto", "cpu"] = "auto"
+    seed: int = field(default=42, metadata={"low": 0})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputRecipe:
+    """Where a run goes.
+
+    Attributes:
+        dir: The run's folder.
+        checkpoint_every: Optimiser steps between checkpoints; by default one at the end of each epoch.
+        keep_checkpoints: How many of the newest stay.
+    """
+
+    dir: Path = Path("runs/rocit")
+    checkpoint_every: int | None = _above(0, None)
+    keep_checkpoints: int = _above(0, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A whole RoCIT recipe, as `rolellm.rocit.config.load_recipe` reads it."""
+
+    data: DataRecipe = field(default_factory=DataRecipe)
+    base: BaseRecipe = field(default_factory=BaseRecipe)
+    method: MethodRecipe = field(default_factory=MethodRecipe)
+    prompt: PromptRecipe = field(default_factory=PromptRecipe)
+    training: TrainingRecipe = field(default_factory=TrainingRecipe)
+    output: OutputRecipe = field(default_factory=OutputRecipe)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The recipe as JSON values: paths as strings, tuples as lists."""
+        plain: dict[str, Any] = _plain(asdict(self))
+        return plain
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 in hex of what decides the result; where data and runs lie does not, nor do folders above a base."""
+        values = self.to_dict()
+        del values["output"], values["data"]["data_dir"]
+        for section, key in (("base", "path"), ("prompt", "system_template")):
+            if values[section][key] is not None:
+                values[section][key] = Path(values[section][key]).name
+        return hash_json(values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value.as_posix() if isinstance(value, Path) else value

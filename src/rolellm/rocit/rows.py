@@ -1,0 +1,203 @@
+"""Row → conversation → tokens and mask, as two steps; what cannot be trained on is refused by row id, never dropped.
+
+The loss falls on the reply and its end token only (facts on RoCIT: the role lives in the system instruction, which is
+read and not learnt to be written).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rolellm.errors import ModelError, RecipeError
+from rolellm.prompts.encode import encode_prompt, encode_reply, end_token_id
+from rolellm.prompts.render import SystemTemplate, prompt_messages, system_template
+from rolellm.records import Language, Row
+from rolellm.rocit.recipe import DataRecipe, PromptRecipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+IGNORED = -100
+_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One reply to one prompt, as text.
+
+    Attributes:
+        row_id: The row it comes from.
+        messages: The turns that ask for the reply.
+        reply: What the model is to say, to the letter.
+        reference: Which of the row's references the reply is, counted from 0.
+    """
+
+    row_id: str
+    messages: tuple[dict[str, str], ...]
+    reply: str
+    reference: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One reply to one prompt, as tokens.
+
+    Attributes:
+        row_id: The row it comes from.
+        prompt_ids: Exactly what inference sends; read, not trained on.
+        reply_ids: What is trained on: the reply and its end token (which a truncated reply lacks).
+        reference: Which of the row's references the reply is, counted from 0.
+    """
+
+    row_id: str
+    prompt_ids: tuple[int, ...]
+    reply_ids: tuple[int, ...]
+    reference: int = 0
+
+    @property
+    def input_ids(self) -> list[int]:
+        """Prompt and reply, ``(prompt + reply)`` ids."""
+        return [*self.prompt_ids, *self.reply_ids]
+
+    @property
+    def labels(self) -> list[int]:
+        """Per token: its own id where it is trained, ``-100`` where it is not."""
+        return [IGNORED] * len(self.prompt_ids) + list(self.reply_ids)
+
+
+def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
+    """The rows that a recipe trains on, in their order.
+
+    A row's place in the mix hangs on its id and the seed alone, so that adding rows moves no other row in or out.
+
+    Args:
+        rows: All rows of the split.
+        data: What to take.
+        seed: For the mix.
+
+    Raises:
+        RecipeError: When a role is not in the rows (with those that are), or nothing is left.
+    """
+    everything = list(rows)
+    known = {row.role for row in everything}
+    strange = sorted(set(data.roles or ()) - known)
+    if strange:
+        raise RecipeError(f"data.roles: {', '.join(strange)} not in the rows; there are {', '.join(sorted(known))}")
+    shares = {"general": data.mix.general, "role_specific": data.mix.role_specific}
+    chosen = [
+        row
+        for row in everything
+        if (data.roles is None or row.role in data.roles)
+        and (data.languages is None or row.language in data.languages)
+        and _draw(row.id, seed) < shares[row.subset]
+    ][: data.max_rows]
+    if not chosen:
+        raise RecipeError(f"the recipe's data section leaves none of {len(everything)} rows to train on")
+    return chosen
+
+
+def _draw(row_id: str, seed: int) -> float:
+    digest = hashlib.sha256(f"{seed}\0{row_id}".encode()).digest()
+    return int.from_bytes(digest[:7], "big") / 2**56
+
+
+def templates(prompt: PromptRecipe) -> Callable[[Language], SystemTemplate]:
+    """The system instruction of each language under a recipe, each file read once.
+
+    Raises:
+        RecipeError: When the recipe's template is not there or has no slot for the role.
+    """
+    path: Path | None = prompt.system_template
+    made: dict[Language, SystemTemplate] = {"en": system_template("en", path), "zh": system_template("zh", path)}
+    return made.__getitem__
+
+
+def conversations(
+    rows: Iterable[Row], template: Callable[[Language], SystemTemplate], *, first_only: bool = False
+) -> Iterator[Conversation]:
+    """One conversation a (row, reference), in order.
+
+    Args:
+        rows: Rows of the data set.
+        template: The system instruction of a language, as from `templates`.
+        first_only: Only each row's first reference.
+    """
+    for row in rows:
+        messages = tuple(prompt_messages(row, template(row.language)))
+        for index, reply in enumerate(row.references[: 1 if first_only else None]):
+            yield Conversation(row.id, messages, reply, index)
+
+
+def encode(
+    chats: Iterable[Conversation],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    truncate_replies: bool = False,
+) -> list[Example]:
+    """Turn conversations into tokens, or refuse them all together.
+
+    Args:
+        chats: What to encode.
+        tokenizer: The base model's tokenizer, with the chat template that inference will use.
+        max_length: Tokens of prompt and reply together.
+        truncate_replies: Cut a reply that does not fit, end token included, instead of refusing it: a cut reply must
+            not teach the model to stop there.
+
+    Returns:
+        One example a conversation, in order.
+
+    Raises:
+        RecipeError: When a prompt alone fills ``max_length``, a reply is blank, or a reply does not fit and may not be
+            cut; names the rows of each kind.
+    """
+    end = end_token_id(tokenizer)
+    problems: dict[str, list[str]] = {}
+    examples: list[Example] = []
+    prompt: tuple[tuple[dict[str, str], ...], tuple[int, ...]] = ((), ())
+    for chat in chats:
+        if chat.messages != prompt[0]:  # A row's replies follow each other, so its prompt is encoded once.
+            prompt = (chat.messages, tuple(encode_prompt(tokenizer, chat.messages)))
+        room = max_length - len(prompt[1])
+        reply = [*encode_reply(tokenizer, chat.reply), end]
+        problem = _problem(chat.reply, len(reply), room, truncate_replies)
+        if problem:
+            problems.setdefault(problem, []).append(chat.row_id)
+        examples.append(Example(chat.row_id, prompt[1], tuple(reply[:room]), chat.reference))
+    if problems:
+        raise RecipeError("; ".join(_refusal(kind, ids, max_length) for kind, ids in sorted(problems.items())))
+    return examples
+
+
+def _problem(text: str, tokens: int, room: int, truncate: bool) -> str | None:
+    if not text.strip():
+        return "blank"
+    if room < 1:
+        return "prompt"
+    return "reply" if tokens > room and not truncate else None
+
+
+def _refusal(kind: str, row_ids: Sequence[str], max_length: int) -> str:
+    ids = list(dict.fromkeys(row_ids))
+    named = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
+    texts = {
+        "blank": "a blank reply, so not one token to train on",
+        "prompt": f"a prompt that alone fills training.max_length ({max_length}); raise it or leave the rows out",
+        "reply": f"a reply that does not fit training.max_length ({max_length}); raise it, or set "
+        "training.truncate_replies: true",
+    }
+    return f"{len(ids)} rows have {texts[kind]}: {named}" if len(ids) > 1 else f"row {named} has {texts[kind]}"
+
+
+def check_positions(max_length: int, positions: int | None) -> None:
+    """Check that a model has a position for every token of the longest example.
+
+    Raises:
+        ModelError: When it has fewer.
+    """
+    if positions is not None and max_length > positions:
+        raise ModelError(f"the base model takes {positions} tokens, fewer than training.max_length ({max_length})")

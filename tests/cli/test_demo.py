@@ -1,0 +1,70 @@
+"""`rolellm demo`, as the README's first command ends in it."""
+
+import html.parser
+import json
+import subprocess
+import sys
+
+import pytest
+
+# One worker, so that the demo runs once.
+pytestmark = pytest.mark.xdist_group("demo")
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """One demo, run as a user runs it; its folder and what it printed."""
+    folder = tmp_path_factory.mktemp("demo")
+    command = [sys.executable, "-m", "rolellm", "demo", "--out", "out", "--json"]
+    shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580)
+    assert shown.returncode == 0, shown.stderr
+    return folder / "out", json.loads(shown.stdout), shown.stderr
+
+
+@pytest.mark.slow
+def test_tuned_is_clearly_above_untuned_on_held_out_questions(demo):
+    _, result, _ = demo
+    untuned, tuned, baseline = result["metrics"].values()
+    for metric in ("CUS", "SPE"):
+        assert tuned[metric]["ci95"][0] > untuned[metric]["ci95"][1], metric
+        assert tuned[metric]["mean"] < baseline[metric]["mean"], metric
+        assert tuned[metric]["n"] == untuned[metric]["n"] == baseline[metric]["n"] > 0
+    assert tuned["avg"]["mean"] > untuned["avg"]["mean"]
+
+
+@pytest.mark.slow
+def test_report_is_self_contained_and_shows_all(demo):
+    folder, result, _ = demo
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert result["report"].endswith("report.html")
+    html.parser.HTMLParser().feed(page)
+    for text in ("untuned", "tuned", "RoleGPT", "Long John Silver", "诸葛亮", "<svg"):
+        assert text in page
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
+
+
+@pytest.mark.slow
+def test_what_it_leaves_can_be_used(demo):
+    folder, result, _ = demo
+    assert json.loads((folder / "run" / "manifest.json").read_text())["data"]["config"] == "sample"
+    command = [sys.executable, "-m", "rolellm", "score", str(folder / "tuned.jsonl"), "--config", "sample", "--json"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert json.loads(shown.stdout)["metrics"] == result["metrics"]["tuned"], shown.stderr
+
+
+@pytest.mark.slow
+def test_stages_are_announced_without_noise(demo):
+    _, _, stderr = demo
+    assert "Tuning" in stderr
+    assert "deprecated" not in stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    command = [sys.executable, "-m", "rolellm", "demo", "--out", str(tmp_path)]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert shown.returncode == 2
+    assert "holds other files" in shown.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]

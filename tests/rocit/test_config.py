@@ -1,0 +1,140 @@
+"""Reading recipes: what is known is typed, what is not is refused with the way out."""
+
+from pathlib import Path
+
+import pytest
+
+from rolellm.errors import RecipeError
+from rolellm.rocit.config import find_recipe, load_recipe
+from rolellm.rocit.recipe import Recipe
+
+BUILD = "base: {build: tiny-llama}\n"
+
+
+def read(tmp_path: Path, text: str, *overrides: str) -> Recipe:
+    file = tmp_path / "recipe.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_recipe(file, overrides)
+
+
+def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
+    data = "data: {roles: [李白, Ahab], languages: [zh], mix: {general: 0.5}}\n"
+    recipe = read(tmp_path, BUILD + data + "training: {learning_rate: 2e-4, epochs: 2}\n")
+    assert recipe.data.roles == ("李白", "Ahab")
+    assert recipe.data.mix.general == 0.5
+    assert recipe.data.mix.role_specific == 1.0
+    assert recipe.training.learning_rate == 2e-4
+    assert recipe.training.epochs == 2.0
+    assert isinstance(recipe.training.epochs, float)
+    assert recipe.data.max_rows is None
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("training: {learning_rat: 1}", "did you mean training.learning_rate?", id="typo"),
+        pytest.param("trainning: {}", "unknown key trainning; did you mean training?", id="section-typo"),
+        pytest.param("data: {mix: {genral: 1}}", "data.mix.genral; did you mean data.mix.general?", id="nested-typo"),
+        pytest.param("data: {learning_rate: 1}", "did you mean training.learning_rate?", id="key-in-wrong-section"),
+        pytest.param("lora: {r: 8}", "did you mean method.lora?", id="section-at-wrong-depth"),
+        pytest.param("training: {zzz: 1}", "known here: training.epochs", id="nothing-near"),
+        pytest.param("1: 2", "unknown key 1", id="key-is-a-number"),
+        pytest.param("training: {epochs: many}", "expected a number, found 'many'", id="text-for-number"),
+        pytest.param("training: {epochs: true}", "training.epochs: expected a number", id="bool-for-number"),
+        pytest.param("training: {epochs: .nan}", "training.epochs: expected a number", id="nan"),
+        pytest.param("training: {epochs: .inf}", "training.epochs: expected a number", id="infinity"),
+        pytest.param("training: {batch_size: 1.5}", "training.batch_size: expected a whole number", id="float-for-int"),
+        pytest.param("training: {group_by_length: yes please}", "expected true or false", id="text-for-bool"),
+        pytest.param("training: {epochs: 0}", "training.epochs: has to be above 0", id="zero-epochs"),
+        pytest.param("training: {learning_rate: -1e-3}", "has to be above 0", id="negative-rate"),
+        pytest.param("training: {epochs: }", "training.epochs: has no value", id="empty-value"),
+        pytest.param("training: 3", "training: expected a section with keys, found 3", id="number-for-section"),
+        pytest.param("training: {schedule: cosin}", "did you mean cosine?", id="choice-typo"),
+        pytest.param("data: {roles: Ahab}", "data.roles: expected a list", id="text-for-list"),
+        pytest.param("data: {roles: []}", "data.roles: the list is empty", id="empty-list"),
+        pytest.param("data: {languages: [en, fr]}", "data.languages[1]: expected one of en, zh", id="unknown-language"),
+        pytest.param("data: {mix: {general: 1.5}}", "at most 1", id="share-above-one"),
+        pytest.param("data: {mix: {general: 0, role_specific: 0}}", "leaves no rows", id="empty-mix"),
+        pytest.param("method: {name: qlora}", "qlora is not there yet", id="qlora"),
+        pytest.param("prompt: {form: model}", "a built base has no chat template", id="form-of-a-built-base"),
+        pytest.param("base: {tiny: {hidden_size: 30, heads: 4}, build: tiny-llama}", "multiple of twice", id="heads"),
+        pytest.param("data: {max_rows: 1, max_rows: 2}", "'max_rows' is written twice", id="key-twice"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, text if "base:" in text else BUILD + text)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("", "expected sections", id="empty"),
+        pytest.param("- a\n- b", "found a list", id="list"),
+        pytest.param("training: {epochs: 1", "recipe.yaml:", id="broken-yaml-names-the-line"),
+        pytest.param("data: {}", "give either path", id="no-base"),
+        pytest.param("base: {build: tiny-llama, path: here}", "not both", id="two-bases"),
+        pytest.param("base: {build: !!python/object:os.system x}", "not valid YAML", id="python-tag"),
+    ],
+)
+def test_what_is_no_recipe_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, text)
+    assert words in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no recipe at"):
+        load_recipe(tmp_path / "none.yaml")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(RecipeError, match="not UTF-8"):
+        load_recipe(tmp_path / "binary.yaml")
+
+
+def test_overrides_win_and_are_checked_alike(tmp_path: Path) -> None:
+    text = BUILD + "training: {epochs: 1}"
+    recipe = read(tmp_path, text, "training.epochs=2.5", "data.roles=[A, B]", "method.lora.r=4")
+    assert recipe.training.epochs == 2.5
+    assert recipe.data.roles == ("A", "B")
+    assert recipe.method.lora.r == 4
+    for override, words in [
+        ("training.max_step=5", "did you mean training.max_steps?"),
+        ("training.epochs", "is not an override"),
+        ("training.epochs.more=5", "is a value, not a section"),
+        ("=5", "is not an override"),
+        ("training.epochs=[", "not valid YAML"),
+    ]:
+        with pytest.raises(RecipeError) as caught:
+            read(tmp_path, text, override)
+        assert words in str(caught.value)
+
+
+def test_paths_that_are_read_are_relative_to_the_recipe_and_overrides_are_not(tmp_path: Path) -> None:
+    text = "base: {path: models/base}\ndata: {data_dir: /release}\noutput: {dir: runs/x}"
+    recipe = read(tmp_path, text)
+    assert recipe.base.path == tmp_path / "models/base"
+    assert recipe.data.data_dir == Path("/release")
+    assert recipe.output.dir == Path("runs/x")
+    assert read(tmp_path, text, "base.path=models/other").base.path == Path("models/other")
+
+
+def test_the_hash_names_the_recipe_and_not_the_place(tmp_path: Path) -> None:
+    one = read(tmp_path, BUILD)
+    assert read(tmp_path, BUILD, "output.dir=elsewhere", "data.data_dir=/release").hash == one.hash
+    assert read(tmp_path, BUILD, "training.seed=7").hash != one.hash
+
+
+@pytest.mark.parametrize("name", ["smoke-cpu", "smoke-cpu-lora"])
+def test_the_recipes_that_ship_can_be_read_by_name(name: str, root: Path) -> None:
+    assert find_recipe(name) == root / "recipes" / f"{name}.yaml"
+    recipe = load_recipe(find_recipe(name))
+    assert recipe.data.config == "sample"
+    assert recipe.base.build == "tiny-llama"
+
+
+def test_an_unknown_name_names_the_recipes_that_ship() -> None:
+    with pytest.raises(RecipeError, match="smoke-cpu"):
+        find_recipe("smoke")
+    with pytest.raises(RecipeError, match="no recipe at"):
+        find_recipe("recipes/nowhere.yaml")

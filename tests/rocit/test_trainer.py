@@ -1,0 +1,239 @@
+"""Training from a recipe: what a run leaves, and what is refused before any work."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.errors import ModelError, RecipeError
+from rolellm.fingerprint import hash_file
+from rolellm.jsonl import read_jsonl
+from rolellm.prompts.encode import encode_prompt
+from rolellm.prompts.render import prompt_messages
+from rolellm.records import Row
+from rolellm.rocit.bases import base_folder, build_base, load_model, load_tokenizer
+from rolellm.rocit.config import load_recipe
+from rolellm.rocit.manifest import instruction_hash
+from rolellm.rocit.recipe import Recipe
+from rolellm.rocit.trainer import TrainResult, load_rows, prepare, train
+from rolellm.rolebench import dataset_fingerprint
+
+WriteRecipe = Callable[..., Path]
+
+# peft 0.21 asks transformers 5.23 by a deprecated name.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def full_recipe(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Recipe:
+    return load_recipe(write_recipe(tmp_path_factory.mktemp("full")))
+
+
+@pytest.fixture(scope="module")
+def full_run(full_recipe: Recipe) -> TrainResult:
+    """The mini recipe, carried out."""
+    return train(full_recipe)
+
+
+@pytest.fixture(scope="module")
+def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> TrainResult:
+    """The mini recipe with an adapter, and dropout, which must not be left on."""
+    method = {"name": "lora", "lora": {"r": 4, "dropout": 0.3}}
+    return train(load_recipe(write_recipe(tmp_path_factory.mktemp("lora"), method=method)))
+
+
+def manifest_of(run: TrainResult) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
+    return content
+
+
+def test_metrics_hold_one_object_a_step(full_run: TrainResult) -> None:
+    lines = [line for _, line in read_jsonl(full_run.out / "metrics.jsonl")]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert all(line["loss"] > 0 and line["grad_norm"] > 0 for line in lines)
+    assert lines[0]["loss"] == full_run.first_loss
+
+
+def test_the_manifest_names_recipe_data_prompt_base_and_versions(
+    full_run: TrainResult, full_recipe: Recipe, sample_rows: list[Row]
+) -> None:
+    manifest = manifest_of(full_run)
+    rows = sample_rows[:12]
+    assert manifest["recipe"]["training"]["max_steps"] == 3
+    assert manifest["recipe_hash"] == full_recipe.hash
+    assert manifest["data"]["fingerprint"] == dataset_fingerprint("sample")
+    assert (manifest["data"]["rows"], manifest["data"]["examples"]) == (12, sum(len(row.references) for row in rows))
+    assert manifest["trained_on"]["roles"] == sorted({row.role for row in rows})
+    assert set(manifest["trained_on"]["instructions"]) == {instruction_hash(row.question) for row in rows}
+    assert manifest["seed"] == 42
+    assert {"torch", "transformers", "trl", "peft", "rolellm"} <= manifest["versions"].keys()
+    assert manifest["files"]["model.safetensors"] == hash_file(full_run.out / "model.safetensors")
+    assert manifest["base"]["files"]["model.safetensors"] == hash_file(full_run.base / "model.safetensors")
+    assert len(manifest["prompt"]["system_templates"]["zh"]) == 64
+
+
+def test_no_instruction_of_the_test_split_is_in_what_was_trained_on(sample_rows: list[Row]) -> None:
+    from rolellm.rolebench import load_rolebench
+
+    trained = {instruction_hash(row.question) for row in sample_rows}
+    held_out = {instruction_hash(question) for question in load_rolebench("sample", "test")["question"]}
+    assert trained & held_out == set()
+
+
+def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
+    full_run: TrainResult, sample_rows: list[Row]
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(full_run.out)
+    model = AutoModelForCausalLM.from_pretrained(full_run.out)
+    turns = prompt_messages(sample_rows[0])
+    trained = next(item for item in prepare_examples(full_run, sample_rows) if item.row_id == sample_rows[0].id)
+    assert encode_prompt(tokenizer, turns) == list(trained.prompt_ids)
+    assert tokenizer.apply_chat_template(turns, add_generation_prompt=True)["input_ids"] == list(trained.prompt_ids)
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id == trained.reply_ids[-1]
+
+
+def prepare_examples(run: TrainResult, rows: list[Row]) -> Any:
+    recipe = load_recipe(run.out.parent / "recipe.yaml")
+    return prepare(recipe, run.out, rows[:12]).examples
+
+
+def test_training_moved_the_model_and_checkpoints_are_there(full_run: TrainResult) -> None:
+    import torch
+
+    before, after = load_model(full_run.base), load_model(full_run.out)
+    pairs = zip(before.parameters(), after.parameters(), strict=True)
+    assert any(not torch.equal(one, other) for one, other in pairs)
+    assert {path.name for path in full_run.out.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
+    assert not (full_run.out / "training_args.bin").exists()
+    assert not (full_run.out / "README.md").exists()
+
+
+def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
+    lora_run: TrainResult, tmp_path: Path, sample_rows: list[Row]
+) -> None:
+    import torch
+    from peft import PeftModel
+
+    from rolellm.rocit.sft import Fit, fit
+
+    recipe = load_recipe(lora_run.out.parent / "recipe.yaml")
+    prepared = prepare(recipe, lora_run.out)
+    job = Fit(training=recipe.training, method=recipe.method, folder=tmp_path, label="again")
+    trained = fit(load_model(lora_run.base), prepared.tokenizer, prepared.examples, job).trainer.model.eval()
+    stock = PeftModel.from_pretrained(load_model(lora_run.base), lora_run.out).eval()
+    ids = torch.tensor([prepared.examples[0].input_ids])
+    with torch.no_grad():
+        expected, found, plain = (model(ids).logits for model in (trained, stock, load_model(lora_run.base)))
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert not torch.allclose(found, plain, atol=1e-6)
+
+
+def test_an_adapter_names_a_base_in_its_own_folder_by_its_place_there(lora_run: TrainResult) -> None:
+    config = json.loads((lora_run.out / "adapter_config.json").read_text(encoding="utf-8"))
+    assert config["base_model_name_or_path"] == lora_run.base.name
+    assert not (lora_run.out / "model.safetensors").exists()
+    assert (lora_run.out / "chat_template.jinja").exists()
+
+
+def test_the_same_recipe_gives_the_same_losses(full_run: TrainResult, full_recipe: Recipe, tmp_path: Path) -> None:
+    other = train(full_recipe, tmp_path / "again")
+    steps = [[line["loss"] for _, line in read_jsonl(run.out / "metrics.jsonl")] for run in (full_run, other)]
+    assert steps[0] == steps[1]
+    assert manifest_of(other)["base"]["files"] == manifest_of(full_run)["base"]["files"]
+
+
+def test_a_finished_run_is_not_replaced_unasked_and_its_base_is_kept(
+    full_run: TrainResult, full_recipe: Recipe
+) -> None:
+    stranger = full_run.out / "notes.txt"
+    stranger.write_text("mine", encoding="utf-8")
+    with pytest.raises(RecipeError, match="holds a finished run"):
+        train(full_recipe)
+    built = (full_run.base / "model.safetensors").stat().st_mtime_ns
+    again = train(replace(full_recipe, training=replace(full_recipe.training, max_steps=1)), overwrite=True)
+    assert again.steps == 1
+    assert len(list(read_jsonl(again.out / "metrics.jsonl"))) == 1
+    assert {path.name for path in again.out.glob("checkpoint-*")} == {"checkpoint-1"}
+    assert (full_run.base / "model.safetensors").stat().st_mtime_ns == built
+    assert stranger.read_text(encoding="utf-8") == "mine"
+
+
+def test_an_unfinished_run_is_not_replaced_unasked(mini: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "run" / "checkpoint-5").mkdir(parents=True)
+    with pytest.raises(RecipeError, match="unfinished run"):
+        train(mini)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecipeError, match="is a file"):
+        train(mini, tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        pytest.param({"base": {"path": "nowhere"}}, ModelError, "no folder at", id="no-model"),
+        pytest.param({"base": {"path": "."}}, ModelError, "no config.json", id="no-model-in-the-folder"),
+        pytest.param({"training__max_length": 40}, RecipeError, "alone fills", id="prompts-too-long"),
+        pytest.param({"data__split": "dev"}, RecipeError, "it has train, test", id="no-such-split"),
+        pytest.param({"data__config": "sampel"}, RecipeError, "sample", id="no-such-config"),
+        pytest.param({"prompt": {"system_template": "none.txt"}}, RecipeError, "no system template", id="no-template"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_any_work(
+    changes: dict[str, Any], error: type[Exception], words: str, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, **changes))
+    with pytest.raises(error, match=words):
+        train(recipe)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_base_with_fewer_positions_than_the_rows_take_is_refused(
+    full_run: TrainResult, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, training__max_length=513, base={"path": str(full_run.base)}))
+    with pytest.raises(ModelError, match="takes 512 tokens"):
+        train(recipe)
+
+
+def test_a_base_from_a_folder_is_tuned(full_run: TrainResult, tmp_path: Path, write_recipe: WriteRecipe) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(full_run.base)}, prompt__form="model"))
+    result = train(recipe)
+    assert result.base == full_run.base
+    assert manifest_of(result)["base"]["kind"] == "path"
+    assert not list(result.out.glob("base-*"))
+
+
+def test_a_base_without_a_chat_template_has_no_form_of_its_own(full_run: TrainResult, tmp_path: Path) -> None:
+    import shutil
+
+    bare = tmp_path / "bare"
+    shutil.copytree(full_run.base, bare)
+    (bare / "chat_template.jinja").unlink()
+    with pytest.raises(ModelError, match=r"no chat template; use prompt\.form: rolellama"):
+        load_tokenizer(bare, own_template=True)
+    assert "### Response:" in str(load_tokenizer(bare).chat_template)
+
+
+def test_a_base_is_built_once_for_its_content(full_run: TrainResult, full_recipe: Recipe, tmp_path: Path) -> None:
+    rows = load_rows(full_recipe)
+    folder = base_folder(full_recipe, rows, full_run.out)
+    assert folder == full_run.base
+    assert build_base(full_recipe, rows, full_run.out) == folder
+    assert base_folder(full_recipe, rows[:-1], full_run.out) != folder
+    changed = replace(full_recipe, training=replace(full_recipe.training, seed=1))
+    assert base_folder(changed, rows, full_run.out) != folder
+    # Tuning is none of the base's business.
+    slower = replace(full_recipe, training=replace(full_recipe.training, learning_rate=1e-5, max_steps=1))
+    assert base_folder(slower, rows, full_run.out) == folder
+
+
+def test_rows_without_a_plain_answer_cannot_warm_a_base(mini: Recipe, sample_rows: list[Row], tmp_path: Path) -> None:
+    rows = [row for row in sample_rows if row.raw_reference is None][:3]
+    with pytest.raises(RecipeError, match="no row has a raw_reference to warm on"):
+        build_base(mini, rows, tmp_path)
+    assert list(tmp_path.glob(".*part")) == []
