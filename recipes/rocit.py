@@ -23,8 +23,10 @@ def main() -> int:
 
     from rolellm.errors import RecipeError, RoleLLMError
     from rolellm.rocit.config import find_recipe, load_recipe
+    from rolellm.rocit.threads import wait_briefly
     from rolellm.rocit.trainer import is_first_process, train
 
+    wait_briefly()
     try:
         recipe = load_recipe(find_recipe(options.config), options.set)
         result = train(recipe, options.out, overwrite=options.overwrite)

@@ -6,7 +6,6 @@ with the recipe ``recipes/smoke-cpu.yaml``.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from rolellm.errors import RecipeError
 from rolellm.extras import require
+from rolellm.files import write_json
 from rolellm.records import Prediction, Row
 
 UNTUNED = "untuned"
@@ -86,7 +86,7 @@ def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None) ->
     clock.start("report", "Writing the report")
     page = _write_page(folder, rows, reports, answers, tuning.describe())
     result = DemoResult(folder, page, reports, clock.stop())
-    _write_json(folder / _SUMMARY, result.to_dict())
+    write_json(folder / _SUMMARY, result.to_dict())
     return result
 
 
@@ -106,7 +106,7 @@ def _claim(folder: Path) -> None:
         raise RecipeError(f"{folder} is a file; the demo needs a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / _SUMMARY).is_file():
         raise RecipeError(f"{folder} holds other files; name another folder with --out")
-    _write_json(folder / _SUMMARY, {"state": "running"})
+    write_json(folder / _SUMMARY, {"state": "running"})
 
 
 class _Clock:
@@ -179,7 +179,7 @@ def _score(rows: Sequence[Row], predictions: Path, fingerprint: str) -> dict[str
 
     options = ScoreOptions(config=_CONFIG, split=_SPLIT, dataset_fingerprint=fingerprint, strict=True)
     report = score(rows, read_predictions(predictions), options).to_dict()
-    _write_json(predictions.with_suffix(".score.json"), report)
+    write_json(predictions.with_suffix(".score.json"), report)
     return report
 
 
@@ -218,8 +218,3 @@ def _write_page(
         recipe=recipe,
     )
     return write_page(folder / "report.html", content)
-
-
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")

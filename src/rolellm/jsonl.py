@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.errors import DataError
+from rolellm.files import whole_file
 
 
 def read_jsonl(path: str | Path, *, bad: list[DataError] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -53,18 +54,11 @@ def _parse(raw: bytes, path: str | Path, number: int) -> dict[str, Any]:
 
 def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> int:
     """Write objects as JSON Lines, complete or not at all; return how many."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     count = 0
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as stream:
-            for item in objects:
-                stream.write(json.dumps(item, ensure_ascii=False) + "\n")
-                count += 1
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as stream:
+        for item in objects:
+            stream.write(json.dumps(item, ensure_ascii=False) + "\n")
+            count += 1
     return count
 
 

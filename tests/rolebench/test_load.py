@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 from datasets import get_dataset_config_names, get_dataset_split_names, load_dataset
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import rolellm
 from rolellm.errors import RecipeError, ReleaseNotFoundError
 from rolellm.records import Row
 from rolellm.rolebench.build import MissingFilesWarning
-from rolellm.rolebench.schema import CONFIGS
+from rolellm.rolebench.release import Release
+from rolellm.rolebench.rows import iter_rows
+from rolellm.rolebench.schema import CONFIGS, get_config
 from rolellm.text import fold
 
 COLUMNS = [
@@ -277,3 +281,20 @@ def test_real_release_joins(real_release):
 def test_real_chinese_strict_holds_questions_out(real_release):
     data = load_dataset("rolebench", "instruction-generalization-zh-strict", data_dir=str(real_release))
     assert not {fold(q) for q in data["train"]["question"]} & {fold(q) for q in data["test"]["question"]}
+
+
+_TEXT = st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(_TEXT, _TEXT, st.lists(_TEXT, min_size=1, max_size=3)), min_size=1, max_size=4))
+def test_any_text_is_kept_as_released(rows, write_release, tmp_path_factory):
+    released = [{"role": role, "question": question, "generated": replies} for role, question, replies in rows]
+    folder = write_release(
+        tmp_path_factory.mktemp("any").name,
+        **{"rolebench-eng/instruction-generalization/general/test.jsonl": released},
+    )
+    release = Release(folder)
+    read = list(iter_rows(release, get_config("instruction-generalization-eng"), "test"))[: len(released)]
+    assert [(row["role"], row["question"], row["references"]) for row in read] == rows
+    assert len({row["id"] for row in read}) == len(read)

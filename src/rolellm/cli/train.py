@@ -30,8 +30,10 @@ def train(
     """Tune a model on RoleBench by a recipe; the same code as accelerate launch recipes/rocit.py --config RECIPE."""
     from rolellm.cli.output import print_json
     from rolellm.rocit.config import find_recipe, load_recipe
+    from rolellm.rocit.threads import wait_briefly
     from rolellm.rocit.trainer import train as run_recipe
 
+    wait_briefly()
     # JSON text is YAML text, whatever the path holds.
     moved = [] if data_dir is None else [f"data.data_dir={json.dumps(str(data_dir), ensure_ascii=False)}"]
     chosen = load_recipe(find_recipe(recipe), [*(settings or []), *moved])

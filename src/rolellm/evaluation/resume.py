@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from rolellm.errors import DataError, PredictionError, RecipeError, StoppedShortError
 from rolellm.evaluation.predictions import META_SUFFIX
+from rolellm.files import write_json
 from rolellm.jsonl import read_jsonl, write_jsonl
 from rolellm.records import Row
 
@@ -134,14 +134,7 @@ def _history(before: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, An
 
 def write_sidecar(out: Path, meta: Mapping[str, Any]) -> None:
     """Write a predictions file's settings beside it, complete or not at all."""
-    target = sidecar_path(out)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(json.dumps(meta, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_json(sidecar_path(out), meta)
 
 
 def finished_lines(out: Path, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,6 @@ reader could not see in it is spelt out.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.errors import DataError
+from rolellm.files import whole_file
 from rolellm.records import Row
 from rolellm.report.examples import pick_examples
 from rolellm.report.plots import MARKERS, MAX_ROLES, SERIES, intervals_svg, role_intervals_svg
@@ -86,13 +86,8 @@ def write_page(out: Path, content: PageContent) -> Path:
         MissingExtraError: Without matplotlib; names the extra that brings it.
     """
     html = render_page(content)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.{os.getpid()}.part")
-    try:
-        partial.write_text(html, encoding="utf-8", newline="\n")
-        partial.replace(out)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(out) as stream:
+        stream.write(html)
     return out
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rolellm.files import write_json
 from rolellm.fingerprint import hash_bytes, hash_file
 from rolellm.records import Row
 from rolellm.text import fold
@@ -59,9 +59,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
     """Write ``manifest.json`` into a folder, complete or not at all."""
-    partial = folder / f".{MANIFEST}.part"
-    partial.write_text(json.dumps(content, ensure_ascii=False, indent=2) + "\n", encoding="utf-8", newline="\n")
-    partial.replace(folder / MANIFEST)
+    write_json(folder / MANIFEST, content)
 
 
 def loss_summary(losses: Sequence[float]) -> dict[str, float]:

@@ -1,0 +1,33 @@
+"""Writing files so that a reader finds them complete, or finds the old ones, and never half of one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[TextIO]:
+    """Open a text file for writing; it takes its place when the block ends, and not at all when the block fails.
+
+    UTF-8 with LF on every system; the folder is made where needed.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object, indented, complete or not at all."""
+    with whole_file(path) as stream:
+        stream.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
