@@ -47,6 +47,9 @@ def generate(
 ) -> None:
     """Answer a split of RoleBench with a local model: batched, resumable by row, the settings in P.jsonl.meta.json."""
     from rolellm.evaluation.resume import stopped_short
+    from rolellm.rocit.threads import wait_briefly
+
+    wait_briefly()
 
     untouched = resume_line(context, "--overwrite") if overwrite else None
     with stopped_short(out, resume_line(context), untouched=untouched):
