@@ -21,9 +21,7 @@ def demo(
     """
     from rolellm.cli.output import console, print_json
     from rolellm.demo import run_demo
-    from rolellm.rocit.threads import wait_briefly
 
-    wait_briefly()
     result = run_demo(out, say=lambda line: typer.echo(line, err=True))
     if as_json:
         print_json(result.to_dict())
