@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rolellm.errors import ModelError
-from rolellm.prompts.encode import encode_prompt, encode_reply, end_token_id
+from rolellm.prompts.encode import encode_prompt, encode_replies, end_token_id
 from rolellm.prompts.render import chat_template
 
 CHATML = (
@@ -102,16 +102,22 @@ def test_text_in_a_message_never_becomes_a_special_token(tokenizer: Any, system:
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(reply=text)
 def test_a_reply_is_its_text_and_no_special_token(tokenizer: Any, reply: str) -> None:
-    ids = encode_reply(tokenizer, reply)
+    (ids,) = encode_replies(tokenizer, [reply])
     assert special_ids(tokenizer, ids) == []
     assert tokenizer.decode(ids) == reply
+
+
+def test_replies_together_are_replies_alone(tokenizer: Any) -> None:
+    replies = ["Gulls.", "\n\nGulls", "", " 海 ", "</s>"]
+    assert encode_replies(tokenizer, replies) == [encode_replies(tokenizer, [reply])[0] for reply in replies]
+    assert encode_replies(tokenizer, []) == []
 
 
 def test_a_reply_does_not_open_with_the_space_that_a_sentencepiece_text_opens_with() -> None:
     tokenizer = make_tokenizer("metaspace")
     alone = tokenizer.encode("gulls", add_special_tokens=False)
     assert tokenizer.convert_ids_to_tokens(alone)[0].startswith("▁")
-    ids = encode_reply(tokenizer, "gulls sleep")
+    (ids,) = encode_replies(tokenizer, ["gulls sleep"])
     assert not tokenizer.convert_ids_to_tokens(ids)[0].startswith("▁")
     prompt = encode_prompt(tokenizer, messages("Who?", "Where?"))
     assert tokenizer.decode(prompt + ids).endswith("### Response:\ngulls sleep")

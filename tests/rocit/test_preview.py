@@ -13,7 +13,8 @@ from rolellm.rocit.rows import Example, conversations, encode, templates
 @pytest.fixture(scope="module")
 def shown(sample_rows: list[Row], tokenizer: Any) -> list[Example]:
     rows = [sample_rows[0], sample_rows[-1]]
-    return encode(conversations(rows, templates(PromptRecipe()), first_only=True), tokenizer, max_length=1024)
+    chats = list(conversations(rows, templates(PromptRecipe()), first_only=True))
+    return encode(chats, tokenizer, max_length=1024)
 
 
 def test_plain_text_has_a_line_a_token(shown: list[Example], tokenizer: Any) -> None:

@@ -31,7 +31,7 @@ def row(row_id: str = "r1", **changes: Any) -> Row:
 
 
 def examples(rows: list[Row], tokenizer: Any, **options: Any) -> list[Any]:
-    chats = conversations(rows, templates(PromptRecipe()))
+    chats = list(conversations(rows, templates(PromptRecipe())))
     return encode(chats, tokenizer, **({"max_length": 1024} | options))
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:Futu
 @pytest.fixture(scope="module")
 def examples(sample_rows: list[Row], tokenizer: Any) -> list[Example]:
     chosen = sample_rows[:3] + sample_rows[-3:]
-    return encode(conversations(chosen, templates(PromptRecipe())), tokenizer, max_length=512)
+    return encode(list(conversations(chosen, templates(PromptRecipe()))), tokenizer, max_length=512)
 
 
 def new_model(tokenizer: Any) -> Any:
@@ -143,8 +143,14 @@ def test_accumulated_batches_step_as_one(tokenizer: Any, examples: list[Example]
     rates = {"learning_rate": 1e-2, "max_steps": 1, "schedule": "constant", "warmup": 0, "max_length": 512}
     whole = trainer_of(tokenizer, examples[:4], tmp_path / "a", batch_size=4, **rates)
     parts = trainer_of(tokenizer, examples[:4], tmp_path / "b", batch_size=1, grad_accumulation=4, **rates)
-    for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
+    apart = torch.cat(
+        [
+            (one - other).abs().flatten()
+            for one, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True)
+        ]
+    )
+    # Adam's first step is the gradient's sign times the rate, so a gradient that is all rounding may go either way.
+    assert (apart > 1e-5).float().mean() < 1e-3
 
 
 def test_weight_saved_and_loaded_in_bf16_recipes_is_finite(

@@ -19,12 +19,12 @@ from rolellm.rocit.threads import wait_briefly
 )
 def test_what_the_user_said_stands(given: dict[str, str], spins: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that what is set below is taken back afterwards
+        monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     wait_briefly()
     assert os.environ.get("GOMP_SPINCOUNT") == spins
-    monkeypatch.setenv("GOMP_SPINCOUNT", "restored afterwards")
 
 
 def test_the_entry_point_gets_there_before_torch() -> None:

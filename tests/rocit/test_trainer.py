@@ -225,8 +225,9 @@ def test_a_base_is_built_once_for_its_content(full_run: TrainResult, full_recipe
     assert folder == full_run.base
     assert build_base(full_recipe, rows, full_run.out) == folder
     assert base_folder(full_recipe, rows[:-1], full_run.out) != folder
-    changed = replace(full_recipe, training=replace(full_recipe.training, seed=1))
-    assert base_folder(changed, rows, full_run.out) != folder
+    for change in ({"seed": 1}, {"schedule": "linear"}, {"max_length": 511}):
+        changed = replace(full_recipe, training=replace(full_recipe.training, **change))
+        assert base_folder(changed, rows, full_run.out) != folder
     # Tuning is none of the base's business.
     slower = replace(full_recipe, training=replace(full_recipe.training, learning_rate=1e-5, max_steps=1))
     assert base_folder(slower, rows, full_run.out) == folder

@@ -6,7 +6,6 @@ those characters. Only the chat template writes special tokens.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,21 +39,31 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[st
     return ids
 
 
-def encode_reply(tokenizer: PreTrainedTokenizerBase, reply: str) -> list[int]:
-    """The tokens of a reply as it goes on from a prompt: text only, no special token, no end token.
+def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -> list[list[int]]:
+    """The tokens of replies as they go on from their prompts: text only, no special token, no end token.
 
     Args:
         tokenizer: The model's tokenizer.
-        reply: The reply's text, kept to the letter, white space included.
+        replies: Texts, kept to the letter, white space included.
+
+    Returns:
+        Token ids, one list a reply, in order.
     """
-    plain: dict[str, Any] = {"add_special_tokens": False, "split_special_tokens": True}
-    newline: list[int] = tokenizer.encode("\n", **plain)
+    if not replies:
+        return []
+
+    def encode(texts: list[str]) -> list[list[int]]:
+        ids: list[list[int]] = tokenizer(texts, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        return ids
+
     # SentencePiece tokenizers put a space before whatever opens a text; a reply opens nothing, the prompt did.
-    ids: list[int] = tokenizer.encode("\n" + reply, **plain)
-    if ids[: len(newline)] == newline:
-        return ids[len(newline) :]
-    alone: list[int] = tokenizer.encode(reply, **plain)
-    return alone
+    (newline,) = encode(["\n"])
+    encoded = encode([f"\n{reply}" for reply in replies])
+    # Where the reply's own first characters join the newline's token, the reply is taken alone.
+    return [
+        ids[len(newline) :] if ids[: len(newline)] == newline else encode([reply])[0]
+        for ids, reply in zip(encoded, replies, strict=True)
+    ]
 
 
 def end_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -85,7 +94,7 @@ def _eos(tokenizer: PreTrainedTokenizerBase) -> int:
 def _apply(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]], **options: Any) -> Any:
     import jinja2
 
-    if "sanitize_control_tokens" not in inspect.signature(tokenizer.apply_chat_template).parameters:
+    if "sanitize_control_tokens" not in tokenizer.apply_chat_template.__code__.co_varnames:
         raise ModelError("this version of transformers cannot keep special tokens out of message text; upgrade it")
     _eos(tokenizer)
     template = None if tokenizer.chat_template else chat_template("rolellama")

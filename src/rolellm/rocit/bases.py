@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rolellm.errors import ModelError
 from rolellm.extras import require
+from rolellm.files import write_json
 from rolellm.prompts.render import chat_template
 from rolellm.records import Row
 from rolellm.rocit import tiny
@@ -172,7 +172,7 @@ def build_base(
         warmed = fit(tiny.new_model(recipe, chosen), chosen, examples, job)
         warmed.save(partial)
         if here.is_main_process:
-            (partial / _DONE).write_text(json.dumps({"hash": tiny.build_hash(recipe, rows), "examples": len(examples)}))
+            write_json(partial / _DONE, {"hash": tiny.build_hash(recipe, rows), "examples": len(examples)})
             shutil.rmtree(folder, ignore_errors=True)
             partial.replace(folder)
     finally:

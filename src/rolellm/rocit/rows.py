@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rolellm.errors import ModelError, RecipeError
-from rolellm.prompts.encode import encode_prompt, encode_reply, end_token_id
+from rolellm.prompts.encode import encode_prompt, encode_replies, end_token_id
 from rolellm.prompts.render import SystemTemplate, prompt_messages, system_template
 from rolellm.records import Language, Row
 from rolellm.rocit.recipe import DataRecipe, PromptRecipe
@@ -133,7 +133,7 @@ def conversations(
 
 
 def encode(
-    chats: Iterable[Conversation],
+    chats: Sequence[Conversation],
     tokenizer: PreTrainedTokenizerBase,
     *,
     max_length: int,
@@ -159,11 +159,12 @@ def encode(
     problems: dict[str, list[str]] = {}
     examples: list[Example] = []
     prompt: tuple[tuple[dict[str, str], ...], tuple[int, ...]] = ((), ())
-    for chat in chats:
+    replies = encode_replies(tokenizer, [chat.reply for chat in chats])
+    for chat, tokens in zip(_shown(chats), replies, strict=True):
         if chat.messages != prompt[0]:  # A row's replies follow each other, so its prompt is encoded once.
             prompt = (chat.messages, tuple(encode_prompt(tokenizer, chat.messages)))
         room = max_length - len(prompt[1])
-        reply = [*encode_reply(tokenizer, chat.reply), end]
+        reply = [*tokens, end]
         problem = _problem(chat.reply, len(reply), room, truncate_replies)
         if problem:
             problems.setdefault(problem, []).append(chat.row_id)
@@ -171,6 +172,13 @@ def encode(
     if problems:
         raise RecipeError("; ".join(_refusal(kind, ids, max_length) for kind, ids in sorted(problems.items())))
     return examples
+
+
+def _shown(chats: Sequence[Conversation]) -> Iterator[Conversation]:
+    from datasets.utils import tqdm
+
+    # The delay keeps small data quiet.
+    return iter(tqdm(chats, desc="tokenising", unit=" replies", delay=2.0))
 
 
 def _problem(text: str, tokens: int, room: int, truncate: bool) -> str | None:

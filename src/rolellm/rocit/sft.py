@@ -17,6 +17,7 @@ from datasets import Dataset
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl import SFTConfig, SFTTrainer
 
+from rolellm.files import write_json
 from rolellm.prompts.encode import end_token_id
 from rolellm.rocit.order import GroupedOrder
 from rolellm.rocit.recipe import Lora, MethodRecipe, OutputRecipe, TrainingRecipe
@@ -180,7 +181,7 @@ def _keep_movable(folder: Path) -> None:
     base = Path(config["base_model_name_or_path"] or "").resolve()
     if base.is_relative_to(folder.resolve()):
         config["base_model_name_or_path"] = base.relative_to(folder.resolve()).as_posix()
-        file.write_text(json.dumps(config, indent=2, sort_keys=True), encoding="utf-8")
+        write_json(file, config)
 
 
 def _arguments(job: Fit) -> SFTConfig:

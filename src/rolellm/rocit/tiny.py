@@ -25,19 +25,21 @@ if TYPE_CHECKING:
 
 # Bumped when what is built from the same recipe and rows changes, so that an older build is not taken for it.
 _BUILD_VERSION = 1
+# What warming does not take from the recipe's training section.
+_TUNING_ALONE = ("epochs", "max_steps", "batch_size", "grad_accumulation", "learning_rate", "truncate_replies")
 
 
 def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
     """SHA-256 in hex of all that decides what is built."""
     template = templates(recipe.prompt)
-    training = recipe.training
+    training = {key: value for key, value in asdict(recipe.training).items() if key not in _TUNING_ALONE}
     return hash_json(
         {
             "version": _BUILD_VERSION,
             "tiny": asdict(recipe.base.tiny),
             "warm": asdict(recipe.base.warm),
             "templates": [template("en").hash, template("zh").hash],
-            "training": [training.seed, training.max_length, training.precision, training.weight_decay],
+            "training": training,
             "rows": [asdict(row) for row in rows],
         }
     )
@@ -57,7 +59,7 @@ def warming(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTrainedTokenizerB
     if not in_role:
         raise RecipeError("base.build: no row has a raw_reference to warm on; include general rows, or give base.path")
     limit = recipe.training.max_length
-    plain = encode(alone.values(), tokenizer, max_length=limit, truncate_replies=True)
+    plain = encode(list(alone.values()), tokenizer, max_length=limit, truncate_replies=True)
     # A base model is a language model: it learns to write the question, too.
     whole = [
         replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.prompt_ids[1:] + item.reply_ids) for item in plain
@@ -96,7 +98,7 @@ def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerB
 def _texts(recipe: Recipe, rows: Sequence[Row]) -> Iterator[str]:
     template = templates(recipe.prompt)
     for row in rows:
-        yield from (f"### {message['content']}" for message in prompt_messages(row, template(row.language)))
+        yield from (message["content"] for message in prompt_messages(row, template(row.language)))
         yield from row.references
         yield row.raw_reference or ""
         yield "### Instruction:\n\n### Input:\n\n### Response:\n"

@@ -6,7 +6,6 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.errors import RecipeError
 from rolellm.extras import require
+from rolellm.files import write_json
 from rolellm.fingerprint import hash_bytes
 from rolellm.records import Row
 from rolellm.rocit import manifest
@@ -129,7 +129,9 @@ def prepare(recipe: Recipe, out: Path, rows: Sequence[Row] | None = None) -> Pre
     tokenizer = base_tokenizer(recipe, chosen, out)
     chats = conversations(chosen, templates(recipe.prompt), first_only=recipe.data.replies == "first")
     training = recipe.training
-    examples = encode(chats, tokenizer, max_length=training.max_length, truncate_replies=training.truncate_replies)
+    examples = encode(
+        list(chats), tokenizer, max_length=training.max_length, truncate_replies=training.truncate_replies
+    )
     return Prepared(chosen, tokenizer, examples)
 
 
@@ -201,8 +203,7 @@ def _claim(run: Path, recipe: Recipe) -> None:
             file.unlink()
     for checkpoint in run.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)
-    text = json.dumps(recipe.to_dict(), ensure_ascii=False, indent=2)
-    (run / "recipe.json").write_text(text + "\n", encoding="utf-8")
+    write_json(run / "recipe.json", recipe.to_dict())
 
 
 def _result(run: Path, base: Path, prepared: Prepared, fitted: Fitted, seconds: float) -> TrainResult:
