@@ -10,8 +10,9 @@ TESTS ?= tests
 demo: $(VENV)/installed-demo
 	$(BIN)/rolellm demo
 
+# A file's tests stay in one process, so that what they share is made once.
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

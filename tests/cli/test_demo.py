@@ -7,9 +7,6 @@ import sys
 
 import pytest
 
-# One worker, so that the demo runs once.
-pytestmark = pytest.mark.xdist_group("demo")
-
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):

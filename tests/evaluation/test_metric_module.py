@@ -17,9 +17,6 @@ from rolellm.evaluation.predictions import Predictions
 from rolellm.evaluation.score import ScoreOptions, score
 from rolellm.records import Row
 
-# One worker, so that the one process behind these tests starts once.
-pytestmark = pytest.mark.xdist_group("metric_module")
-
 _LOAD = """
 import json, sys
 import evaluate
