@@ -35,6 +35,18 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def peak_memory_mb() -> float:
+    """Highest resident size of this process, in MB (1e6 bytes)."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Not ru_maxrss: on Linux that starts from what the parent had when it started this process.
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024 / 1e6
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
 def report(name: str, result: dict[str, Any], notes: Sequence[str], as_json: bool) -> None:
     """Print a result: one JSON object on standard output, or a table for people.
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from common import environment
+from common import environment, peak_memory_mb
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -170,18 +170,6 @@ def measure_memory(protocol: str, data_dir: Path) -> dict[str, float]:
     if len(scores) != MEMORY_ROWS:
         raise RuntimeError(f"{len(scores)} scores for {MEMORY_ROWS} pairs")
     return {"inputs": inputs, "peak": peak_memory_mb()}
-
-
-def peak_memory_mb() -> float:
-    """Highest resident size of this process, in MB (1e6 bytes)."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        # Not ru_maxrss: on Linux that starts from what the parent had when it started this process.
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024 / 1e6
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def measure(pairs: Sequence[Pair], data_dir: Path) -> dict[str, Any]:

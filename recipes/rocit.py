@@ -18,18 +18,27 @@ def main() -> int:
     parser.add_argument("--config", required=True, help="the recipe: a YAML file, or the name of one that ships")
     parser.add_argument("--out", type=Path, help="the run's folder, in place of output.dir")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one value")
+    parser.add_argument("--resume", action="store_true", help="go on with the unfinished run in the folder")
     parser.add_argument("--overwrite", action="store_true", help="replace the run that is in the folder")
     options = parser.parse_args()
 
-    from rolellm.errors import RecipeError, RoleLLMError
+    from rolellm.errors import RecipeError, RoleLLMError, StoppedShortError
     from rolellm.rocit.config import find_recipe, load_recipe
-    from rolellm.rocit.threads import wait_briefly
-    from rolellm.rocit.trainer import is_first_process, train
+    from rolellm.rocit.stopping import stopped_short
+    from rolellm.threads import wait_briefly
 
     wait_briefly()
     try:
         recipe = load_recipe(find_recipe(options.config), options.set)
-        result = train(recipe, options.out, overwrite=options.overwrite)
+        again, instead = "the same command", " in place of --overwrite" if options.overwrite else ""
+        going_on = f"{again}, with --resume{instead}"
+        with stopped_short(options.out or recipe.output.dir, again=again, resume=going_on):
+            from rolellm.rocit.trainer import is_first_process, train
+
+            result = train(recipe, options.out, overwrite=options.overwrite, resume=options.resume)
+    except StoppedShortError as stop:
+        print(f"stopped: {stop}", file=sys.stderr)
+        return 3
     except RoleLLMError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, RecipeError) else 1

@@ -132,6 +132,50 @@ def clean_env(tmp_path: Path) -> Iterator[dict[str, str]]:
     yield env
 
 
+@pytest.fixture
+def hub(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """`examples/local_hub.py` at work, with `hub.fail(point, error)`, and `hub.env(env)` for processes that use it."""
+    monkeypatch.syspath_prepend(root / "examples")
+    import local_hub
+    from huggingface_hub import constants
+
+    class FaultyHub(local_hub.LocalHub):  # type: ignore[misc]  # not on mypy's path
+        def __init__(self, folder: Path) -> None:
+            super().__init__(folder)
+            self.asked: list[str] = []
+            self.faults: list[list[Any]] = []
+
+        def fail(self, point: str, error: int | None = None, *, times: int = 1, after: bool = False) -> None:
+            """Answer so many requests at a point with a status, or cut the connection; before or after doing it."""
+            self.faults.append([point, error, times, after])
+
+        def before(self, point: str) -> None:
+            self.asked.append(point)
+            self._perhaps(point, after=False)
+
+        def after(self, point: str) -> None:
+            self._perhaps(point, after=True)
+
+        def _perhaps(self, point: str, *, after: bool) -> None:
+            for fault in self.faults:
+                if fault[0] == point and fault[3] == after and fault[2] > 0:
+                    fault[2] -= 1
+                    if fault[1] is None:
+                        raise local_hub.DropError
+                    raise local_hub.RefusedError(fault[1], "down for tests")
+
+        def env(self, env: dict[str, str]) -> dict[str, str]:
+            ours = {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": local_hub.USER, "HF_HUB_OFFLINE": "0"}
+            return {**env, **ours, "HF_HUB_DISABLE_XET": "1"}
+
+    # For this process, which read its settings long ago.
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", local_hub.USER)
+    with FaultyHub(tmp_path / "hub") as running:
+        yield running
+
+
 QUESTIONS = (
     "What do you see from the window?",
     "How long does it take to cook a goose?",

@@ -141,7 +141,7 @@ class _Tuning:
 
     def base(self) -> Path:
         from rolellm.rocit.bases import build_base
-        from rolellm.rocit.trainer import prepare
+        from rolellm.rocit.prepare import prepare
 
         prepared = prepare(self.recipe, self.folder)
         return build_base(self.recipe, prepared.rows, self.folder, prepared.tokenizer)

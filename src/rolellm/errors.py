@@ -9,6 +9,11 @@
     │   └── PredictionError               predictions that cannot be scored
     ├── RecipeError (ValueError)          a recipe or option that cannot be carried out
     ├── ModelError (ValueError)           a model that cannot be loaded, or cannot take the prompts given
+    ├── HubError                          something could not be published
+    │   ├── HubLoginError                 no token, or one that may not do this
+    │   └── HubUnreachableError           no answer, or none but errors of its own; the same command again may do
+    ├── DivergedError                     training stopped: its loss or gradient is no number any more
+    ├── RunInUseError                     another process works in the run's folder
     ├── StoppedShortError                 stopped on request; finished work is kept and can be resumed
     └── MissingExtraError (ImportError)   an optional dependency is not installed; says which extra brings it
 
@@ -62,6 +67,26 @@ class RecipeError(RoleLLMError, ValueError):
 
 class ModelError(RoleLLMError, ValueError):
     """A model that cannot be loaded, or that cannot take the prompts it was given."""
+
+
+class DivergedError(RoleLLMError):
+    """Training stopped because its loss or its gradient is no number any more."""
+
+
+class RunInUseError(RoleLLMError):
+    """Another process works in the folder of a run."""
+
+
+class HubError(RoleLLMError):
+    """Something could not be published; what was published before is as it was."""
+
+
+class HubLoginError(HubError):
+    """There is no token for the Hub, or the one there is may not do what was asked."""
+
+
+class HubUnreachableError(HubError):
+    """The Hub did not answer, or answered with errors of its own, however often it was asked."""
 
 
 class StoppedShortError(RoleLLMError):

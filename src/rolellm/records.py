@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 Language = Literal["en", "zh"]
 Subset = Literal["general", "role_specific"]
+TurnKind = Literal["speech", "narration"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +73,42 @@ class Prediction:
     role: str | None = None
     question: str | None = None
     line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a script: something said, or something told.
+
+    Attributes:
+        speaker: Who speaks; what the role itself says carries the role's name to the letter. Of narration, the name it
+            goes by in the script, such as ``scene`` or ``narrator``.
+        content: The text, without white space around it; never empty.
+        kind: ``speech`` or ``narration``.
+        scene: Turns of one scene share it; they follow each other.
+    """
+
+    speaker: str
+    content: str
+    kind: TurnKind = "speech"
+    scene: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What is known of a role: its description, and the script it speaks in.
+
+    Attributes:
+        role: Its name, as the rows of the data set have it.
+        language: ``en`` or ``zh``.
+        turns: The structured dialogue, in the order of the script; the role speaks in it.
+        description: Second person, with catchphrases, where there is one.
+    """
+
+    role: str
+    language: Language
+    turns: tuple[Turn, ...]
+    description: str | None = None
+
+    def owns(self, turn: Turn) -> bool:
+        """Whether a turn is the role's own."""
+        return turn.kind == "speech" and turn.speaker == self.role

@@ -1,11 +1,15 @@
-"""Small text operations that several floors share: folding for joins, and safe file names."""
+"""Small text operations that several floors share: folding for joins, safe file names, and Chinese words."""
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
+import warnings
+from collections.abc import Callable
 
 _UNSAFE = re.compile(r"[^\w.-]+")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
 def fold(text: str) -> str:
@@ -17,6 +21,15 @@ def fold(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
+def squash(name: str) -> str:
+    """Leave only a name's letters and digits, case folded: the release does not spell every name in one way.
+
+    >>> squash("Dr. Frank-N-Furter") == squash("Dr Frank N Furter")
+    True
+    """
+    return "".join(character for character in name.casefold() if character.isalnum())
+
+
 def safe_name(name: str, *, fallback: str = "unnamed") -> str:
     """Turn any name into a file name: letters, digits, ``.``, ``_`` and ``-`` only, never a path.
 
@@ -25,3 +38,28 @@ def safe_name(name: str, *, fallback: str = "unnamed") -> str:
     """
     cleaned = _UNSAFE.sub("_", unicodedata.normalize("NFC", name)).strip("._")
     return cleaned[:100] or fallback
+
+
+@functools.cache
+def chinese_words() -> Callable[[str], list[str]]:
+    """Words by jieba's precise mode with its hidden Markov model for unlisted words: the defaults of ``jieba.cut``.
+
+    Width and case are folded; words without a letter or digit are dropped. The tokenizer is our own instance, so
+    dictionaries that a program adds to jieba's global one change nothing. It is filled from the packaged dictionary by
+    hand, because jieba's own start logs to stderr and trusts (or writes) a cache file in the shared temporary folder.
+    That takes about a second.
+    """
+    with warnings.catch_warnings():
+        # jieba 0.42 has invalid escapes in its source, and imports pkg_resources where there is one.
+        warnings.simplefilter("ignore")
+        import jieba
+    cutter = jieba.Tokenizer()
+    cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
+    cutter.initialized = True
+
+    def words(text: str) -> list[str]:
+        # Case is folded last: jieba's dictionary knows words such as "T恤" in this case only.
+        folded = unicodedata.normalize("NFKC", text)
+        return [word.lower() for word in cutter.cut(folded) if _LETTER_OR_DIGIT.search(word)]
+
+    return words

@@ -1,13 +1,20 @@
 """`rolellm train` and `recipes/rocit.py`, as a shell runs them."""
 
 import json
+import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rolellm.rocit.config import load_recipe
+from rolellm.rocit.lock import locked
 from rolellm.rocit.trainer import train
 
 BIN = Path(sys.executable).parent
@@ -82,7 +89,7 @@ def test_preview_shows_tokens_and_trains_nothing(recipe: Path, tmp_path: Path, c
         pytest.param(["--set", "training.max_step=1"], 2, "did you mean training.max_steps?", id="unknown-key"),
         pytest.param(["--set", "training.max_length=30"], 2, "alone fills", id="prompts-too-long"),
         pytest.param(["--data-dir", "no: where"], 1, "no: where", id="data-dir-that-is-not-there"),
-        pytest.param(["--set", "method.name=qlora"], 2, "not there yet", id="qlora"),
+        pytest.param(["--resume", "--overwrite"], 2, "give one of them", id="to-go-on-and-to-begin-anew"),
     ],
 )
 def test_what_will_not_do_ends_in_one_message(
@@ -114,3 +121,115 @@ def test_the_script_refuses_as_the_command_does(
     absent = run([*script, "none.yaml"], clean_env, tmp_path)
     assert absent.returncode == 2
     assert "those that ship: " in absent.stderr
+
+
+def test_a_row_without_a_token_to_train_on_is_refused_by_its_id(
+    recipe: Path, tmp_path: Path, write_release: Callable[..., Path], clean_env: dict[str, str]
+) -> None:
+    """The reader of the release lets white space through; training on it would be training on an end alone."""
+    path = "rolebench-eng/instruction-generalization/role_specific/train.jsonl"
+    rows = [{"role": "Fox", "question": "Fox, what hangs there?", "generated": [" \n"], "type": "script_based"}]
+    release = write_release(**{path: rows})
+    words = ["--data-dir", str(release), "--set", "data.config=instruction-generalization-eng"]
+    done = run([BIN / "rolellm", "train", recipe, *words], clean_env, tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert re.search(
+        r"error: row role_specific-train-\w+ has a blank reply, so not one token to train on\n", done.stderr
+    )
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_in_use_is_refused(recipe: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
+    with locked(tmp_path / "runs" / "mini"):
+        done = run([BIN / "rolellm", "train", recipe, "--overwrite"], clean_env, tmp_path)
+    assert done.returncode == 1
+    assert "error: runs/mini is in use by another run; wait for it, or choose another folder" in done.stderr
+
+
+def stopped_when(
+    moment: Callable[[], bool], number: signal.Signals, words: list[str | Path], env: dict[str, str], cwd: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run a command and send it a signal at a moment."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(list(map(str, words)), env=env, cwd=cwd, stdout=pipe, stderr=pipe, text=True) as process:
+        while not moment():
+            assert process.poll() is None
+            time.sleep(0.001)
+        os.kill(process.pid, number)
+        out, err = process.communicate(timeout=100)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+def begun(folder: Path, steps: int) -> bool:
+    file = folder / "metrics.jsonl"
+    return file.is_file() and file.read_bytes().count(b"\n") >= steps
+
+
+LONGER = ["--set", "training.max_steps=50", "--set", "output.dir=runs/a longer one"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_the_work_and_prints_the_line_that_goes_on(
+    recipe: Path, tmp_path: Path, clean_env: dict[str, str]
+) -> None:
+    folder = tmp_path / "runs" / "a longer one"
+    command = [BIN / "rolellm", "train", recipe, *LONGER]
+    stopped = stopped_when(lambda: begun(folder, 3), signal.SIGINT, [*command, "--overwrite"], clean_env, tmp_path)
+    assert stopped.returncode == 3, stopped.stderr
+    done = len(losses(folder))
+    assert "stopping after this step, with a checkpoint; once more stops at once" in stopped.stderr
+    assert f"stopped: step {done} is the last that runs/a longer one keeps\nResume with: rolellm" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    line = stopped.stderr.splitlines()[-1].removeprefix("Resume with: ")
+    assert shlex.split(line)[1:] == ["train", str(recipe), *LONGER, "--resume"]
+    went_on = run([BIN / "rolellm", *shlex.split(line)[1:], "--json"], clean_env, tmp_path)
+    assert went_on.returncode == 0, went_on.stderr
+    assert json.loads(went_on.stdout)["steps"] == len(losses(folder)) == 50
+
+
+@pytest.mark.slow
+def test_what_a_cluster_sends_stops_the_script_likewise(
+    recipe: Path, tmp_path: Path, root: Path, clean_env: dict[str, str]
+) -> None:
+    command = [sys.executable, root / "recipes" / "rocit.py", "--config", recipe, "--set", "training.max_steps=50"]
+    folder = tmp_path / "runs" / "mini"
+    stopped = stopped_when(lambda: begun(folder, 3), signal.SIGTERM, command, clean_env, tmp_path)
+    assert stopped.returncode == 3, stopped.stderr
+    assert stopped.stderr.endswith(
+        f"stopped: step {len(losses(folder))} is the last that runs/mini keeps\n"
+        "Resume with: the same command, with --resume\n"
+    )
+    went_on = run([*command, "--resume"], clean_env, tmp_path)
+    assert went_on.returncode == 0, went_on.stderr
+    assert json.loads(went_on.stdout)["steps"] == len(losses(folder)) == 50
+
+
+def test_ctrl_c_before_there_is_a_checkpoint_says_so(recipe: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
+    """While the base is built: what there is of it is taken away, and going on is beginning."""
+    folder = tmp_path / "runs" / "mini"
+    command = [BIN / "rolellm", "train", recipe, "--set", "base.warm.alone=1000"]
+    stopped = stopped_when((folder / "recipe.json").is_file, signal.SIGINT, command, clean_env, tmp_path)
+    assert stopped.returncode == 3, stopped.stderr
+    assert "stopped: runs/mini has no checkpoint yet, so it begins anew\nResume with: rolellm train" in stopped.stderr
+    assert {path.name for path in folder.iterdir()} == {"recipe.json"}
+
+
+def test_ctrl_c_before_anything_is_done_says_so(recipe: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
+    """The imports take seconds: the command is well under way when one of them shows, and has not begun the run."""
+    marker = tmp_path / "sitecustomize.py"
+    marker.write_text(
+        "import importlib.abc, pathlib, sys\n"
+        "class Seen(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'transformers':\n"
+        f"            pathlib.Path({str(tmp_path / 'seen')!r}).touch()\n"
+        "sys.meta_path.insert(0, Seen())\n",
+        encoding="utf-8",
+    )
+    env = {**clean_env, "PYTHONPATH": str(tmp_path)}
+    command = [BIN / "rolellm", "train", recipe, "--overwrite"]
+    stopped = stopped_when((tmp_path / "seen").exists, signal.SIGINT, command, env, tmp_path)
+    assert stopped.returncode == 3, stopped.stderr
+    assert f"stopped: nothing was done yet\nResume with: rolellm train {recipe} --overwrite\n" in stopped.stderr
+    assert not (tmp_path / "runs").exists()

@@ -1,5 +1,6 @@
 """A recipe that trains in seconds, rows of the sample, and what is built from them."""
 
+import multiprocessing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,25 @@ def tokenizer(sample_rows: list[Row]) -> Any:
 
     recipe = Recipe()
     return build_tokenizer(recipe, sample_rows)
+
+
+TrainApart = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def train_apart() -> TrainApart:
+    """Starts `train` in a process of its own; takes its arguments. Killing it is the test's business.
+
+    The processes come from one that has imported what training needs, so each starts at once.
+    """
+    from rolellm.rocit.trainer import train
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rolellm.rocit.sft", "rolellm.rocit.trainer", "rolellm.rolebench", "peft"])
+
+    def start(*words: Any, **options: Any) -> Any:
+        process = context.Process(target=train, args=words, kwargs=options)
+        process.start()
+        return process
+
+    return start

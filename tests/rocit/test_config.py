@@ -55,7 +55,11 @@ def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
         pytest.param("data: {languages: [en, fr]}", "data.languages[1]: expected one of en, zh", id="unknown-language"),
         pytest.param("data: {mix: {general: 1.5}}", "at most 1", id="share-above-one"),
         pytest.param("data: {mix: {general: 0, role_specific: 0}}", "leaves no rows", id="empty-mix"),
-        pytest.param("method: {name: qlora}", "qlora is not there yet", id="qlora"),
+        pytest.param("method: {name: qlorra}", "did you mean qlora?", id="method-typo"),
+        pytest.param("method: {quantization: {type: int8}}", "expected one of nf4, fp4", id="unknown-4-bit-type"),
+        pytest.param("training: {max_length: 4096}", "training.pack_tokens has to be at least", id="pack-too-small"),
+        pytest.param("output: {push_to_hub: true, hub_repo: a/b}", "which is never guessed", id="push-without-licence"),
+        pytest.param("extend: other.yaml", "did you mean extends?", id="extends-typo"),
         pytest.param("prompt: {form: model}", "a built base has no chat template", id="form-of-a-built-base"),
         pytest.param("base: {tiny: {hidden_size: 30, heads: 4}, build: tiny-llama}", "multiple of twice", id="heads"),
         pytest.param("data: {max_rows: 1, max_rows: 2}", "'max_rows' is written twice", id="key-twice"),
@@ -73,8 +77,9 @@ def test_what_cannot_be_carried_out_is_refused_in_words(tmp_path: Path, text: st
         pytest.param("", "expected sections", id="empty"),
         pytest.param("- a\n- b", "found a list", id="list"),
         pytest.param("training: {epochs: 1", "recipe.yaml:", id="broken-yaml-names-the-line"),
-        pytest.param("data: {}", "give either path", id="no-base"),
-        pytest.param("base: {build: tiny-llama, path: here}", "not both", id="two-bases"),
+        pytest.param("data: {}", "base: give one of", id="no-base"),
+        pytest.param("base: {build: tiny-llama, path: here}", "base: give one of", id="two-bases"),
+        pytest.param("base: {path: here, revision: main}", "base.revision: only a base.model", id="folder-revision"),
         pytest.param("base: {build: !!python/object:os.system x}", "not valid YAML", id="python-tag"),
     ],
 )
@@ -101,7 +106,7 @@ def test_overrides_win_and_are_checked_alike(tmp_path: Path) -> None:
     for override, words in [
         ("training.max_step=5", "did you mean training.max_steps?"),
         ("training.epochs", "is not an override"),
-        ("training.epochs.more=5", "is a value, not a section"),
+        ("training.epochs.more=5", "training.epochs: expected a number, found a section"),
         ("=5", "is not an override"),
         ("training.epochs=[", "not valid YAML"),
     ]:

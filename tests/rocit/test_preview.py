@@ -4,20 +4,21 @@ from typing import Any
 
 import pytest
 
+from rolellm.prompts.render import prompt_messages
 from rolellm.records import Row
 from rolellm.rocit import preview
-from rolellm.rocit.recipe import PromptRecipe
-from rolellm.rocit.rows import Example, conversations, encode, templates
+from rolellm.rocit.examples import Examples
+from rolellm.rocit.rows import conversations, encode
 
 
 @pytest.fixture(scope="module")
-def shown(sample_rows: list[Row], tokenizer: Any) -> list[Example]:
+def shown(sample_rows: list[Row], tokenizer: Any) -> Examples:
     rows = [sample_rows[0], sample_rows[-1]]
-    chats = list(conversations(rows, templates(PromptRecipe()), first_only=True))
+    chats = list(conversations(rows, prompt_messages, first_only=True))
     return encode(chats, tokenizer, max_length=1024)
 
 
-def test_plain_text_has_a_line_a_token(shown: list[Example], tokenizer: Any) -> None:
+def test_plain_text_has_a_line_a_token(shown: Examples, tokenizer: Any) -> None:
     lines = list(preview.plain(shown, tokenizer))
     assert len(lines) == sum(1 + len(example.input_ids) for example in shown)
     english = lines[1 : 1 + len(shown[0].input_ids)]
@@ -26,7 +27,7 @@ def test_plain_text_has_a_line_a_token(shown: list[Example], tokenizer: Any) -> 
     assert lines[0].startswith(f"row {shown[0].row_id}, reference 0: ")
 
 
-def test_json_holds_both_texts_and_every_token(shown: list[Example], tokenizer: Any, sample_rows: list[Row]) -> None:
+def test_json_holds_both_texts_and_every_token(shown: Examples, tokenizer: Any, sample_rows: list[Row]) -> None:
     for example, row in zip(shown, (sample_rows[0], sample_rows[-1]), strict=True):
         content = preview.to_dict(example, tokenizer)
         assert content["trained_text"] == row.references[0] + "</s>"
@@ -36,7 +37,7 @@ def test_json_holds_both_texts_and_every_token(shown: list[Example], tokenizer: 
         assert trained == list(example.reply_ids)
 
 
-def test_coloured_text_reads_as_the_text_with_trained_tokens_set_apart(shown: list[Example], tokenizer: Any) -> None:
+def test_coloured_text_reads_as_the_text_with_trained_tokens_set_apart(shown: Examples, tokenizer: Any) -> None:
     text = preview.rich_text(shown, tokenizer)
     for example in shown:
         assert tokenizer.decode(example.input_ids) in text.plain

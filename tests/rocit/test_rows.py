@@ -11,8 +11,9 @@ from rolellm.errors import ModelError, RecipeError
 from rolellm.prompts.encode import encode_prompt
 from rolellm.prompts.render import prompt_messages
 from rolellm.records import Row
+from rolellm.rocit.examples import IGNORED, Examples
 from rolellm.rocit.recipe import DataRecipe, Mix, PromptRecipe
-from rolellm.rocit.rows import IGNORED, check_positions, conversations, encode, select_rows, templates
+from rolellm.rocit.rows import check_positions, conversations, encode, select_rows, templates
 
 END = "</s>"
 
@@ -30,8 +31,8 @@ def row(row_id: str = "r1", **changes: Any) -> Row:
     return Row(**(values | changes))
 
 
-def examples(rows: list[Row], tokenizer: Any, **options: Any) -> list[Any]:
-    chats = list(conversations(rows, templates(PromptRecipe())))
+def examples(rows: list[Row], tokenizer: Any, **options: Any) -> Examples:
+    chats = list(conversations(rows, prompt_messages))
     return encode(chats, tokenizer, **({"max_length": 1024} | options))
 
 
@@ -78,8 +79,23 @@ def test_no_text_of_a_row_can_move_the_mask(tokenizer: Any, question: str, reply
 def test_each_reference_is_an_example_or_only_the_first(tokenizer: Any) -> None:
     rows = [row("a", references=("One.", "Two.")), row("b", references=("Three.",))]
     assert [(item.row_id, item.reference) for item in examples(rows, tokenizer)] == [("a", 0), ("a", 1), ("b", 0)]
-    first = conversations(rows, templates(PromptRecipe()), first_only=True)
+    first = conversations(rows, prompt_messages, first_only=True)
     assert [chat.reply for chat in first] == ["One.", "Three."]
+
+
+def test_prompts_that_begin_with_one_system_instruction_are_of_one_family(
+    sample_rows: list[Row], tokenizer: Any
+) -> None:
+    made = examples(sample_rows, tokenizer)
+    roles = {item.id: (item.role, item.language) for item in sample_rows}
+    pairs = {(roles[example.row_id], example.family) for example in made}
+    assert len(pairs) == len({role for role, _ in pairs}) == len({family for _, family in pairs})
+
+
+def test_rows_of_a_role_hold_one_system_instruction(sample_rows: list[Row]) -> None:
+    chats = list(conversations(sample_rows, prompt_messages))
+    texts = [chat.messages[0]["content"] for chat in chats]
+    assert len({id(text) for text in texts}) == len(set(texts)) < len(texts)
 
 
 def test_a_prompt_that_fills_the_context_is_refused_by_row(tokenizer: Any) -> None:
@@ -156,7 +172,7 @@ def test_a_system_template_of_ones_own_goes_into_every_prompt(tmp_path: Any) -> 
     file = tmp_path / "mine.txt"
     file.write_text("Be {role}.", encoding="utf-8")
     template = templates(PromptRecipe(system_template=file))
-    (chat,) = conversations([row(language="zh")], template)
+    (chat,) = conversations([row(language="zh")], lambda item: prompt_messages(item, template(item.language)))
     assert chat.messages[0]["content"] == "Be Fox."
     with pytest.raises(RecipeError, match="no system template"):
         templates(PromptRecipe(system_template=tmp_path / "none.txt"))

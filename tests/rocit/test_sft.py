@@ -1,40 +1,28 @@
 """The loop inside: the loss of a batch, its gradient, and the stop when numbers end."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rolellm.errors import DivergedError
 from rolellm.records import Row
-from rolellm.rocit.recipe import MethodRecipe, OutputRecipe, PromptRecipe, TrainingRecipe
-from rolellm.rocit.rows import IGNORED, Example, conversations, encode, templates
+from rolellm.rocit.examples import IGNORED, Example, Examples
+from rolellm.rocit.prefix_tree import Packed
+from rolellm.rocit.recipe import MethodRecipe, OutputRecipe, TrainingRecipe
+
+from .models import new_model
+from .trees import predictions, predictions_by_row, sample_examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
+LAYOUTS = pytest.mark.parametrize("packed", [True, False], ids=["trees", "rows"])
+
 
 @pytest.fixture(scope="module")
-def examples(sample_rows: list[Row], tokenizer: Any) -> list[Example]:
-    chosen = sample_rows[:3] + sample_rows[-3:]
-    return encode(list(conversations(chosen, templates(PromptRecipe()))), tokenizer, max_length=512)
-
-
-def new_model(tokenizer: Any) -> Any:
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=16,
-            intermediate_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            max_position_embeddings=512,
-            initializer_range=0.3,
-            pad_token_id=tokenizer.pad_token_id,
-        )
-    )
+def examples(sample_rows: list[Row], tokenizer: Any) -> Examples:
+    return sample_examples(sample_rows[:3] + sample_rows[-3:], tokenizer, max_length=512)
 
 
 def job(folder: Path, **training: Any) -> Any:
@@ -50,63 +38,84 @@ def job(folder: Path, **training: Any) -> Any:
     )
 
 
-def trainer_of(tokenizer: Any, examples: list[Example], folder: Path, **training: Any) -> Any:
+def trainer_of(tokenizer: Any, examples: Examples | list[Example], folder: Path, **training: Any) -> Any:
     from rolellm.rocit.sft import fit
 
-    return fit(new_model(tokenizer), tokenizer, examples, job(folder, **training)).trainer
+    return fit(new_model("Llama", len(tokenizer)), tokenizer, examples, job(folder, **training)).trainer
 
 
-def test_a_batch_of_the_real_trainer_is_labelled_on_replies_alone(
-    tokenizer: Any, examples: list[Example], tmp_path: Path
+def tree_of(batch: dict[str, Any]) -> Packed:
+    """A batch of the trainer, read as the pack that it was made from."""
+    ids, positions = batch["input_ids"][0].numpy(), batch["position_ids"][0].numpy()
+    return Packed(ids, positions, *(batch[name].numpy() for name in ("ends", "scored", "targets")))
+
+
+def rows_of(batch: dict[str, Any]) -> list[tuple[list[int], list[int]]]:
+    """Ids and labels of each row of a batch of the trainer; what pads it is checked to be untrained."""
+    found = []
+    for ids, labels, mask in zip(batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True):
+        length = int(mask.sum())
+        assert labels[length:].eq(IGNORED).all()
+        found.append((ids[:length].tolist(), labels[:length].tolist()))
+    return found
+
+
+@LAYOUTS
+def test_a_batch_of_the_real_trainer_is_trained_on_replies_alone(
+    packed: bool, tokenizer: Any, examples: Examples, tmp_path: Path
 ) -> None:
-    trainer = trainer_of(tokenizer, examples, tmp_path)
-    by_ids = {tuple(example.input_ids): example for example in examples}
-    seen = 0
-    for batch in trainer.get_train_dataloader():
-        for ids, labels, mask in zip(batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True):
-            length = int(mask.sum())
-            example = by_ids[tuple(ids[:length].tolist())]
-            read = len(example.prompt_ids)
-            assert labels[:read].eq(IGNORED).all()
-            assert labels[read:length].tolist() == list(example.reply_ids)
-            assert labels[length:].eq(IGNORED).all()
-            seen += 1
-    assert seen == len(examples)
+    trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=packed, max_steps=None, epochs=1.0)
+    batches = list(trainer.get_train_dataloader())
+    assert len(batches) > 2
+    if packed:
+        trained = sum((predictions(tree_of(batch)) for batch in batches), Counter())
+        assert trained == predictions_by_row(examples)
+        return
+    rows = [row for batch in batches for row in rows_of(batch)]
+    assert sorted(rows) == sorted((example.input_ids, example.labels) for example in examples)
 
 
+@LAYOUTS
 def test_the_gradient_does_not_feel_what_the_prompt_would_have_said(
-    tokenizer: Any, examples: list[Example], tmp_path: Path
+    packed: bool, tokenizer: Any, examples: Examples, tmp_path: Path
 ) -> None:
     """The head's gradient is that of the replies' predictions, written out by hand, and of nothing else."""
     import torch
 
-    trainer = trainer_of(tokenizer, examples, tmp_path)
-    model = new_model(tokenizer)
-    embeddings = model.get_output_embeddings()
-    batch = trainer.data_collator([trainer.train_dataset[0]])
-    trainer.model.train()
-    # The head is not tied to the embeddings, so its gradient is softmax minus one-hot, summed over scored positions.
-    loss = trainer.compute_loss(model, batch)
+    from rolellm.rocit.attention import attend
+
+    trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=packed)
+    model = new_model("Llama", len(tokenizer))
+    attend(model, flex=False, longest=512)
+    head = model.get_output_embeddings().weight
+    places = range(4)
+    trained = sum(len(examples[place].reply_ids) for place in places)
+    loss = trainer.compute_loss(model, trainer._layout.of(places), num_items_in_batch=torch.tensor(trained))
     loss.backward()
+    expected = torch.zeros_like(head)
     with torch.no_grad():
-        labels = batch["labels"][0, 1:]
-        scored = labels != IGNORED
-        hidden = model.model(batch["input_ids"]).last_hidden_state[0, :-1][scored]
-        probabilities = torch.softmax(hidden @ embeddings.weight.T, dim=-1)
-        one_hot = torch.nn.functional.one_hot(labels[scored], embeddings.weight.shape[0]).float()
-        expected = (probabilities - one_hot).T @ hidden / scored.sum()
-    assert torch.allclose(embeddings.weight.grad, expected, atol=1e-6)
+        for place in places:
+            ids = torch.tensor([examples[place].input_ids])
+            labels = torch.tensor(examples[place].labels)[1:]
+            scored = labels != IGNORED
+            hidden = model.model(ids).last_hidden_state[0, :-1][scored]
+            # The head is not tied to the embeddings, so its gradient is softmax minus one-hot over scored positions.
+            probabilities = torch.softmax(hidden @ head.T, dim=-1)
+            one_hot = torch.nn.functional.one_hot(labels[scored], len(head)).float()
+            expected += (probabilities - one_hot).T @ hidden / trained
+    assert torch.allclose(head.grad, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("items", [None, 37], ids=["mean", "of-a-larger-step"])
-def test_the_quick_loss_on_a_cpu_is_trl_s_own(
-    items: int | None, tokenizer: Any, examples: list[Example], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("more", [0, 37], ids=["mean", "of-a-larger-step"])
+def test_the_loss_of_rows_is_trl_s_own(more: int, tokenizer: Any, examples: Examples, tmp_path: Path) -> None:
     import torch
     from trl import SFTTrainer
 
-    trainer = trainer_of(tokenizer, examples, tmp_path)
-    batch = trainer.data_collator([trainer.train_dataset[index] for index in range(5)])
+    from rolellm.rocit.layout import trained_tokens
+
+    trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=False)
+    batch = trainer._layout.of(range(5))
+    items = torch.tensor(trained_tokens(batch) + more)
     gradients = []
     losses = []
     for compute in (type(trainer).compute_loss, SFTTrainer.compute_loss):
@@ -120,27 +129,27 @@ def test_the_quick_loss_on_a_cpu_is_trl_s_own(
         assert torch.allclose(one, other, atol=1e-6)
 
 
+@LAYOUTS
 @pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=["nan", "inf"])
 def test_a_loss_that_is_no_number_stops_training_in_words(
-    value: float, tokenizer: Any, examples: list[Example], tmp_path: Path
+    value: float, packed: bool, tokenizer: Any, examples: Examples, tmp_path: Path
 ) -> None:
     import torch
 
-    from rolellm.rocit.recorder import DivergedError
     from rolellm.rocit.sft import fit
 
-    model = new_model(tokenizer)
+    model = new_model("Llama", len(tokenizer))
     with torch.no_grad():
         model.model.norm.weight[0] = value
     with pytest.raises(DivergedError, match=r"the loss is (nan|inf) at step 1, .*Lower training.learning_rate"):
-        fit(model, tokenizer, examples, job(tmp_path))
+        fit(model, tokenizer, examples, job(tmp_path, shared_prefix=packed))
     assert (tmp_path / "metrics.jsonl").read_text() == ""
 
 
-def test_accumulated_batches_step_as_one(tokenizer: Any, examples: list[Example], tmp_path: Path) -> None:
+def test_accumulated_batches_step_as_one(tokenizer: Any, examples: Examples, tmp_path: Path) -> None:
     import torch
 
-    rates = {"learning_rate": 1e-2, "max_steps": 1, "schedule": "constant", "warmup": 0, "max_length": 512}
+    rates = {"learning_rate": 1e-2, "max_steps": 1, "schedule": "constant", "warmup": 0, "shared_prefix": False}
     whole = trainer_of(tokenizer, examples[:4], tmp_path / "a", batch_size=4, **rates)
     parts = trainer_of(tokenizer, examples[:4], tmp_path / "b", batch_size=1, grad_accumulation=4, **rates)
     apart = torch.cat(
@@ -153,9 +162,7 @@ def test_accumulated_batches_step_as_one(tokenizer: Any, examples: list[Example]
     assert (apart > 1e-5).float().mean() < 1e-3
 
 
-def test_weight_saved_and_loaded_in_bf16_recipes_is_finite(
-    tokenizer: Any, examples: list[Example], tmp_path: Path
-) -> None:
+def test_weight_saved_and_loaded_in_bf16_recipes_is_finite(tokenizer: Any, examples: Examples, tmp_path: Path) -> None:
     import torch
 
     trainer = trainer_of(tokenizer, examples, tmp_path, precision="bf16")

@@ -1,6 +1,7 @@
 """Training from a recipe: what a run leaves, and what is refused before any work."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,15 @@ from rolellm.jsonl import read_jsonl
 from rolellm.prompts.encode import encode_prompt
 from rolellm.prompts.render import prompt_messages
 from rolellm.records import Row
-from rolellm.rocit.bases import base_folder, build_base, load_model, load_tokenizer
+from rolellm.rocit.bases import build_base
 from rolellm.rocit.config import load_recipe
-from rolellm.rocit.manifest import instruction_hash
-from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.trainer import TrainResult, load_rows, prepare, train
+from rolellm.rocit.loading import load_model
+from rolellm.rocit.prepare import load_rows, prepare
+from rolellm.rocit.recipe import MethodRecipe, Recipe, TrainingRecipe
+from rolellm.rocit.tiny import build_hash
+from rolellm.rocit.trainer import TrainResult, train
 from rolellm.rolebench import dataset_fingerprint
+from rolellm.seen import instruction_hash
 
 WriteRecipe = Callable[..., Path]
 
@@ -48,6 +52,10 @@ def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe
 def manifest_of(run: TrainResult) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
     return content
+
+
+def loaded(folder: Path) -> Any:
+    return load_model(folder, MethodRecipe(name="full"), TrainingRecipe(device="cpu"))
 
 
 def test_metrics_hold_one_object_a_step(full_run: TrainResult) -> None:
@@ -105,7 +113,7 @@ def prepare_examples(run: TrainResult, rows: list[Row]) -> Any:
 def test_training_moved_the_model_and_checkpoints_are_there(full_run: TrainResult) -> None:
     import torch
 
-    before, after = load_model(full_run.base), load_model(full_run.out)
+    before, after = loaded(full_run.base), loaded(full_run.out)
     pairs = zip(before.parameters(), after.parameters(), strict=True)
     assert any(not torch.equal(one, other) for one, other in pairs)
     assert {path.name for path in full_run.out.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
@@ -124,11 +132,11 @@ def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
     recipe = load_recipe(lora_run.out.parent / "recipe.yaml")
     prepared = prepare(recipe, lora_run.out)
     job = Fit(training=recipe.training, method=recipe.method, folder=tmp_path, label="again")
-    trained = fit(load_model(lora_run.base), prepared.tokenizer, prepared.examples, job).trainer.model.eval()
-    stock = PeftModel.from_pretrained(load_model(lora_run.base), lora_run.out).eval()
+    trained = fit(loaded(lora_run.base), prepared.tokenizer, prepared.examples, job).trainer.model.eval()
+    stock = PeftModel.from_pretrained(loaded(lora_run.base), lora_run.out).eval()
     ids = torch.tensor([prepared.examples[0].input_ids])
     with torch.no_grad():
-        expected, found, plain = (model(ids).logits for model in (trained, stock, load_model(lora_run.base)))
+        expected, found, plain = (model(ids).logits for model in (trained, stock, loaded(lora_run.base)))
     assert torch.allclose(found, expected, atol=1e-6)
     assert not torch.allclose(found, plain, atol=1e-6)
 
@@ -147,29 +155,74 @@ def test_the_same_recipe_gives_the_same_losses(full_run: TrainResult, full_recip
     assert manifest_of(other)["base"]["files"] == manifest_of(full_run)["base"]["files"]
 
 
-def test_a_finished_run_is_not_replaced_unasked_and_its_base_is_kept(
-    full_run: TrainResult, full_recipe: Recipe
+def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
+    full_run: TrainResult, full_recipe: Recipe, tmp_path: Path
 ) -> None:
-    stranger = full_run.out / "notes.txt"
-    stranger.write_text("mine", encoding="utf-8")
     with pytest.raises(RecipeError, match="holds a finished run"):
         train(full_recipe)
-    built = (full_run.base / "model.safetensors").stat().st_mtime_ns
-    again = train(replace(full_recipe, training=replace(full_recipe.training, max_steps=1)), overwrite=True)
-    assert again.steps == 1
-    assert len(list(read_jsonl(again.out / "metrics.jsonl"))) == 1
-    assert {path.name for path in again.out.glob("checkpoint-*")} == {"checkpoint-1"}
-    assert (full_run.base / "model.safetensors").stat().st_mtime_ns == built
-    assert stranger.read_text(encoding="utf-8") == "mine"
+    shutil.copytree(full_run.out, run := tmp_path / "run")
+    (run / "notes.txt").write_text("mine", encoding="utf-8")
+    (run / "checkpoint-best").mkdir()
+    weights = run / full_run.base.name / "model.safetensors"
+    built = weights.stat().st_mtime_ns
+    once = replace(full_recipe, training=replace(full_recipe.training, max_steps=1))
+    assert train(once, run, overwrite=True).steps == 1
+    assert len(list(read_jsonl(run / "metrics.jsonl"))) == 1
+    assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-1", "checkpoint-best"}
+    assert weights.stat().st_mtime_ns == built
+    assert (run / "notes.txt").read_text(encoding="utf-8") == "mine"
 
 
-def test_an_unfinished_run_is_not_replaced_unasked(mini: Recipe, tmp_path: Path) -> None:
-    (tmp_path / "run" / "checkpoint-5").mkdir(parents=True)
-    with pytest.raises(RecipeError, match="unfinished run"):
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        pytest.param(["recipe.json", "checkpoint-5/"], "holds an unfinished run; go on with it", id="unfinished"),
+        pytest.param(["recipe.json", "adapter_config.json"], "holds an unfinished run", id="killed-while-saving"),
+        pytest.param(["manifest.json"], "holds a finished run", id="finished"),
+        pytest.param(["checkpoint-5/"], "holds checkpoint-5, but no run of this command", id="another-trainer-s-run"),
+        pytest.param(["model.safetensors"], "holds model.safetensors, but no run", id="a-model"),
+        pytest.param(["model-00001-of-00002.safetensors"], "but no run of this command", id="a-model-in-shards"),
+        pytest.param(["pytorch_model.bin"], "holds pytorch_model.bin, but no run", id="a-pickled-model"),
+        pytest.param(["config.json"], "holds config.json, but no run", id="a-configuration"),
+    ],
+)
+def test_what_is_in_a_folder_is_not_replaced_unasked(left: list[str], words: str, mini: Recipe, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for name in left:
+        (run / name).mkdir(parents=True) if name.endswith("/") else None
+        run.mkdir(exist_ok=True)
+        if not name.endswith("/"):
+            (run / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(RecipeError, match=words):
         train(mini)
+    assert {path.name for path in run.iterdir()} == {name.rstrip("/") for name in left}
+
+
+@pytest.mark.parametrize("name", ["checkpoint-5/", "model-00001-of-00002.safetensors", "tokenizer.model"])
+def test_what_no_run_left_is_not_overwritten_either(name: str, mini: Recipe, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / name).mkdir() if name.endswith("/") else (run / name).write_bytes(b"theirs")
+    with pytest.raises(RecipeError, match="but no run of this command; choose another folder with --out"):
+        train(mini, overwrite=True)
+    assert (run / name).exists()
+
+
+def test_a_file_is_no_folder_for_a_run(mini: Recipe, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecipeError, match="is a file"):
         train(mini, tmp_path / "file")
+
+
+@pytest.mark.parametrize("place", ["", "checkpoint-3"])
+def test_a_run_does_not_clear_its_own_base_away(
+    place: str, full_run: TrainResult, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    shutil.copytree(full_run.out, run := tmp_path / "run")
+    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(run / place)}))
+    with pytest.raises(RecipeError, match=r"and base\.path .* is there; choose another folder"):
+        train(recipe, overwrite=True)
+    assert (run / place / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize(
@@ -208,29 +261,47 @@ def test_a_base_from_a_folder_is_tuned(full_run: TrainResult, tmp_path: Path, wr
     assert not list(result.out.glob("base-*"))
 
 
-def test_a_base_without_a_chat_template_has_no_form_of_its_own(full_run: TrainResult, tmp_path: Path) -> None:
-    import shutil
-
-    bare = tmp_path / "bare"
-    shutil.copytree(full_run.base, bare)
-    (bare / "chat_template.jinja").unlink()
-    with pytest.raises(ModelError, match=r"no chat template; use prompt\.form: rolellama"):
-        load_tokenizer(bare, own_template=True)
-    assert "### Response:" in str(load_tokenizer(bare).chat_template)
-
-
-def test_a_base_is_built_once_for_its_content(full_run: TrainResult, full_recipe: Recipe, tmp_path: Path) -> None:
+def test_a_base_is_built_once_for_its_content(full_run: TrainResult, full_recipe: Recipe) -> None:
     rows = load_rows(full_recipe)
-    folder = base_folder(full_recipe, rows, full_run.out)
-    assert folder == full_run.base
-    assert build_base(full_recipe, rows, full_run.out) == folder
-    assert base_folder(full_recipe, rows[:-1], full_run.out) != folder
-    for change in ({"seed": 1}, {"schedule": "linear"}, {"max_length": 511}):
+    known = build_hash(full_recipe, rows)
+    assert full_run.base.name == f"base-{known[:12]}"
+    built = (full_run.base / "model.safetensors").stat().st_mtime_ns
+    assert build_base(full_recipe, rows, full_run.out) == full_run.base
+    assert (full_run.base / "model.safetensors").stat().st_mtime_ns == built
+    assert build_hash(full_recipe, rows[:-1]) != known
+    for change in ({"seed": 1}, {"schedule": "linear"}, {"max_length": 511}, {"shared_prefix": False}):
         changed = replace(full_recipe, training=replace(full_recipe.training, **change))
-        assert base_folder(changed, rows, full_run.out) != folder
+        assert build_hash(changed, rows) != known
     # Tuning is none of the base's business.
     slower = replace(full_recipe, training=replace(full_recipe.training, learning_rate=1e-5, max_steps=1))
-    assert base_folder(slower, rows, full_run.out) == folder
+    assert build_hash(slower, rows) == known
+
+
+def test_a_base_half_built_by_a_run_that_was_killed_is_built_anew(full_recipe: Recipe, tmp_path: Path) -> None:
+    rows = load_rows(full_recipe)
+    name = f"base-{build_hash(full_recipe, rows)[:12]}"
+    for folder in (tmp_path / name, tmp_path / f".{name}.part"):
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"half")
+        (folder / "strange.bin").write_bytes(b"?")
+    base = build_base(full_recipe, rows, tmp_path)
+    assert base == tmp_path / name
+    assert list(loaded(base).parameters())
+    assert not (base / "strange.bin").exists()
+    assert not (tmp_path / f".{name}.part").exists()
+
+
+def test_threads_of_the_recipe_are_those_of_torch(full_recipe: Recipe, tmp_path: Path) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        for threads in (2, 1):
+            training = replace(full_recipe.training, threads=threads, max_steps=1)
+            train(replace(full_recipe, training=training), tmp_path / str(threads))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_rows_without_a_plain_answer_cannot_warm_a_base(mini: Recipe, sample_rows: list[Row], tmp_path: Path) -> None:

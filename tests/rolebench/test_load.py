@@ -107,6 +107,15 @@ def test_fingerprint_is_stable_over_rebuilds_and_changes_with_content(write_rele
     assert fingerprints(changed, "home")[1] != before[1]
 
 
+def test_a_change_that_keeps_all_sizes_is_seen(write_release):
+    folder = write_release()
+    file = folder / "rolebench-eng/instruction-generalization/role_specific/train.jsonl"
+    before = load_dataset("rolebench", data_dir=str(folder), split="train")["references"][-1]
+    file.write_text(file.read_text(encoding="utf-8").replace("Grapes.", "Apples."), encoding="utf-8")
+    after = load_dataset("rolebench", data_dir=str(folder), split="train")["references"][-1]
+    assert (before, after) == (["Grapes."], ["Apples."])
+
+
 _PRINT_FINGERPRINT = """
 import sys, rolellm
 from datasets import load_dataset

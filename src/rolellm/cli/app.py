@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli import data, demo, evaluate, generate, train
+from rolellm.cli import convert, data, demo, evaluate, generate, push, train
 from rolellm.errors import RecipeError, RoleLLMError, StoppedShortError
 from rolellm.version import __version__
 
@@ -23,9 +23,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+app.command("convert-chatglm")(convert.convert_chatglm)
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
 app.command("score")(evaluate.score)
+app.command("push")(push.push)
 app.command("demo")(demo.demo)
 
 

@@ -1,4 +1,4 @@
-"""``rolellm data``: build the Hub data set folder, and count what the release holds."""
+"""``rolellm data``: build the Hub data set folder, publish it, and count what the release holds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="The RoleBench release: build it into Parquet, count it.", no_args_is_help=True)
+app = typer.Typer(help="The RoleBench release: build it into Parquet, publish it, count it.", no_args_is_help=True)
 
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
@@ -51,6 +51,49 @@ def build(
     print_table(f"Built into {out}", ("config", "split", "rows", "set aside"), rows)
     if any(item.skipped for item in built):
         typer.echo(f"What was set aside is in {out / SKIPPED_FILE}, each row with its file, line and reason.")
+
+
+@app.command()
+def push(
+    repo: Annotated[str, typer.Argument(metavar="REPO", help="The data set on the Hub, OWNER/NAME.")],
+    config: Annotated[list[str] | None, typer.Option("--config", help="Only this config; may be repeated.")] = None,
+    data_dir: DataDir = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl, which is published, too.")
+    ] = False,
+    licence: Annotated[str | None, typer.Option("--license", help="By default the release's own, apache-2.0.")] = None,
+    private: Annotated[
+        bool, typer.Option("--private/--public", help="For a repository that is made; one that exists stays as it is.")
+    ] = True,
+    revision: Annotated[str, typer.Option("--revision", help="The branch; made where it is not there.")] = "main",
+    message: Annotated[str | None, typer.Option("--message", help="The commit's title.")] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files of the same name that rolellm did not write.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Build, say what would be sent, and send nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Build the release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG)."""
+    import tempfile
+
+    from rolellm.cli.push import show
+    from rolellm.hub import PushOptions, check_push, push_folder
+    from rolellm.rolebench.publish import stage
+
+    options = PushOptions(
+        kind="dataset",
+        private=private,
+        branch=revision,
+        message=message or "Publish RoleBench",
+        overwrite=overwrite,
+        dry_run=dry_run,
+    )
+    check_push(repo, options)
+    with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
+        stage(Path(folder), repo, config or None, data_dir=data_dir, skip_bad=skip_bad, licence=licence)
+        show(push_folder(Path(folder), repo, options), as_json=as_json)
 
 
 @app.command()

@@ -42,7 +42,8 @@ def score(
         Literal["skip", "zero"], typer.Option("--missing", help="Rows without a prediction: leave out, or count as 0.")
     ] = "skip",
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail where rows or predictions are unmatched, or answers contradict.")
+        bool,
+        typer.Option("--strict", help="Fail on unmatched rows or predictions, contradictions, and rows trained on."),
     ] = False,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Set bad lines of P.jsonl aside in P.bad.jsonl; count them.")
@@ -123,6 +124,8 @@ def _score_table(report: dict[str, Any]) -> ScoreTable:
         f"{', '.join(tokenizers)}, {report['config']}/{report['split']}, fingerprint {recipe['hash'][:12]}"
     )
     parts = {"all rows": {"metrics": report["metrics"]}}
+    clean = (report["contamination"] or {}).get("metrics_clean")
+    parts |= {"rows not trained on": {"metrics": clean}} if clean else {}
     parts |= {f"language {name}": {"metrics": item} for name, item in report.get("by_language", {}).items()}
     kinds = report["by_subset"].get("role_specific", {}).get("by_reference_type", {})
     parts |= {name: {"metrics": {"SPE": item}} for name, item in kinds.items()}

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from rolellm.cli.output import resume_line
+
 
 def generate(
     context: typer.Context,
@@ -43,11 +45,21 @@ def generate(
         typer.Option("--dtype", help="auto: the model's own on CUDA, float32 on a CPU."),
     ] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin again where --out is there already.")] = False,
+    profile: Annotated[
+        Literal["description", "retrieval"] | None,
+        typer.Option("--profile", help="What a prompt says of the role; by default as the model was tuned."),
+    ] = None,
+    retrieved: Annotated[
+        int | None, typer.Option("--retrieved", min=1, help="With retrieval, how many exchanges.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse rows that the model was trained on, by its manifest.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Answer a split of RoleBench with a local model: batched, resumable by row, the settings in P.jsonl.meta.json."""
     from rolellm.evaluation.resume import stopped_short
-    from rolellm.rocit.threads import wait_briefly
+    from rolellm.threads import wait_briefly
 
     wait_briefly()
 
@@ -71,6 +83,10 @@ def generate(
             config=config,
             split=split,
             overwrite=overwrite,
+            strict=strict,
+            profile=profile,
+            retrieved=retrieved,
+            data_dir=data_dir,
         )
         # The data may take minutes to fetch: what can be refused without them is refused now.
         settings.check(out)
@@ -94,22 +110,6 @@ def generate(
         f"themselves, {summary.length} were cut off at their limit, {summary.empty} are empty."
     )
     typer.echo(f"Score them with: {shlex.join(_score_command(out, config, split, data_dir))}")
-
-
-def resume_line(context: typer.Context, *more: str) -> str:
-    """The command line that goes on: what the user gave, without ``--overwrite``, which would begin again, and more."""
-    words = context.command_path.split(" ")
-    for parameter in context.command.params:
-        value = context.params.get(str(parameter.name))
-        if parameter.name == "overwrite" or value in (None, [], ()) or value == parameter.default:
-            continue
-        flag = parameter.opts[0]
-        if value is True:
-            words.append(flag)
-            continue
-        for item in value if isinstance(value, list | tuple) else [value]:
-            words += [flag, str(item)]
-    return shlex.join([*words, *more])
 
 
 def _score_command(out: Path, config: str, split: str, data_dir: Path | None) -> list[str]:

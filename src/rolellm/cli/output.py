@@ -1,8 +1,9 @@
-"""How commands print: one JSON object for machines, or a table for people."""
+"""How commands print: one JSON object for machines, a table for people, and the line that goes on after a stop."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,3 +48,19 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console().print(table)
+
+
+def resume_line(context: typer.Context, *more: str) -> str:
+    """The command line that goes on: what the user gave, without ``--overwrite``, which would begin again, and more."""
+    words = context.command_path.split(" ")
+    for parameter in context.command.params:
+        value = context.params.get(str(parameter.name))
+        if parameter.name == "overwrite" or value in (None, [], ()) or value == parameter.default:
+            continue
+        flags = [] if parameter.param_type_name == "argument" else [parameter.opts[0]]
+        if value is True:
+            words += flags
+            continue
+        for item in value if isinstance(value, list | tuple) else [value]:
+            words += [*flags, str(item)]
+    return shlex.join([*words, *more])

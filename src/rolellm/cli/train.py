@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rolellm.cli.output import print_json, resume_line
+
 if TYPE_CHECKING:
     from rolellm.rocit.recipe import Recipe
 
 
 def train(
+    context: typer.Context,
     recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe that ships: smoke-cpu.")],
     out: Annotated[Path | None, typer.Option("--out", help="The run's folder, in place of output.dir.")] = None,
     data_dir: Annotated[
@@ -24,14 +27,14 @@ def train(
     ] = None,
     preview: Annotated[bool, typer.Option("--preview", help="Show each token, trained or not, and leave.")] = False,
     rows: Annotated[int, typer.Option("--rows", min=1, help="How many rows --preview shows.")] = 2,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in the folder.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that is in the folder.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Tune a model on RoleBench by a recipe; the same code as accelerate launch recipes/rocit.py --config RECIPE."""
-    from rolellm.cli.output import print_json
     from rolellm.rocit.config import find_recipe, load_recipe
-    from rolellm.rocit.threads import wait_briefly
-    from rolellm.rocit.trainer import train as run_recipe
+    from rolellm.rocit.stopping import stopped_short
+    from rolellm.threads import wait_briefly
 
     wait_briefly()
     # JSON text is YAML text, whatever the path holds.
@@ -40,7 +43,13 @@ def train(
     if preview:
         _preview(chosen, out, rows, as_json)
         return
-    result = run_recipe(chosen, out, overwrite=overwrite)
+    again = resume_line(context, *(["--overwrite"] if overwrite else []))
+    going_on = resume_line(context, *([] if resume else ["--resume"]))
+    with stopped_short(out or chosen.output.dir, again=again, resume=going_on):
+        # The imports take seconds, and Ctrl-C may come within them.
+        from rolellm.rocit.trainer import train as run_recipe
+
+        result = run_recipe(chosen, out, overwrite=overwrite, resume=resume)
     if as_json:
         print_json(result.to_dict())
         return
@@ -48,12 +57,13 @@ def train(
         f"{result.steps} steps on {result.examples} replies of {result.rows} rows: "
         f"loss {result.first_loss:.3f} → {result.last_loss:.3f} in {result.seconds:.0f} s\n{result.out}"
     )
+    if result.url is not None:
+        typer.echo(result.url)
 
 
 def _preview(recipe: Recipe, out: Path | None, count: int, as_json: bool) -> None:
-    from rolellm.cli.output import print_json
     from rolellm.rocit import preview
-    from rolellm.rocit.trainer import prepare
+    from rolellm.rocit.prepare import prepare
 
     prepared = prepare(recipe, out or recipe.output.dir)
     shown = [example for example in prepared.examples if example.reference == 0][:count]

@@ -6,11 +6,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 from rolellm.errors import ModelError
 from rolellm.evaluation.local_model import LocalModel
-from rolellm.prompts.render import prompt_messages, system_template
+from rolellm.prompts.encode import PromptEncoder
 from rolellm.records import Row
 
 _NAMED = 10
@@ -72,21 +71,24 @@ def _name(noted: Sequence[tuple[Row, str]]) -> str:
 
 
 def encode_prompts(
-    model: LocalModel, rows: Sequence[Row], template: Path | None, advance: Callable[[int], None]
+    model: LocalModel,
+    rows: Sequence[Row],
+    messages: Callable[[Row], list[dict[str, str]]],
+    advance: Callable[[int], None],
 ) -> list[Sequence[int]]:
     """The token ids of each row's prompt.
 
     Args:
         model: For its tokenizer and text form.
         rows: The rows to ask.
-        template: A system instruction of the user's own.
+        messages: Makes a row's chat messages.
         advance: Called with 1 after each row.
     """
-    own = None if template is None else system_template("en", template)
+    encode = PromptEncoder(model.tokenizer)
     prompts: list[Sequence[int]] = []
     for row in rows:
         # Four bytes a token: lists of Python integers would take ten times the memory on a whole split.
-        prompts.append(array("i", model.encode(prompt_messages(row, own))))
+        prompts.append(array("i", encode(messages(row))))
         advance(1)
     return prompts
 

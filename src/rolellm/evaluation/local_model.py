@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rolellm.errors import ModelError, RecipeError
 from rolellm.evaluation.decoding import ContentSeededChoice, Decoding, draws
 from rolellm.evaluation.model_source import content_hash, find_model
-from rolellm.extras import require
+from rolellm.extras import quiet_peft, require
 from rolellm.fingerprint import hash_json
 from rolellm.prompts.encode import encode_prompt, end_token_id
 from rolellm.prompts.render import chat_template
@@ -258,10 +258,8 @@ def _load_adapter(model: Any, adapter: str) -> Any:
     from peft import PeftModel
 
     try:
-        with warnings.catch_warnings():
+        with quiet_peft():
             warnings.filterwarnings("error", message=".*missing adapter keys")
-            # peft asks transformers by an old name; no one but peft can do anything about it.
-            warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
             return PeftModel.from_pretrained(model, adapter)
     except Exception as error:
         raise ModelError(f"the adapter {adapter} does not go on its base: {error}") from error

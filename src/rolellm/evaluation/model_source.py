@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rolellm.errors import ModelError
 from rolellm.fingerprint import hash_bytes, hash_json
+from rolellm.seen import MANIFEST
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
@@ -26,6 +27,8 @@ _IDENTITY = (
     "*.model",
     *_WEIGHTS,
 )
+# What a run of `rolellm train` holds besides its result; the run's manifest speaks for these, too.
+_WITHIN_A_RUN = re.compile(r"(checkpoint|base)-.+")
 _BLOCK = 256 * 1024
 _BLOCKS = 256
 
@@ -125,6 +128,33 @@ def _base_of(adapter: str, config: dict[str, object]) -> str:
     if nested is not None:
         raise ModelError(f"the adapter {adapter} was tuned on {base}, which is an adapter too; merge that one first")
     return base
+
+
+def manifest_paths(name: str) -> list[Path]:
+    """Where a manifest may say what a model was trained on: its own, then that of the run it is a part of.
+
+    Args:
+        name: A directory, or the id of a model on the Hub that has been found already.
+
+    Returns:
+        Files that are there, the nearest first; they may be other programs'.
+    """
+    if not Path(name).is_dir():
+        return _hub_manifest(name)
+    folder = Path(name).resolve()
+    run = [folder.parent] if _WITHIN_A_RUN.fullmatch(folder.name) else []
+    return [path for path in (place / MANIFEST for place in (folder, *run)) if path.is_file()]
+
+
+def _hub_manifest(name: str) -> list[Path]:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return [Path(hf_hub_download(name, MANIFEST))]
+    except Exception:
+        # Most models have none, and what the client raises when it cannot tell has no one base. The model itself was
+        # found, and to know nothing of its training is no failure.
+        return []
 
 
 def content_hash(name: str) -> str:

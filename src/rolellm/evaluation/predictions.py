@@ -44,6 +44,11 @@ class PredictionFile:
     several: int = 0
 
     @property
+    def meta_path(self) -> Path:
+        """Where the sidecar is: ``P.jsonl.meta.json`` beside ``P.jsonl``."""
+        return self.path.with_name(self.path.name + META_SUFFIX)
+
+    @property
     def bad_path(self) -> Path:
         """Where bad lines are set aside: ``P.bad.jsonl`` beside ``P.jsonl``."""
         return self.path.with_name(f"{self.path.name.removesuffix('.jsonl')}.bad.jsonl")
@@ -75,14 +80,19 @@ class Predictions:
                 raise PredictionError(f"prediction {number} must be a text, found {_kind(text)}: {text!r:.60}")
         return cls(tuple(Prediction(text, id=name) for name, text in zip(ids, texts, strict=True)))
 
+    def file_of(self, index: int) -> PredictionFile | None:
+        """The file that a prediction came from; ``None`` for one from memory."""
+        end = 0
+        for file in self.files:
+            end += file.count
+            if index < end:
+                return file
+        return None
+
     def where(self, index: int) -> str:
         """``file:line`` of a prediction, or its place in the list where it came from memory."""
-        first = 0
-        for file in self.files:
-            if index < first + file.count:
-                return f"{file.path}:{self.items[index].line}"
-            first += file.count
-        return f"prediction {index}"
+        file = self.file_of(index)
+        return f"prediction {index}" if file is None else f"{file.path}:{self.items[index].line}"
 
 
 def read_predictions(paths: str | Path | Iterable[str | Path], *, skip_bad: bool = False) -> Predictions:

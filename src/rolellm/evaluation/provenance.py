@@ -52,7 +52,7 @@ def fingerprint(
             "fingerprint": options.dataset_fingerprint or rows_hash(rows),
             "rows": len(rows),
         },
-        "predictions": [{"sha256": file.sha256, "generation": file.meta} for file in predictions.files]
+        "predictions": [{"sha256": file.sha256, "generation": _generation(file.meta)} for file in predictions.files]
         or [{"sha256": _texts_hash(predictions), "generation": None}],
         "versions": {name: _version(name) for name in ("rolellm", "rapidfuzz", "jieba", "numpy")},
     }
@@ -61,6 +61,11 @@ def fingerprint(
     for entry, file in zip(recipe["predictions"], predictions.files, strict=False):
         entry["file"] = file.path.name
     return {**recipe, "hash": digest}
+
+
+def _generation(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A sidecar without what it knows of the model's training, which changes no score and stands beside it."""
+    return None if meta is None else {key: value for key, value in meta.items() if key != "contamination"}
 
 
 def rows_hash(rows: Sequence[Row]) -> str:

@@ -14,8 +14,8 @@ from rolellm.files import write_json
 from rolellm.jsonl import read_jsonl, write_jsonl
 from rolellm.records import Row
 
-# How the work was done, not what was asked for: a run may go on with another of these.
-_MAY_CHANGE = ("model", "adapter", "device", "batch_size", "versions", "earlier_runs")
+# How the work was done and what is known of the model, not what was asked for: a run may go on with another of these.
+_MAY_CHANGE = ("model", "adapter", "device", "batch_size", "versions", "earlier_runs", "contamination")
 _WAY_OUT = "use --overwrite to start again, or another --out"
 
 
@@ -90,7 +90,8 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
         The settings to write, with the ways of earlier runs noted where they differ.
 
     Raises:
-        RecipeError: When the file is there with other settings (names them), or without a sidecar.
+        RecipeError: When the file is there with other settings (names them), without a sidecar, or knowing more of what
+            the model was trained on.
     """
     if not out.exists() or out.stat().st_size == 0:
         return dict(meta)
@@ -108,6 +109,11 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
     if changed:
         shown = "; ".join(f"{key} was {_show(old.get(key))} and is now {_show(new.get(key))}" for key in changed)
         raise RecipeError(f"{out} was begun with other settings: {shown}. {_WAY_OUT[0].upper()}{_WAY_OUT[1:]}")
+    if before.get("contamination") is not None and meta.get("contamination") is None:
+        raise RecipeError(
+            f"{out} was begun when the model's manifest said what it was trained on, and it is not to be had now; "
+            f"bring the manifest back, {_WAY_OUT}"
+        )
     return {**meta, **_history(before, meta)}
 
 
@@ -135,6 +141,14 @@ def _history(before: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, An
 def write_sidecar(out: Path, meta: Mapping[str, Any]) -> None:
     """Write a predictions file's settings beside it, complete or not at all."""
     write_json(sidecar_path(out), meta)
+
+
+def renew_sidecar(out: Path, **entries: Any) -> None:
+    """Bring entries of a finished file's sidecar up to date; the others stay as they are."""
+    path = sidecar_path(out)
+    before = json.loads(path.read_bytes())
+    if any(before.get(key) != value for key, value in entries.items()):
+        write_json(path, {**before, **entries})
 
 
 def finished_lines(out: Path, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:

@@ -16,12 +16,14 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rolellm.errors import PredictionError
-from rolellm.evaluation.breakdown import Metric, RowScore, summarise, summarise_by
+from rolellm.evaluation.breakdown import Metric, RowScore, Summary, summarise, summarise_by
+from rolellm.evaluation.contamination import Contamination, scored_rows
 from rolellm.evaluation.matching import Finding, Matching, match
 from rolellm.evaluation.predictions import Predictions
 from rolellm.evaluation.provenance import VALUE_FIELD, file_findings, fingerprint, sidecar_findings
 from rolellm.evaluation.rouge import RougeScore, iter_rouge_l
 from rolellm.evaluation.scorecard import ScoreOptions, ScoreReport
+from rolellm.evaluation.statistics import Bootstrap
 from rolellm.evaluation.tokenizers import TOKENIZERS, resolve_tokenizer
 from rolellm.records import Language, Row
 from rolellm.text import fold
@@ -49,12 +51,14 @@ def score(
         progress: Called with (pairs done, pairs in all) as the work goes on.
 
     Raises:
-        PredictionError: When no prediction answers any row, or under ``strict`` when the join leaves anything open.
+        PredictionError: When no prediction answers any row, or under ``strict`` when the join leaves anything open or a
+            row was trained on.
         ValueError: For a tokenizer that the protocol or the language does not know.
     """
     options = options or ScoreOptions()
     matching = match(rows, predictions, where=options.where)
-    findings = _findings(matching, predictions, options)
+    contamination = scored_rows(rows, predictions, matching, options.config)
+    findings = _findings(matching, predictions, options, contamination)
     refused = [str(finding) for finding in findings if finding.refused]
     if options.strict and refused:
         raise PredictionError("refused, as asked by strict: " + "; ".join(refused))
@@ -71,19 +75,39 @@ def score(
         subset_rows=_subset_rows(rows, matching),
         matching=matching,
         findings=findings,
+        contamination=contamination,
+        metrics_clean=_metrics_clean(scores, contamination, bootstrap),
         fingerprint=fingerprint(rows, predictions, options, tokenizers),
         scores=scores,
     )
 
 
-def _findings(matching: Matching, predictions: Predictions, options: ScoreOptions) -> tuple[Finding, ...]:
+def _findings(
+    matching: Matching, predictions: Predictions, options: ScoreOptions, contamination: Contamination | None
+) -> tuple[Finding, ...]:
     zero = options.missing == "zero"
     treated = "they count as 0" if zero else "they are left out, and the score is that of the others alone"
-    findings = [*sidecar_findings(predictions, options), *matching.findings, *file_findings(predictions)]
+    trained = None if contamination is None else contamination.finding(options.where)
+    findings = [
+        *sidecar_findings(predictions, options),
+        *([] if trained is None else [trained]),
+        *matching.findings,
+        *file_findings(predictions),
+    ]
     return tuple(
         replace(item, text=f"{item.text}; {treated}", refused=not zero) if item.kind == "unmatched_rows" else item
         for item in findings
     )
+
+
+def _metrics_clean(
+    scores: Sequence[RowScore], contamination: Contamination | None, bootstrap: Bootstrap
+) -> Summary | None:
+    """The metrics without the contaminated rows; ``None`` where there are none, and they would be the metrics again."""
+    if contamination is None or not contamination.contaminated:
+        return None
+    clean = {row.id for row in contamination.clean}
+    return summarise((item for item in scores if item.id in clean), bootstrap)
 
 
 def _subset_rows(rows: Sequence[Row], matching: Matching) -> dict[str, tuple[int, int]]:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from rolellm.errors import RecipeError
 from rolellm.evaluation.breakdown import Metric, RowScore, Summary, metric_dict, summary_dict
+from rolellm.evaluation.contamination import Contamination
 from rolellm.evaluation.matching import Finding, Matching
 from rolellm.evaluation.statistics import Bootstrap
 from rolellm.evaluation.tokenizers import TOKENIZERS, resolve_tokenizer
@@ -23,7 +24,7 @@ class ScoreOptions:
         split: Its split, likewise.
         dataset_fingerprint: Its content hash, likewise; by default a hash of the rows themselves.
         missing: ``skip`` leaves rows without a prediction out, ``zero`` counts them as 0.
-        strict: Refuse predictions whose join to the rows leaves anything open.
+        strict: Refuse predictions whose join to the rows leaves anything open, or whose model was trained on the rows.
         resamples: Of the bootstrap.
         seed: Of the bootstrap.
         processes: Processes that compute Rouge-L.
@@ -76,6 +77,8 @@ class ScoreReport:
         subset_rows: For each subset, its rows and how many of them were answered.
         matching: The join of predictions to rows.
         findings: What a reader must know about it; to be shown with the score.
+        contamination: Which of the rows the model was trained on; ``None`` where nothing is known of its training.
+        metrics_clean: The metrics of the rows that are known not to be; ``None`` where no row is known to be.
         fingerprint: What the score depends on, with a ``hash``.
         scores: Row by row.
     """
@@ -88,6 +91,8 @@ class ScoreReport:
     subset_rows: dict[str, tuple[int, int]]
     matching: Matching
     findings: tuple[Finding, ...]
+    contamination: Contamination | None
+    metrics_clean: Summary | None
     fingerprint: dict[str, Any]
     scores: tuple[RowScore, ...]
 
@@ -106,6 +111,7 @@ class ScoreReport:
                 "predictions": len(self.matching.unmatched_predictions),
                 "rows": len(self.matching.unmatched_rows),
             },
+            "contamination": self._contamination(),
             "fingerprint": self.fingerprint,
             "by_role": {role: summary_dict(summary) for role, summary in self.by_role.items()},
             "by_subset": self._subsets(),
@@ -120,6 +126,12 @@ class ScoreReport:
         """How many rows were matched how, and how many predictions or rows each finding touches."""
         found = {finding.kind: finding.count for finding in self.findings}
         return {"matched_by": dict(self.matching.matched_by), **found}
+
+    def _contamination(self) -> dict[str, Any] | None:
+        if self.contamination is None:
+            return None
+        clean = None if self.metrics_clean is None else summary_dict(self.metrics_clean)
+        return {**self.contamination.to_dict(), "unknown": self.contamination.unknown, "metrics_clean": clean}
 
     def _subsets(self) -> dict[str, Any]:
         measured: dict[str, tuple[Metric, ...]] = {"general": ("CUS", "RAW"), "role_specific": ("SPE",)}

@@ -16,15 +16,14 @@ numbers stay.
 from __future__ import annotations
 
 import difflib
-import functools
 import re
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
 from rolellm.errors import RecipeError
+from rolellm.text import chinese_words
 
 Tokenize = Callable[[str], list[str] | list[bytes]]
 
@@ -39,7 +38,6 @@ TOKENIZERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyTyp
 _LANGUAGE_NAMES: Final[Mapping[str, str]] = MappingProxyType({"en": "English", "zh": "Chinese"})
 _HAN = r"\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _CHARACTERS = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+")
-_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 _ASCII_WORDS: Final = bytes(byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256))
 
 
@@ -106,7 +104,7 @@ def get_tokenizer(name: str) -> Tokenize:
     if name == "characters":
         return character_tokens
     if name == "jieba":
-        return _jieba_tokens()
+        return chinese_words()
     raise RecipeError(f"no tokenizer {name!r}; valid: 'rouge_score', 'jieba', 'characters'")
 
 
@@ -133,26 +131,3 @@ def character_tokens(text: str) -> list[str]:
 
 def _fold_width(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
-
-
-@functools.cache
-def _jieba_tokens() -> Callable[[str], list[str]]:
-    """Words by jieba's precise mode with its hidden Markov model for unlisted words: the defaults of ``jieba.cut``.
-
-    The tokenizer is our own instance, so dictionaries that a program adds to jieba's global one change no score. It is
-    filled from the packaged dictionary by hand, because jieba's own start logs to stderr and trusts (or writes) a cache
-    file in the shared temporary folder.
-    """
-    with warnings.catch_warnings():
-        # jieba 0.42 has invalid escapes in its source, and imports pkg_resources where there is one.
-        warnings.simplefilter("ignore")
-        import jieba
-    cutter = jieba.Tokenizer()
-    cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
-    cutter.initialized = True
-
-    def tokens(text: str) -> list[str]:
-        # Case is folded last: jieba's dictionary knows words such as "T恤" in this case only.
-        return [word.lower() for word in cutter.cut(_fold_width(text)) if _LETTER_OR_DIGIT.search(word)]
-
-    return tokens

@@ -6,7 +6,10 @@ those characters. Only the chat template writes special tokens.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rolellm.errors import ModelError
@@ -16,6 +19,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 _REPLY = "rolellm reply"
+_TURNS = [
+    {"role": "system", "content": "rolellm system"},
+    {"role": "user", "content": "rolellm user"},
+    {"role": "assistant", "content": _REPLY},
+]
+_CHECKED = 2
+_RECHECKED = 64
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]]) -> list[int]:
@@ -39,8 +49,78 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[st
     return ids
 
 
+class PromptEncoder:
+    """`encode_prompt` for many prompts that begin alike: a beginning is tokenised once.
+
+    A prompt is cut at the last special token before its last message's text, where a tokenizer starts afresh. That the
+    parts give the tokens of the whole is checked on the first prompts of each beginning and on every 64th; where they
+    do not, or where a message holds a special token as text, prompts of that beginning are tokenised whole.
+
+    Args:
+        tokenizer: The model's tokenizer.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        special = sorted((str(token) for token in tokenizer.added_tokens_decoder.values()), key=len, reverse=True)
+        self._special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
+        self._heads: dict[tuple[str, ...], _Head | None] = {}
+
+    def __call__(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """The tokens that ask a model for its reply; see `encode_prompt`, which this equals.
+
+        Raises:
+            ModelError: As `encode_prompt` does.
+        """
+        *before, last = messages
+        key = tuple(text for message in before for text in (message["role"], message["content"]))
+        if key not in self._heads:
+            self._heads[key] = self._head(messages)
+        head = self._heads[key]
+        if head is None or self._special.search(last["content"]):
+            return encode_prompt(self._tokenizer, messages)
+        text = self._render(messages)
+        ids = [*head.ids, *self._plain(text[len(head.text) :])]
+        head.used += 1
+        if not text.startswith(head.text) or (head.used <= _CHECKED or not head.used % _RECHECKED):
+            whole = encode_prompt(self._tokenizer, messages)
+            if whole != ids:
+                self._heads[key] = None
+            return whole
+        return ids
+
+    def _head(self, messages: Sequence[dict[str, str]]) -> _Head | None:
+        """What prompts with these messages before the last begin with, up to where they can be cut."""
+        *before, last = messages
+        if any(self._special.search(message["content"]) for message in before):
+            return None
+        probes = [self._render([*before, {**last, "content": content}]) for content in ("a", "b")]
+        common = os.path.commonprefix(probes)  # noqa: RUF071  # Character by character is what is meant here.
+        cuts = [found.start() for found in self._special.finditer(common)]
+        return _Head(common[: cuts[-1]], self._plain(common[: cuts[-1]])) if cuts and cuts[-1] else None
+
+    def _render(self, messages: Sequence[dict[str, str]]) -> str:
+        return str(_apply(self._tokenizer, messages, add_generation_prompt=True, tokenize=False))
+
+    def _plain(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
+
+@dataclass(slots=True)
+class _Head:
+    """A beginning of prompts: its text, its tokens, and how many prompts were put together with it."""
+
+    text: str
+    ids: list[int]
+    used: int = 0
+
+
 def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -> list[list[int]]:
-    """The tokens of replies as they go on from their prompts: text only, no special token, no end token.
+    """The tokens of replies as they go on from their prompts, no special token, no end token.
+
+    White space that the chat template writes between the prompt and a reply goes with the reply: ChatGLM3 and GLM-4 ask
+    for a reply by ``<|assistant|>`` alone, and write ``<|assistant|>`` and a new line before one.
 
     Args:
         tokenizer: The model's tokenizer.
@@ -56,14 +136,34 @@ def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -
         ids: list[list[int]] = tokenizer(texts, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         return ids
 
+    lead = _lead(tokenizer)
+    texts = [lead + reply for reply in replies]
+    (probe,) = encode([lead + _REPLY])
+    if lead and _after_prompt(tokenizer, len(probe)) == probe:
+        return encode(texts)  # The prompt ends in a special token, so what follows is cut as a text of its own.
     # SentencePiece tokenizers put a space before whatever opens a text; a reply opens nothing, the prompt did.
     (newline,) = encode(["\n"])
-    encoded = encode([f"\n{reply}" for reply in replies])
+    encoded = encode([f"\n{text}" for text in texts])
     # Where the reply's own first characters join the newline's token, the reply is taken alone.
     return [
-        ids[len(newline) :] if ids[: len(newline)] == newline else encode([reply])[0]
-        for ids, reply in zip(encoded, replies, strict=True)
+        ids[len(newline) :] if ids[: len(newline)] == newline else encode([text])[0]
+        for ids, text in zip(encoded, texts, strict=True)
     ]
+
+
+def _lead(tokenizer: PreTrainedTokenizerBase) -> str:
+    """White space that the chat template writes between a prompt and its reply."""
+    prompt = str(_apply(tokenizer, _TURNS[:2], tokenize=False, add_generation_prompt=True))
+    before = str(_apply(tokenizer, _TURNS, tokenize=False)).rpartition(_REPLY)[0]
+    lead = before[len(prompt) :] if before.startswith(prompt) else ""
+    return "" if lead.strip() else lead
+
+
+def _after_prompt(tokenizer: PreTrainedTokenizerBase, count: int) -> list[int]:
+    """The first tokens that follow the prompt in a whole conversation."""
+    prompt = _apply(tokenizer, _TURNS[:2], add_generation_prompt=True)["input_ids"]
+    whole: list[int] = _apply(tokenizer, _TURNS)["input_ids"]
+    return whole[len(prompt) :][:count]
 
 
 def end_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -74,9 +174,7 @@ def end_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
     Raises:
         ModelError: When there is neither.
     """
-    turns = [("system", "rolellm system"), ("user", "rolellm user"), ("assistant", _REPLY)]
-    messages = [{"role": role, "content": content} for role, content in turns]
-    after = str(_apply(tokenizer, messages, tokenize=False)).rpartition(_REPLY)[2]
+    after = str(_apply(tokenizer, _TURNS, tokenize=False)).rpartition(_REPLY)[2]
     added: dict[int, Any] = tokenizer.added_tokens_decoder
     special = {str(token): token_id for token_id, token in added.items() if token.special}
     for text in sorted(special, key=len, reverse=True):

@@ -85,7 +85,8 @@ def chat_template(name: str = "rolellama") -> str:
     """The Jinja chat template of a text form, for ``tokenizer.chat_template``.
 
     Args:
-        name: ``rolellama``, the text form the paper tuned LLaMA on (``### Instruction:`` and so on).
+        name: ``rolellama``, the text form the paper tuned LLaMA on (``### Instruction:`` and so on), or ``chatglm2`` or
+            ``chatglm3``, those chat models' own.
 
     Raises:
         RecipeError: For a form that does not ship; names those that do.

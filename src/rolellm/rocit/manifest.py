@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from rolellm.files import write_json
-from rolellm.fingerprint import hash_bytes, hash_file
-from rolellm.records import Row
-from rolellm.text import fold
+from rolellm.fingerprint import hash_file
+from rolellm.seen import MANIFEST
 from rolellm.version import __version__
 
-MANIFEST = "manifest.json"
+__all__ = ["MANIFEST", "file_hashes", "loss_summary", "versions", "write_manifest"]
+
 _PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
-_WEIGHTS = ("*.safetensors", "adapter_config.json", "config.json", "tokenizer.json", "chat_template.jinja")
-
-
-def trained_on(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """What a model has seen, so that a later score can say whether a test row was among it.
-
-    Args:
-        rows: The training rows.
-
-    Returns:
-        ``roles``, by name, and ``instructions``, as `instruction_hash`, both sorted and without repeats.
-    """
-    seen = list(rows)
-    return {
-        "roles": sorted({row.role for row in seen}),
-        "instructions": sorted({instruction_hash(row.question) for row in seen}),
-    }
-
-
-def instruction_hash(question: str) -> str:
-    """16 hex digits for an instruction, white space and case folded; enough for millions without a clash."""
-    return hash_bytes(fold(question).encode("utf-8"))[:16]
+_WEIGHTS = (
+    "*.safetensors",
+    "pytorch_model*.bin",
+    "adapter_config.json",
+    "config.json",
+    "tokenizer.json",
+    "chat_template.jinja",
+)
 
 
 def versions() -> dict[str, str]:

@@ -35,6 +35,9 @@ class DataRecipe:
     """Which rows to train on.
 
     Attributes:
+        source: ``rolebench`` (questions and replies) or ``script`` (the roles' own lines in their scripts, after the
+            lines spoken before them: the paper's baseline LLaMA-script).
+        script_turns: With ``script``, the most lines that are shown before the one to learn.
         config: A configuration of the data set, such as ``instruction-generalization-eng`` or ``sample``.
         split: Its split.
         data_dir: A local copy of the release; by default what ``load_rolebench`` finds.
@@ -45,6 +48,8 @@ class DataRecipe:
         replies: Train on all references of a row, one example each, or on the first.
     """
 
+    source: Literal["rolebench", "script"] = "rolebench"
+    script_turns: int = _above(0, 6)
     config: str = "instruction-generalization-eng"
     split: str = "train"
     data_dir: Path | None = None
@@ -56,8 +61,8 @@ class DataRecipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TinyLlama:
-    """Sizes of a LLaMA built from the data: ``vocab_size`` in tokens, the others in units of the network.
+class Tiny:
+    """Sizes of a model built from the data: ``vocab_size`` in tokens, the others in units of the network.
 
     Attributes:
         hidden_size: Width; a multiple of twice the heads.
@@ -95,18 +100,22 @@ class Warm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseRecipe:
-    """The model to tune: a folder, or one built from the data (exactly one of the two).
+    """The model to tune: on the Hub, in a folder, or built from the data (exactly one of the three).
 
     Attributes:
+        model: A repository on the Hub.
+        revision: Its branch, tag or commit.
         path: A folder with a model and its tokenizer, as ``save_pretrained`` writes them.
-        build: ``tiny-llama`` builds a model and its tokenizer from the training rows.
+        build: Builds a model of that family and its tokenizer from the training rows.
         tiny: Sizes of what is built.
         warm: How what is built is warmed.
     """
 
+    model: str | None = None
+    revision: str | None = None
     path: Path | None = None
-    build: Literal["tiny-llama"] | None = None
-    tiny: TinyLlama = field(default_factory=TinyLlama)
+    build: Literal["tiny-llama", "tiny-glm", "tiny-glm4"] | None = None
+    tiny: Tiny = field(default_factory=Tiny)
     warm: Warm = field(default_factory=Warm)
 
 
@@ -121,11 +130,27 @@ class Lora:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quantization:
+    """How ``qlora`` holds the frozen base (QLoRA, arXiv 2305.14314, sections 2 and 3).
+
+    Attributes:
+        type: The 4-bit data type: NormalFloat or plain floats.
+        double: Quantise the quantisation constants, too.
+        compute: The type that weights are unpacked to for each product.
+    """
+
+    type: Literal["nf4", "fp4"] = "nf4"
+    double: bool = True
+    compute: Literal["bf16", "fp32"] = "bf16"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MethodRecipe:
-    """What is trained: ``full`` (every weight) or ``lora`` (an adapter, as in the paper)."""
+    """What is trained: ``full`` (every weight), ``lora`` (an adapter, as in the paper) or ``qlora`` (one on 4 bits)."""
 
     name: Literal["full", "lora", "qlora"] = "lora"
     lora: Lora = field(default_factory=Lora)
+    quantization: Quantization = field(default_factory=Quantization)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,12 +158,18 @@ class PromptRecipe:
     """The text form of a prompt.
 
     Attributes:
-        form: ``rolellama`` (the paper's text form, for base models) or ``model`` (the tokenizer's own chat template).
-        system_template: A system instruction in place of the ones that ship.
+        form: ``rolellama`` (the paper's text form, for base models), ``chatglm2`` or ``chatglm3`` (those chat
+            models' own), or ``model`` (the tokenizer's own chat template).
+        system_template: A system instruction in place of the ones that ship; for ``retrieval`` with ``{examples}``.
+        profile: What a prompt says of the role: its ``description``, or lines of its script found by BM25 for each
+            question (``retrieval``, the paper's ablation).
+        retrieved: With ``retrieval``, how many exchanges.
     """
 
-    form: Literal["rolellama", "model"] = "rolellama"
+    form: Literal["rolellama", "chatglm2", "chatglm3", "model"] = "rolellama"
     system_template: Path | None = None
+    profile: Literal["description", "retrieval"] = "description"
+    retrieved: int = _above(0, 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,14 +184,21 @@ class TrainingRecipe:
         warmup: The share of the steps (below 1) or the number of steps that the learning rate rises for.
         weight_decay: AdamW's.
         max_grad_norm: Gradients are clipped to this norm.
-        batch_size: Examples a device and forward pass.
-        grad_accumulation: Forward passes an optimiser step.
+        batch_size: Replies a device and forward pass; an optimiser step is on ``batch_size`` x ``grad_accumulation`` x
+            processes replies, however they are laid out.
+        grad_accumulation: Forward passes an optimiser step, where replies are trained row by row.
+        shared_prefix: Compute what replies have in common (system instruction, question) once, see
+            docs/shared_prefix.md; the loss and its gradient are the same as row by row.
+        pack_tokens: With ``shared_prefix``, the most tokens of a forward pass.
+        roles_per_step: With ``shared_prefix``, a step's replies come in at least so many groups of one role each: few
+            share more, many are more like a random batch.
         max_length: Tokens of prompt and reply together.
         truncate_replies: Cut a reply that does not fit and leave its end token off, instead of refusing its row.
         group_by_length: Batch examples of like length, which saves padding.
         gradient_checkpointing: Less memory for about a third more time.
         precision: ``fp32`` or ``bf16``.
         device: ``auto`` takes a GPU when there is one; ``cpu`` stays off it.
+        threads: Threads that torch computes with on a CPU; by default torch's own choice.
         seed: For the order of rows, new weights and dropout.
     """
 
@@ -173,12 +211,16 @@ class TrainingRecipe:
     max_grad_norm: float = _above(0, 1.0)
     batch_size: int = _above(0, 8)
     grad_accumulation: int = _above(0, 1)
+    shared_prefix: bool = True
+    pack_tokens: int = _above(1, 2048)
+    roles_per_step: int = _above(0, 4)
     max_length: int = _above(1, 1024)
     truncate_replies: bool = False
     group_by_length: bool = True
     gradient_checkpointing: bool = False
     precision: Literal["fp32", "bf16"] = "fp32"
     device: Literal["auto", "cpu"] = "auto"
+    threads: int | None = _above(0, None)
     seed: int = field(default=42, metadata={"low": 0})
 
 
@@ -190,11 +232,21 @@ class OutputRecipe:
         dir: The run's folder.
         checkpoint_every: Optimiser steps between checkpoints; by default one at the end of each epoch.
         keep_checkpoints: How many of the newest stay.
+        push_to_hub: Publish the finished run, as ``rolellm push`` does.
+        hub_repo: The repository, ``owner/name``.
+        license: The licence of what is published, such as ``apache-2.0``; it has to be allowed by the base's.
+        private: Whether a repository that is made is private.
+        merge: Publish the adapter merged into its base.
     """
 
     dir: Path = Path("runs/rocit")
     checkpoint_every: int | None = _above(0, None)
     keep_checkpoints: int = _above(0, 2)
+    push_to_hub: bool = False
+    hub_repo: str | None = None
+    license: str | None = None
+    private: bool = True
+    merge: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,13 +267,22 @@ class Recipe:
 
     @property
     def hash(self) -> str:
-        """SHA-256 in hex of what decides the result; where data and runs lie does not, nor do folders above a base."""
-        values = self.to_dict()
-        del values["output"], values["data"]["data_dir"]
+        """SHA-256 in hex of `decisive`."""
+        return hash_json(self.decisive())
+
+    def decisive(self, values: dict[str, Any] | None = None) -> dict[str, Any]:
+        """What decides the result, as JSON values; where data and runs lie does not, nor do folders above a base.
+
+        Args:
+            values: What `to_dict` gave, of this recipe or another; by default of this one.
+        """
+        whole = self.to_dict() if values is None else values
+        kept = {section: dict(keys) for section, keys in whole.items() if section != "output"}
+        kept["data"].pop("data_dir", None)
         for section, key in (("base", "path"), ("prompt", "system_template")):
-            if values[section][key] is not None:
-                values[section][key] = Path(values[section][key]).name
-        return hash_json(values)
+            if kept[section].get(key) is not None:
+                kept[section][key] = Path(kept[section][key]).name
+        return kept
 
 
 def _plain(value: Any) -> Any:

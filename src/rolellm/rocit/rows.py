@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rolellm.errors import ModelError, RecipeError
-from rolellm.prompts.encode import encode_prompt, encode_replies, end_token_id
-from rolellm.prompts.render import SystemTemplate, prompt_messages, system_template
+from rolellm.prompts.encode import PromptEncoder, encode_replies, end_token_id
+from rolellm.prompts.render import SystemTemplate, system_template
 from rolellm.records import Language, Row
+from rolellm.rocit.examples import Examples, Store
 from rolellm.rocit.recipe import DataRecipe, PromptRecipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-IGNORED = -100
 _NAMED = 10
+_BLOCK = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +41,6 @@ class Conversation:
     messages: tuple[dict[str, str], ...]
     reply: str
     reference: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One reply to one prompt, as tokens.
-
-    Attributes:
-        row_id: The row it comes from.
-        prompt_ids: Exactly what inference sends; read, not trained on.
-        reply_ids: What is trained on: the reply and its end token (which a truncated reply lacks).
-        reference: Which of the row's references the reply is, counted from 0.
-    """
-
-    row_id: str
-    prompt_ids: tuple[int, ...]
-    reply_ids: tuple[int, ...]
-    reference: int = 0
-
-    @property
-    def input_ids(self) -> list[int]:
-        """Prompt and reply, ``(prompt + reply)`` ids."""
-        return [*self.prompt_ids, *self.reply_ids]
-
-    @property
-    def labels(self) -> list[int]:
-        """Per token: its own id where it is trained, ``-100`` where it is not."""
-        return [IGNORED] * len(self.prompt_ids) + list(self.reply_ids)
 
 
 def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
@@ -117,17 +91,21 @@ def templates(prompt: PromptRecipe) -> Callable[[Language], SystemTemplate]:
 
 
 def conversations(
-    rows: Iterable[Row], template: Callable[[Language], SystemTemplate], *, first_only: bool = False
+    rows: Iterable[Row], ask: Callable[[Row], list[dict[str, str]]], *, first_only: bool = False
 ) -> Iterator[Conversation]:
     """One conversation a (row, reference), in order.
 
     Args:
         rows: Rows of the data set.
-        template: The system instruction of a language, as from `templates`.
+        ask: The messages that ask a row's question of its role, the system instruction first.
         first_only: Only each row's first reference.
     """
+    texts: dict[str, str] = {}
     for row in rows:
-        messages = tuple(prompt_messages(row, template(row.language)))
+        system, *turns = ask(row)
+        # A role's system instruction is long and repeats: all its rows hold the same one.
+        system["content"] = texts.setdefault(system["content"], system["content"])
+        messages = (system, *turns)
         for index, reply in enumerate(row.references[: 1 if first_only else None]):
             yield Conversation(row.id, messages, reply, index)
 
@@ -138,7 +116,7 @@ def encode(
     *,
     max_length: int,
     truncate_replies: bool = False,
-) -> list[Example]:
+) -> Examples:
     """Turn conversations into tokens, or refuse them all together.
 
     Args:
@@ -157,28 +135,40 @@ def encode(
     """
     end = end_token_id(tokenizer)
     problems: dict[str, list[str]] = {}
-    examples: list[Example] = []
-    prompt: tuple[tuple[dict[str, str], ...], tuple[int, ...]] = ((), ())
-    replies = encode_replies(tokenizer, [chat.reply for chat in chats])
-    for chat, tokens in zip(_shown(chats), replies, strict=True):
-        if chat.messages != prompt[0]:  # A row's replies follow each other, so its prompt is encoded once.
-            prompt = (chat.messages, tuple(encode_prompt(tokenizer, chat.messages)))
-        room = max_length - len(prompt[1])
-        reply = [*tokens, end]
-        problem = _problem(chat.reply, len(reply), room, truncate_replies)
-        if problem:
-            problems.setdefault(problem, []).append(chat.row_id)
-        examples.append(Example(chat.row_id, prompt[1], tuple(reply[:room]), chat.reference))
+    store = Store()
+    encode_prompt = PromptEncoder(tokenizer)
+    messages: tuple[dict[str, str], ...] = ()
+    prompt: tuple[int, ...] = ()
+    for block in _blocks(chats):
+        replies = encode_replies(tokenizer, [chat.reply for chat in block])
+        for chat, tokens in zip(block, replies, strict=True):
+            if (
+                chat.messages != messages or not prompt
+            ):  # A row's replies follow each other: its prompt is encoded once.
+                messages, prompt = chat.messages, tuple(encode_prompt(chat.messages))
+            room = max_length - len(prompt)
+            reply = [*tokens, end]
+            problem = _problem(chat.reply, len(reply), room, truncate_replies)
+            if problem:
+                problems.setdefault(problem, []).append(chat.row_id)
+                continue
+            store.prompt(chat.row_id, prompt, messages[0]["content"])
+            store.reply(reply[:room], chat.reference)
     if problems:
         raise RecipeError("; ".join(_refusal(kind, ids, max_length) for kind, ids in sorted(problems.items())))
-    return examples
+    return store.examples()
 
 
-def _shown(chats: Sequence[Conversation]) -> Iterator[Conversation]:
+def _blocks(chats: Sequence[Conversation]) -> Iterator[Sequence[Conversation]]:
+    """A few thousand at a time: tokenised together for speed, let go of for memory."""
     from datasets.utils import tqdm
 
-    # The delay keeps small data quiet.
-    return iter(tqdm(chats, desc="tokenising", unit=" replies", delay=2.0))
+    with tqdm(
+        total=len(chats), desc="tokenising", unit=" replies", delay=2.0
+    ) as bar:  # The delay: small data is quiet.
+        for start in range(0, len(chats), _BLOCK):
+            yield chats[start : start + _BLOCK]
+            bar.update(len(chats[start : start + _BLOCK]))
 
 
 def _problem(text: str, tokens: int, room: int, truncate: bool) -> str | None:

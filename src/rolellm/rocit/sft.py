@@ -1,30 +1,36 @@
-"""The training loop: TRL's `SFTTrainer` on rows that are tokens already, stopped in words when the loss is no number.
+"""Setting the training loop up and running it: from examples and a recipe's training section to a tuned model.
 
-This module imports torch, transformers and trl at its head, because it subclasses them; import it inside functions.
+This module imports torch, transformers and trl at its head; import it inside functions.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
-from trl import SFTConfig, SFTTrainer
+from trl import SFTConfig
 
+from rolellm.extras import quiet_peft
 from rolellm.files import write_json
 from rolellm.prompts.encode import end_token_id
-from rolellm.rocit.order import GroupedOrder
+from rolellm.rocit import checkpoints
+from rolellm.rocit.attention import attend
+from rolellm.rocit.examples import Example, Examples
+from rolellm.rocit.layout import Layout
+from rolellm.rocit.loop import RocitTrainer
+from rolellm.rocit.packing import Plan, plan
 from rolellm.rocit.recipe import Lora, MethodRecipe, OutputRecipe, TrainingRecipe
-from rolellm.rocit.recorder import Recorder, check_finite
-from rolellm.rocit.rows import IGNORED, Example
-
-METRICS = "metrics.jsonl"
+from rolellm.rocit.recorder import Recorder
+from rolellm.rocit.run_folder import METRICS
+from rolellm.rocit.sealer import Sealer
+from rolellm.rocit.stopping import heeding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,8 @@ class Fit:
         folder: Where checkpoints and ``metrics.jsonl`` go.
         label: Shown beside the progress bar.
         output: When to write checkpoints; without it there are neither checkpoints nor metrics.
+        resume: Go on from the newest complete checkpoint in ``folder``, if there is one.
+        facts: What a checkpoint has to have in common with this run, besides its examples and their order.
     """
 
     training: TrainingRecipe
@@ -44,6 +52,8 @@ class Fit:
     folder: Path
     label: str
     output: OutputRecipe | None = None
+    resume: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,75 +62,34 @@ class Fitted:
 
     Attributes:
         trainer: The trainer that holds the model.
-        losses: The loss of each optimiser step, in order.
-        seconds: Wall time of training alone.
+        losses: The loss of each optimiser step, in order, those of an earlier part of the run included.
+        seconds: Wall time of training alone, as `Recorder` has it.
     """
 
     trainer: RocitTrainer
     losses: tuple[float, ...]
     seconds: float
 
-    def save(self, folder: Path) -> None:
-        """Write the model or adapter, and the tokenizer with its chat template, into a folder."""
+    def save(self, folder: Path, *, base: str | None = None) -> None:
+        """Write the model or adapter, and the tokenizer with its chat template, into a folder.
+
+        Args:
+            folder: Where to.
+            base: What an adapter is to call its base, where that is not the folder it was loaded from.
+        """
         card = folder / "README.md"
         had_card = card.exists()
         self.trainer.save_model(str(folder))
         if not self.trainer.is_world_process_zero():
             return
-        _keep_movable(folder)
+        _name_base(folder, base)
         if not had_card:
             card.unlink(missing_ok=True)  # peft's blank form; a card of ours comes with publishing
         # A pickle of our own settings: they are in the manifest, and unpickling a stranger's runs code.
         (folder / "training_args.bin").unlink(missing_ok=True)
 
 
-class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl ship no types
-    """`SFTTrainer` that stops at the first loss that is no number, and is quicker on a CPU."""
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        """One forward and backward pass.
-
-        Raises:
-            DivergedError: When its loss is NaN or infinite; the weights have not taken the step.
-        """
-        loss = super().training_step(*args, **kwargs)
-        check_finite("loss", float(loss), self.state.global_step + 1, self.args.learning_rate)
-        return loss
-
-    def compute_loss(
-        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> Any:
-        """The mean negative log-likelihood of the trained tokens.
-
-        On a CPU, TRL scores every position of the vocabulary and then masks; prompts are most of our tokens, so here
-        only positions before a trained token are scored. The loss is the same.
-        """
-        if self.args.device.type != "cpu" or return_outputs or self.aux_loss_enabled:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        labels = inputs["labels"][:, 1:]
-        scored = (labels != IGNORED).any(dim=0).nonzero().flatten()
-        others = {key: value for key, value in inputs.items() if key != "labels"}
-        logits = model(**others, use_cache=False, logits_to_keep=scored).logits
-        total = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1).float(), labels[:, scored].flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        if num_items_in_batch is None:
-            return total / (labels != IGNORED).sum().clamp(min=1)
-        # The count covers every rank, and DDP takes the mean of the ranks' gradients.
-        shares = self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
-        return total / num_items_in_batch * shares
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        if self.args.train_sampling_strategy != "group_by_length":
-            return super()._get_train_sampler(train_dataset)
-        lengths = [len(ids) for ids in self.train_dataset["input_ids"]]
-        return GroupedOrder(lengths, self.args.per_device_train_batch_size, self.args.seed)
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write no card: TRL's would name neither the data nor the recipe."""
-
-
-def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fitted:
+def fit(model: Any, tokenizer: Any, examples: Examples | Sequence[Example], job: Fit) -> Fitted:
     """Train a model on examples.
 
     Args:
@@ -130,30 +99,82 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         job: How, and where to.
 
     Raises:
-        DivergedError: When the loss or the gradient is no number.
+        DivergedError: When the loss or the gradient is no number; names the rows.
+        ModelError: With ``shared_prefix``, for a type of model that it is not known to be exact for.
+        RecipeError: When it is to go on from a checkpoint of another run.
+        KeyboardInterrupt: When it was asked to stop; the step was finished, and a checkpoint is written.
     """
-    data = Dataset.from_dict(
-        {"input_ids": [example.input_ids for example in examples], "labels": [example.labels for example in examples]}
+    training = job.training
+    here = world(training)
+    if training.threads is not None:
+        torch.set_num_threads(training.threads)
+    held = Examples.of(examples)
+    passes = plan(held, training, here.num_processes)
+    facts = {**job.facts, "data": held.hash, "passes": passes.hash, "processes": here.num_processes}
+    start = _start(job, facts) if job.resume else None
+    recorder = Recorder(
+        job.label,
+        None if job.output is None else job.folder / METRICS,
+        steps_per_epoch=passes.steps_per_epoch,
+        done=0 if start is None else start.step,
     )
-    model.generation_config.eos_token_id = _with_end(model.generation_config.eos_token_id, end_token_id(tokenizer))
-    recorder = Recorder(job.label, None if job.output is None else job.folder / METRICS)
-    trainer = RocitTrainer(
-        model=model,
-        args=_arguments(job),
-        train_dataset=data,
-        processing_class=tokenizer,
-        peft_config=_lora(job.method.lora) if job.method.name == "lora" else None,
-        callbacks=[recorder],
-    )
+    trainer = _trainer(model, tokenizer, held, passes, job)
+    trainer.add_callback(recorder)
     # They print every step's numbers to standard output, which belongs to the command's own result.
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
-    start = time.monotonic()
     try:
-        trainer.train()
+        _run(trainer, job, facts, start)
     finally:
         recorder.close()
-    return Fitted(trainer, tuple(recorder.losses), time.monotonic() - start)
+    losses = tuple(float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
+    return Fitted(trainer, losses, recorder.seconds)
+
+
+def _trainer(model: Any, tokenizer: Any, examples: Examples, passes: Plan, job: Fit) -> RocitTrainer:
+    training = job.training
+    flex = training.shared_prefix and not on_cpu(training)
+    if training.shared_prefix:
+        attend(model, flex=flex, longest=int(examples.lengths.max()))
+    layout = Layout(
+        examples,
+        passes,
+        packed=training.shared_prefix,
+        pad_id=tokenizer.pad_token_id or 0,
+        pad_to=training.pack_tokens if flex else None,
+    )
+    model.generation_config.eos_token_id = _with_end(model.generation_config.eos_token_id, end_token_id(tokenizer))
+    with quiet_peft():
+        return RocitTrainer(
+            model=model,
+            args=_arguments(job, passes.passes, passes.steps_per_epoch),
+            train_dataset=Dataset.from_dict({"pass": range(len(passes))}),
+            processing_class=tokenizer,
+            peft_config=None if job.method.name == "full" else _lora(job.method.lora),
+            layout=layout,
+            flex=flex,
+        )
+
+
+def _start(job: Fit, facts: Mapping[str, Any]) -> checkpoints.Checkpoint | None:
+    """Where all processes go on from, as the first one finds it; what lies beyond is cleared away."""
+    here = world(job.training)
+    found: list[checkpoints.Checkpoint | None] = [None]
+    if here.is_main_process:
+        found = [checkpoints.newest(job.folder, facts)]
+        checkpoints.forget_after(job.folder, 0 if found[0] is None else found[0].step)
+    return broadcast_object_list(found)[0]  # type: ignore[no-any-return]  # accelerate ships no types
+
+
+def _run(trainer: RocitTrainer, job: Fit, facts: Mapping[str, Any], start: checkpoints.Checkpoint | None) -> None:
+    if job.output is None:
+        trainer.train()
+        return
+    with heeding(alone=trainer.args.world_size == 1) as request:
+        trainer.add_callback(Sealer(trainer.accelerator, job.output, facts, request))
+        trainer.train(resume_from_checkpoint=None if start is None else str(start.folder))
+    if trainer.state.global_step < trainer.state.max_steps:
+        raise KeyboardInterrupt
 
 
 def _with_end(known: int | list[int] | None, end: int) -> int | list[int]:
@@ -172,58 +193,52 @@ def _lora(lora: Lora) -> Any:
     )
 
 
-def _keep_movable(folder: Path) -> None:
-    """Name a base that lies in the run's own folder by its place there, so that the folder can be moved."""
+def _name_base(folder: Path, base: str | None) -> None:
+    """Name an adapter's base; one in the run's own folder by its place there, so that the folder can be moved."""
     file = folder / "adapter_config.json"
     if not file.is_file():
         return
     config = json.loads(file.read_text(encoding="utf-8"))
-    base = Path(config["base_model_name_or_path"] or "").resolve()
-    if base.is_relative_to(folder.resolve()):
-        config["base_model_name_or_path"] = base.relative_to(folder.resolve()).as_posix()
-        write_json(file, config)
+    place = Path(config["base_model_name_or_path"] or "").resolve()
+    if base is not None:
+        write_json(file, config | {"base_model_name_or_path": base})
+    elif place.is_relative_to(folder.resolve()):
+        write_json(file, config | {"base_model_name_or_path": place.relative_to(folder.resolve()).as_posix()})
 
 
-def _arguments(job: Fit) -> SFTConfig:
+def _arguments(job: Fit, passes: int, steps_per_epoch: int) -> SFTConfig:
     training, output = job.training, job.output
-    every = None if output is None else output.checkpoint_every
-    strategy = "no" if output is None else "epoch" if every is None else "steps"
     return SFTConfig(
         output_dir=str(job.folder),
-        num_train_epochs=training.epochs,
-        max_steps=-1 if training.max_steps is None else training.max_steps,
+        # All epochs lie one after the other in the passes, so the loop sees one.
+        num_train_epochs=1,
         learning_rate=training.learning_rate,
         lr_scheduler_type=training.schedule,
         warmup_steps=training.warmup,
         weight_decay=training.weight_decay,
         max_grad_norm=training.max_grad_norm,
-        per_device_train_batch_size=training.batch_size,
-        gradient_accumulation_steps=training.grad_accumulation,
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=passes,
         activation_checkpointing=training.gradient_checkpointing,
-        train_sampling_strategy="group_by_length" if training.group_by_length else "random",
         bf16=training.precision == "bf16",
         use_cpu=on_cpu(training),
         seed=training.seed,
         data_seed=training.seed,
-        save_strategy=strategy,
-        save_steps=every or 500,
-        save_total_limit=None if output is None else output.keep_checkpoints,
+        save_strategy="no" if output is None else "steps",
+        save_steps=steps_per_epoch if output is None or output.checkpoint_every is None else output.checkpoint_every,
         logging_steps=1,
         # The filter would put the mean of earlier losses in a NaN's place.
         logging_nan_inf_filter=False,
         disable_tqdm=True,
         report_to="none",
+        remove_unused_columns=False,
         # Rows are tokens, cut and checked: TRL's own preparation drops rows whose prompt fills max_length.
         max_length=None,
         dataset_kwargs={"skip_prepare_dataset": True},
         dataloader_pin_memory=not on_cpu(training),
+        # A pass uses all that is trained, one without replies too: looking for what it leaves out costs time.
+        ddp_find_unused_parameters=False,
     )
-
-
-def _checkpointing_option() -> str:
-    """What this transformers calls gradient checkpointing; the older name warns where the newer is known."""
-    known = {field.name for field in fields(SFTConfig)}
-    return "activation_checkpointing" if "activation_checkpointing" in known else "gradient_checkpointing"
 
 
 def world(training: TrainingRecipe) -> Any:

@@ -1,4 +1,4 @@
-"""What a tiny LLaMA is built from: the training rows' own tokens, random weights, and plain answers to warm it on.
+"""What a tiny model is built from: the training rows' own tokens, random weights, and plain answers to warm it on.
 
 A built base is *warmed* before tuning: trained to give each training instruction its role-free answer, whoever it is
 asked to be. Tuning then has something to tune (an adapter on random weights hardly learns), and "untuned" means a
@@ -17,16 +17,32 @@ from rolellm.fingerprint import hash_json
 from rolellm.prompts.encode import end_token_id
 from rolellm.prompts.render import chat_template, prompt_messages
 from rolellm.records import Row
+from rolellm.rocit.examples import Examples
 from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.rows import Conversation, Example, encode, templates
+from rolellm.rocit.rows import Conversation, encode, templates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 # Bumped when what is built from the same recipe and rows changes, so that an older build is not taken for it.
-_BUILD_VERSION = 1
+_BUILD_VERSION = 2
+# What the chat templates write besides start and end tokens.
+_SPECIAL = {
+    "rolellama": (),
+    "chatglm2": ("[gMASK]", "<sop>"),
+    "chatglm3": ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>"),
+}
 # What warming does not take from the recipe's training section.
-_TUNING_ALONE = ("epochs", "max_steps", "batch_size", "grad_accumulation", "learning_rate", "truncate_replies")
+_TUNING_ALONE = (
+    "epochs",
+    "max_steps",
+    "batch_size",
+    "grad_accumulation",
+    "learning_rate",
+    "truncate_replies",
+    "gradient_checkpointing",
+    "threads",
+)
 
 
 def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
@@ -36,6 +52,8 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
     return hash_json(
         {
             "version": _BUILD_VERSION,
+            "build": recipe.base.build,
+            "form": recipe.prompt.form,
             "tiny": asdict(recipe.base.tiny),
             "warm": asdict(recipe.base.warm),
             "templates": [template("en").hash, template("zh").hash],
@@ -45,7 +63,7 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
     )
 
 
-def warming(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase) -> list[Example]:
+def warming(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase) -> Examples:
     """Each instruction with its role-free answer: with no system instruction, and under that of each role."""
     template = templates(recipe.prompt)
     alone: dict[str, Conversation] = {}
@@ -62,10 +80,12 @@ def warming(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTrainedTokenizerB
     plain = encode(list(alone.values()), tokenizer, max_length=limit, truncate_replies=True)
     # A base model is a language model: it learns to write the question, too.
     whole = [
-        replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.prompt_ids[1:] + item.reply_ids) for item in plain
+        replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.prompt_ids[1:] + item.reply_ids, family="alone")
+        for item in plain
     ]
     warm = recipe.base.warm
-    return whole * warm.alone + encode(in_role, tokenizer, max_length=limit, truncate_replies=True) * warm.in_role
+    told = list(encode(in_role, tokenizer, max_length=limit, truncate_replies=True))
+    return Examples.of([*(whole * warm.alone), *(told * warm.in_role)])
 
 
 def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerBase:
@@ -74,13 +94,12 @@ def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerB
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    form = chat_template("rolellama")
     model = Tokenizer(models.BPE())
     model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     model.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=recipe.base.tiny.vocab_size,
-        special_tokens=["<s>", "</s>", "<pad>"],
+        special_tokens=["<s>", "</s>", "<pad>", *_SPECIAL[recipe.prompt.form]],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -90,7 +109,8 @@ def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerB
         bos_token="<s>",
         eos_token="</s>",
         pad_token="<pad>",
-        chat_template=form,
+        chat_template=chat_template(recipe.prompt.form),
+        extra_special_tokens=list(_SPECIAL[recipe.prompt.form]),
         model_max_length=recipe.training.max_length,
     )
 
@@ -105,26 +125,28 @@ def _texts(recipe: Recipe, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
-    """A LLaMA of the recipe's sizes with random weights, by its seed."""
-    from transformers import LlamaConfig, LlamaForCausalLM, set_seed
+    """A model of the recipe's family and sizes with random weights, by its seed."""
+    import transformers
 
     tiny = recipe.base.tiny
-    set_seed(recipe.training.seed)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=tiny.hidden_size,
-            intermediate_size=tiny.intermediate_size,
-            num_hidden_layers=tiny.layers,
-            num_attention_heads=tiny.heads,
-            initializer_range=tiny.initializer_range,
-            max_position_embeddings=recipe.training.max_length,
-            # Tied, because most words of so small a corpus are too rare to learn twice (our choice).
-            tie_word_embeddings=True,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
-        )
+    family = {"tiny-llama": "Llama", "tiny-glm": "Glm", "tiny-glm4": "Glm4"}[str(recipe.base.build)]
+    transformers.set_seed(recipe.training.seed)
+    config = getattr(transformers, f"{family}Config")(
+        vocab_size=len(tokenizer),
+        hidden_size=tiny.hidden_size,
+        intermediate_size=tiny.intermediate_size,
+        num_hidden_layers=tiny.layers,
+        num_attention_heads=tiny.heads,
+        num_key_value_heads=tiny.heads,
+        head_dim=tiny.hidden_size // tiny.heads,
+        initializer_range=tiny.initializer_range,
+        max_position_embeddings=recipe.training.max_length,
+        # Tied, because most words of so small a corpus are too rare to learn twice (our choice).
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
     )
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
     model.generation_config.eos_token_id = end_token_id(tokenizer)
     return model

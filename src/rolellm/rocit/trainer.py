@@ -6,45 +6,25 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.errors import RecipeError
+from rolellm.errors import HubError, RecipeError
 from rolellm.extras import require
-from rolellm.files import write_json
-from rolellm.fingerprint import hash_bytes
-from rolellm.records import Row
+from rolellm.fingerprint import hash_bytes, hash_json
 from rolellm.rocit import manifest
-from rolellm.rocit.bases import base_positions, base_tokenizer, build_base, check_base, load_model
-from rolellm.rocit.config import check_recipe
+from rolellm.rocit.bases import build_base, pinned
+from rolellm.rocit.loading import load_model
+from rolellm.rocit.lock import check_unlocked, locked
+from rolellm.rocit.prepare import Prepared, prepare
 from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.rows import Example, check_positions, conversations, encode, select_rows, templates
+from rolellm.rocit.run_folder import Start, check_free, claim
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from rolellm.rocit.sft import Fitted
-
-# What a run writes into its folder besides checkpoints; nothing else there is ever removed. The manifest goes first:
-# from then on the folder is no finished run.
-_OWN_FILES = (
-    manifest.MANIFEST,
-    "metrics.jsonl",
-    "recipe.json",
-    "model*.safetensors",
-    "model.safetensors.index.json",
-    "adapter_model.safetensors",
-    "adapter_config.json",
-    "config.json",
-    "generation_config.json",
-    "tokenizer*.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +39,9 @@ class TrainResult:
         steps: Optimiser steps.
         first_loss: The loss of the first step, in nats a trained token.
         last_loss: The mean loss of the last tenth of the steps.
-        seconds: Wall time of the whole run, the base's building included.
-        training_seconds: Wall time of the optimiser steps alone.
+        seconds: Wall time of this call, the base's building included.
+        training_seconds: Wall time of the optimiser steps alone, those of an earlier part of the run included.
+        url: Where the run was published, with ``output.push_to_hub``.
     """
 
     out: Path
@@ -72,6 +53,7 @@ class TrainResult:
     last_loss: float
     seconds: float
     training_seconds: float
+    url: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -79,63 +61,12 @@ class TrainResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """Everything that is settled before training: rows chosen and turned into tokens.
-
-    Attributes:
-        rows: The training rows.
-        tokenizer: The base's tokenizer.
-        examples: One a (row, reference).
-    """
-
-    rows: list[Row]
-    tokenizer: PreTrainedTokenizerBase
-    examples: list[Example]
+class _Base:
+    folder: Path
+    hashes: dict[str, str]
 
 
-def load_rows(recipe: Recipe) -> list[Row]:
-    """The rows that a recipe trains on, from the data set that it names.
-
-    Raises:
-        RecipeError: When the data set has no such split, or the recipe leaves no row of it.
-        ReleaseNotFoundError: When the release is not there.
-    """
-    from rolellm.rolebench import load_rolebench
-
-    data = recipe.data
-    splits = load_rolebench(data.config, data_dir=data.data_dir)
-    if data.split not in splits:
-        raise RecipeError(f"data.split: {data.config} has no split {data.split!r}; it has {', '.join(splits)}")
-    rows = (Row.from_columns(columns) for columns in splits[data.split])
-    return select_rows(rows, data, recipe.training.seed)
-
-
-def prepare(recipe: Recipe, out: Path, rows: Sequence[Row] | None = None) -> Prepared:
-    """Choose the rows and turn them into tokens, without building or loading a model.
-
-    Args:
-        recipe: The recipe.
-        out: The run's folder, where a built base may lie already.
-        rows: The training rows, where they are at hand.
-
-    Raises:
-        ModelError: When the base is not there.
-        RecipeError: When a row cannot be trained on; names it.
-    """
-    check_recipe(recipe)
-    check_base(recipe)
-    check_positions(recipe.training.max_length, base_positions(recipe))
-    chosen = list(rows) if rows is not None else load_rows(recipe)
-    tokenizer = base_tokenizer(recipe, chosen, out)
-    chats = conversations(chosen, templates(recipe.prompt), first_only=recipe.data.replies == "first")
-    training = recipe.training
-    examples = encode(
-        list(chats), tokenizer, max_length=training.max_length, truncate_replies=training.truncate_replies
-    )
-    return Prepared(chosen, tokenizer, examples)
-
-
-def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False) -> TrainResult:
+def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, resume: bool = False) -> TrainResult:
     """Carry out a recipe.
 
     Under ``accelerate launch`` every process calls this; the first one writes.
@@ -144,36 +75,85 @@ def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False) -
         recipe: The recipe, as from `rolellm.rocit.config.load_recipe`.
         out: The run's folder, in place of ``output.dir``.
         overwrite: Replace the run that is there; a base built there before is kept and used.
+        resume: Go on with an unfinished run of the same recipe from its newest complete checkpoint, or from the
+            beginning where it has none; the result is that of a run that was never stopped.
 
     Raises:
         RecipeError: For a recipe, row or folder that will not do; before any work.
         ModelError: For a base that is not there or does not fit; before any work.
+        RunInUseError: When another run works in the folder.
         DivergedError: When the loss is no number.
+        HubError: When the finished run cannot be published; it can be with ``rolellm push``, then.
     """
     require("torch", "transformers", "trl", "peft", "accelerate", extra="train")
-    start = time.monotonic()
+    if overwrite and resume:
+        raise RecipeError("--overwrite begins anew and --resume goes on; give one of them")
+    began = time.monotonic()
     run = out or recipe.output.dir
-    _refuse_taken(run, overwrite)
-    prepared = prepare(recipe, run)
+    start: Start = "overwrite" if overwrite else "resume" if resume else "new"
+    check_unlocked(run)
+    check_free(run, recipe, start)
+    if recipe.output.push_to_hub:
+        from rolellm.rocit.publish import check_publishing
+
+        check_publishing(recipe)
+    fixed = pinned(recipe)
+    prepared = prepare(fixed, run)
     # Not at the head: what is refused is refused before these slow imports.
-    from rolellm.rocit.sft import Fit, fit, world
+    from rolellm.rocit.sft import world
 
     here = world(recipe.training)
     # No process may look at the folder after the first one has begun to write there.
     here.wait_for_everyone()
-    if here.is_main_process:
-        _claim(run, recipe)
-    base = build_base(recipe, prepared.rows, run, prepared.tokenizer)
-    lora = recipe.method.name == "lora"
-    model = load_model(base, half=lora and recipe.training.precision == "bf16")
-    job = Fit(training=recipe.training, method=recipe.method, folder=run, label="tuning", output=recipe.output)
-    fitted = fit(model, prepared.tokenizer, prepared.examples, job)
-    fitted.save(run)
-    result = _result(run, base, prepared, fitted, time.monotonic() - start)
-    if here.is_main_process:
-        manifest.write_manifest(run, _manifest(recipe, prepared, result, here.num_processes))
-    here.wait_for_everyone()
+    with locked(run) if here.is_main_process else nullcontext():
+        if here.is_main_process:
+            check_free(run, recipe, start)
+            claim(run, recipe, start)
+        folder = build_base(fixed, prepared.rows, run, prepared.tokenizer)
+        # By the first process alone, and once: a large base takes a while to read.
+        base = _Base(folder, manifest.file_hashes(folder) if here.is_main_process else {})
+        fitted = _fit(recipe, run, prepared, base, resume=resume)
+        result = _result(run, folder, prepared, fitted, time.monotonic() - began)
+        if here.is_main_process:
+            manifest.write_manifest(run, _manifest(recipe, prepared, result, base, here.num_processes))
+            result = _publish(recipe, run, result)
+        here.wait_for_everyone()
     return result
+
+
+def _publish(recipe: Recipe, run: Path, result: TrainResult) -> TrainResult:
+    """Publish a finished run where the recipe says so."""
+    output = recipe.output
+    if not output.push_to_hub:
+        return result
+    from rolellm.hub import PushOptions
+    from rolellm.rocit.publish import PublishOptions, publish_run
+
+    options = PublishOptions(merge=output.merge, push=PushOptions(private=output.private))
+    try:
+        return replace(result, url=publish_run(run, str(output.hub_repo), options).url)
+    except HubError as error:
+        again = f"rolellm push {run} {output.hub_repo}{' --merge' if output.merge else ''}"
+        raise type(error)(f"{error}\nThe run in {run} is finished; publish it with: {again}") from error
+
+
+def _fit(recipe: Recipe, run: Path, prepared: Prepared, base: _Base, *, resume: bool) -> Fitted:
+    """Tune the base, save what came of it."""
+    from rolellm.rocit.sft import Fit, fit
+
+    model = load_model(base.folder, recipe.method, recipe.training)
+    job = Fit(
+        training=recipe.training,
+        method=recipe.method,
+        folder=run,
+        label="tuning",
+        output=recipe.output,
+        resume=resume,
+        facts={"recipe": recipe.hash, "base": hash_json(base.hashes)},
+    )
+    fitted = fit(model, prepared.tokenizer, prepared.examples, job)
+    fitted.save(run, base=recipe.base.model)
+    return fitted
 
 
 def is_first_process() -> bool:
@@ -181,29 +161,6 @@ def is_first_process() -> bool:
     from accelerate import PartialState
 
     return bool(PartialState().is_main_process)
-
-
-def _refuse_taken(run: Path, overwrite: bool) -> None:
-    """Refuse a folder that holds a run already."""
-    if run.exists() and not run.is_dir():
-        raise RecipeError(f"{run} is a file; a run needs a folder")
-    if overwrite:
-        return
-    if (run / manifest.MANIFEST).is_file():
-        raise RecipeError(f"{run} holds a finished run; choose another folder with --out, or --overwrite it")
-    if next(run.glob("checkpoint-*"), None) or (run / "model.safetensors").exists():
-        raise RecipeError(f"{run} holds an unfinished run or a model; choose another folder, or --overwrite it")
-
-
-def _claim(run: Path, recipe: Recipe) -> None:
-    """Clear away what an earlier run wrote here, and nothing else; leave the recipe."""
-    run.mkdir(parents=True, exist_ok=True)
-    for pattern in _OWN_FILES:
-        for file in run.glob(pattern):
-            file.unlink()
-    for checkpoint in run.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)
-    write_json(run / "recipe.json", recipe.to_dict())
 
 
 def _result(run: Path, base: Path, prepared: Prepared, fitted: Fitted, seconds: float) -> TrainResult:
@@ -221,11 +178,11 @@ def _result(run: Path, base: Path, prepared: Prepared, fitted: Fitted, seconds: 
     )
 
 
-def _manifest(recipe: Recipe, prepared: Prepared, result: TrainResult, processes: int) -> dict[str, Any]:
+def _manifest(recipe: Recipe, prepared: Prepared, result: TrainResult, base: _Base, processes: int) -> dict[str, Any]:
     from rolellm.rolebench import dataset_fingerprint
 
-    template = templates(recipe.prompt)
     examples = prepared.examples
+    read = examples.prompts.lengths[examples.prompt_of]
     return {
         "format": 1,
         "kind": "rocit",
@@ -237,19 +194,22 @@ def _manifest(recipe: Recipe, prepared: Prepared, result: TrainResult, processes
             "fingerprint": dataset_fingerprint(recipe.data.config, recipe.data.data_dir),
             "rows": len(prepared.rows),
             "examples": len(examples),
-            "tokens_read": sum(len(example.prompt_ids) for example in examples),
-            "tokens_trained": sum(len(example.reply_ids) for example in examples),
+            "tokens_read": int(read.sum()),
+            "tokens_trained": int(examples.replies.lengths.sum()),
         },
-        "trained_on": manifest.trained_on(prepared.rows),
+        "trained_on": prepared.seen.to_dict(),
         "prompt": {
             "form": recipe.prompt.form,
-            "system_templates": {"en": template("en").hash, "zh": template("zh").hash},
+            "profile": recipe.prompt.profile,
+            "system_templates": prepared.system_hashes,
             "chat_template": hash_bytes(str(prepared.tokenizer.chat_template).encode("utf-8")),
         },
         "base": {
-            "kind": recipe.base.build or "path",
-            "name": result.base.name,
-            "files": manifest.file_hashes(result.base),
+            "kind": recipe.base.build or ("path" if recipe.base.model is None else "hub"),
+            "name": recipe.base.model or result.base.name,
+            "model": recipe.base.model,
+            "revision": None if recipe.base.model is None else result.base.name,
+            "files": base.hashes,
         },
         "method": recipe.method.name,
         "seed": recipe.training.seed,

@@ -13,21 +13,32 @@ from rolellm.rolebench.schema import DEFAULT_CONFIG, REPO_ID
 if TYPE_CHECKING:
     from rolellm.rolebench.build import BuiltConfig
 
+LICENCE = "apache-2.0"
+"""Of the release, and of the embedded sample."""
 
-def write_card(folder: Path, built: Sequence[BuiltConfig]) -> Path:
+
+def write_card(
+    folder: Path, built: Sequence[BuiltConfig], *, home: str = "path/to/this/folder", licence: str = LICENCE
+) -> Path:
     """Write ``README.md`` for the configs that were built into ``folder``.
+
+    Args:
+        folder: Where they are.
+        built: What was built.
+        home: What ``load_dataset`` will be given: the repository, or the folder.
+        licence: What this form of the data is under.
 
     Returns:
         The card's path. The first config (or the library's default one, when it is there) becomes the default.
     """
     card = folder / "README.md"
     # newline: the card's bytes are the same on every system.
-    card.write_text(render_card(folder, built), encoding="utf-8", newline="\n")
+    card.write_text(render_card(folder, built, home, licence), encoding="utf-8", newline="\n")
     return card
 
 
-def render_card(folder: Path, built: Sequence[BuiltConfig]) -> str:
-    """The card's text: YAML front matter, then Markdown."""
+def render_card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: str) -> str:
+    """The card's text: YAML front matter, then Markdown; see `write_card`."""
     from jinja2 import Environment, StrictUndefined
 
     from rolellm.rolebench.build import file_checksums
@@ -48,11 +59,12 @@ def render_card(folder: Path, built: Sequence[BuiltConfig]) -> str:
     text = resources.files("rolellm.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
     template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False).from_string(text)
     first = built[0].config.name if built else DEFAULT_CONFIG
-    body = template.render(built=items, repo=REPO_ID, first=first, example="path/to/this/folder")
-    return f"---\n{front_matter(built)}\n---\n\n{body}"
+    own = None if licence == LICENCE else licence
+    body = template.render(built=items, repo=REPO_ID, first=first, example=home, own_licence=own)
+    return f"---\n{front_matter(built, licence)}\n---\n\n{body}"
 
 
-def front_matter(built: Sequence[BuiltConfig]) -> str:
+def front_matter(built: Sequence[BuiltConfig], licence: str = LICENCE) -> str:
     """The card's YAML: licence, languages, ``configs:`` and ``dataset_info`` as ``datasets`` writes them itself."""
     from datasets import DatasetInfo, Features, SplitDict, SplitInfo
     from datasets.info import DatasetInfosDict
@@ -63,7 +75,7 @@ def front_matter(built: Sequence[BuiltConfig]) -> str:
     default = DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
     data = DatasetCardData(
         language=sorted({language for item in built for language in item.config.languages}),
-        license="apache-2.0",
+        license=licence,
         task_categories=["text-generation"],
         pretty_name="RoleBench",
         tags=["role-playing", "benchmark"],

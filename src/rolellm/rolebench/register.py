@@ -66,7 +66,9 @@ def _builder(original: Callable[..., Any], name: str | None = None, *args: Any, 
         token=kwargs.get("token"),
         skip_bad=kwargs.pop("skip_bad", False),
     )
-    return original(str(folder), config.name, **kwargs)
+    # `datasets` keeps what it makes of a folder by names and sizes: the content's hash, which is in this name, keeps it
+    # from giving old rows for new ones of the same sizes.
+    return original(str(folder), config.name, description=folder.parent.name, **kwargs)
 
 
 def _module(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from rolellm.records import Language
 from rolellm.rolebench.release import Release, split_catchphrases
 from rolellm.rolebench.schema import FOLDERS, Config, SourceFile
-from rolellm.text import fold
+from rolellm.text import fold, squash
 
 
 def config_splits(release: Release, config: Config) -> list[str]:
@@ -106,14 +106,10 @@ class _Descriptions:
 
     def __init__(self, release: Release, language: Language) -> None:
         self._exact = release.descriptions(language)
-        self._loose = {self._squash(role): text for role, text in self._exact.items()}
-
-    @staticmethod
-    def _squash(role: str) -> str:
-        return "".join(character for character in role.casefold() if character.isalnum())
+        self._loose = {squash(role): text for role, text in self._exact.items()}
 
     def get(self, role: str) -> str | None:
-        return self._exact.get(role) or self._loose.get(self._squash(role))
+        return self._exact.get(role) or self._loose.get(squash(role))
 
 
 def _roles(release: Release, config: Config) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rolellm.rocit.threads import wait_briefly
+from rolellm.threads import wait_briefly
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,6 @@ def test_what_the_user_said_stands(given: dict[str, str], spins: str | None, mon
 
 
 def test_the_entry_point_gets_there_before_torch() -> None:
-    code = "import sys, rolellm.cli.train, rolellm.rocit.trainer, rolellm.rocit.threads; print('torch' in sys.modules)"
+    code = "import sys, rolellm.cli.train, rolellm.rocit.trainer, rolellm.threads; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -1,0 +1,210 @@
+"""How fast shared-prefix training is beside TRL's trainer, row by row and packed, and that its gradients are the same.
+
+    python benchmarks/rocit.py [--json] [--data-dir RELEASE] [--replies N] [--roles N] [--steps N] [--budgets N ...]
+    python benchmarks/rocit.py --gpu [--shapes NAME ...]      # QLoRA in bf16 at the shapes of real models
+
+On a CPU: a LLaMA of 6.8 million random weights, float32, all of them trained. Every side gets the same model, the same
+replies once, the same optimiser and the same number of replies a step; whole optimiser steps are timed by torch's own
+hook, the first of a run left out. TRL's settings are tried first, and its best stand for it. `tokens` compares what
+goes through the model in one pass over all rows. Only as good as the machine is idle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common import environment, report
+
+from rolellm.rocit.recipe import TrainingRecipe
+from rolellm.threads import wait_briefly
+
+if TYPE_CHECKING:
+    from rocit_compare import Plan
+    from rocit_data import Corpus
+
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes")
+FAMILIES = {"Llama": "tiny-llama", "Glm": "tiny-glm", "Glm4": "tiny-glm4"}
+TOKEN_BUDGET = 4096
+
+
+def measure(corpus: Corpus, wanted: Plan) -> dict[str, Any]:
+    """The whole result on a CPU, as ``--json`` prints it."""
+    from rocit_compare import LOG, compare, token_counts
+    from rocit_runs import Job
+
+    from rolellm.rocit.tiny import new_model
+
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    job = Job(lambda: new_model(corpus.recipe, corpus.tokenizer), corpus.tokenizer, corpus.examples, corpus.training)
+    compared = compare(job, wanted)
+    LOG.print("tokens of all rows; gradients")
+    tokens = token_counts(job, wanted, compared.settings[0])
+    errors = {name: gradient_error(corpus, build) for name, build in FAMILIES.items()}
+    ratios = compared.ratios() | {"tokens": tokens["padded"] / tokens[f"packs of {TOKEN_BUDGET}"]}
+    figures = compared.figures() | {
+        "tokens": tokens,
+        "gradient_error": max(errors.values()),
+        "gradient_error_by_family": errors,
+        "weights": job.model().num_parameters(),
+        "load_at_start": load,
+    }
+    return {"ratios": ratios, "figures": figures}
+
+
+def setup(corpus: Corpus, wanted: Plan) -> dict[str, Any]:
+    """What a result was measured on."""
+    return {
+        "n": wanted.replies * wanted.steps,
+        "data": corpus.source,
+        "rows": len(corpus.rows),
+        "replies_a_step": wanted.replies,
+        "roles_a_step": wanted.roles,
+        "timed_steps": wanted.steps,
+        **environment(*PACKAGES),
+    }
+
+
+def gradient_error(corpus: Corpus, build: str) -> float:
+    """How far the gradient of one step in packs is from TRL's row by row: the norm of the difference over the norm.
+
+    Args:
+        corpus: The rows; two dozen replies of two roles are taken.
+        build: The family, as in a recipe's ``base.build``.
+    """
+    import torch
+    from rocit_data import draw
+    from rocit_runs import Job, Setting, first_gradient, train_ours, trl_trainer
+
+    from rolellm.rocit.tiny import new_model
+
+    sizes = replace(corpus.recipe.base.tiny, hidden_size=64, intermediate_size=128, layers=2, heads=4)
+    recipe = replace(corpus.recipe, base=replace(corpus.recipe.base, build=build, tiny=sizes))
+    chosen = draw(corpus.examples, groups=2, replies=12, seed=2)
+    # No clipping, so that the gradient is as it was computed; and budgets that cut the step in several packs.
+    training = replace(corpus.training, batch_size=24, roles_per_step=2, pack_tokens=1024, max_grad_norm=1e9)
+    job = Job(lambda: new_model(recipe, corpus.tokenizer), corpus.tokenizer, chosen, training)
+    model = job.model()
+    with first_gradient(model) as ours:
+        train_ours(job, model)
+    with trl_trainer(job, Setting(rows=8)) as trainer, first_gradient(trainer.model) as theirs:
+        trainer.train()
+    difference = torch.stack([(ours[name] - theirs[name]).norm() for name in theirs]).norm()
+    return float(difference / torch.stack([gradient.norm() for gradient in theirs.values()]).norm())
+
+
+def plan_of(options: argparse.Namespace, longest: int) -> Plan:
+    """What to measure: on a CPU short passes are the fast ones, on a GPU long ones."""
+    from rocit_compare import Plan
+    from rocit_runs import Setting
+
+    if options.gpu:
+        from rocit_gpu import attentions
+
+        budgets = options.budgets or (4096, 8192)
+        rows = [Setting(rows=rows, attention=attentions()[0]) for rows in (4, 8, 16)]
+        packs = [Setting(pack=pack, attention=name) for name in attentions() for pack in (2048, 4096, 8192)]
+    else:
+        budgets = options.budgets or (1024, 2048)
+        rows = [Setting(rows=rows) for rows in (1, 2, 4)]
+        packs = [Setting(pack=pack) for pack in sorted({-(-longest // 256) * 256, 1024, 2048})]
+    return Plan(
+        replies=options.replies,
+        steps=options.steps,
+        roles=options.roles,
+        budgets=tuple(sorted({*budgets, TOKEN_BUDGET})),
+        rows=tuple(rows),
+        packs=tuple(packs),
+        probe=min(16, options.replies),
+        seed=options.seed,
+    )
+
+
+def flat(figures: dict[str, Any]) -> dict[str, Any]:
+    """Figures for the table: one line each."""
+    lines: dict[str, Any] = {}
+    for name, value in figures.items():
+        label = name.replace("_", " ")
+        if isinstance(value, dict):
+            lines |= {f"{label}: {key}": shown(one) for key, one in value.items()}
+        else:
+            lines[label] = shown(value)
+    return lines
+
+
+def shown(value: Any) -> Any:
+    """A value as the table has it."""
+    if not isinstance(value, list):
+        return value
+    return ", ".join(f"{one:.3g}" if isinstance(one, float) else str(one) for one in value)
+
+
+def need_gpu() -> None:
+    """End in words where torch sees no GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        sys.exit("--gpu needs a CUDA device, and torch sees none here; without --gpu it measures on the CPU")
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument(
+        "--data-dir", type=Path, help="a local copy of the release (default: $ROLEBENCH_DIR, else the sample)"
+    )
+    parser.add_argument("--replies", type=int, default=128, help="replies an optimiser step (default: %(default)s)")
+    parser.add_argument("--roles", type=int, default=TrainingRecipe().roles_per_step, help="roles a step")
+    parser.add_argument("--steps", type=int, default=3, help="optimiser steps that are timed (default: %(default)s)")
+    parser.add_argument("--budgets", type=int, nargs="+", help=f"tokens of our packs, besides {TOKEN_BUDGET}")
+    parser.add_argument("--seed", type=int, default=0, help="for the rows that are trained on")
+    parser.add_argument("--tiny", action="store_true", help="the smallest model, to see that all runs")
+    parser.add_argument("--gpu", action="store_true", help="QLoRA on this machine's GPU")
+    parser.add_argument("--shapes", nargs="+", default=["llama-3.2-1b", "llama-7b"], help="with --gpu: see shapes.py")
+    parser.add_argument(
+        "--peak-tflops", type=float, help="with --gpu: the device's dense bf16 peak, where it is not known"
+    )
+    options = parser.parse_args()
+    if options.replies % options.roles:
+        parser.error(f"--replies ({options.replies}) has to be a multiple of --roles ({options.roles})")
+    return options
+
+
+def main() -> None:
+    """Measure and print."""
+    options = parse_arguments()
+    wait_briefly()  # Before torch: the rivals profit as much.
+    if options.gpu:
+        need_gpu()
+    from rocit_data import SIZES, SMALLEST, load_corpus
+
+    given = options.data_dir or os.environ.get("ROLEBENCH_DIR")
+    notes = []
+    if not given:
+        options.replies, options.steps = min(options.replies, 16), min(options.steps, 2)
+        notes.append(f"No --data-dir and no $ROLEBENCH_DIR: the embedded sample, {options.replies} replies a step.")
+    corpus = load_corpus(Path(given) if given else None, SMALLEST if options.tiny else SIZES)
+    wanted = plan_of(options, int(corpus.examples.lengths.max()))
+    if options.gpu:
+        from rocit_gpu import Device, measure_gpu
+        from shapes import shape
+
+        device = Device.here(options.peak_tflops)
+        measured = measure_gpu(corpus, wanted, {name: shape(name) for name in options.shapes}, device)
+    else:
+        measured = measure(corpus, wanted)
+    result = measured | setup(corpus, wanted)
+    notes.append(
+        f"{result['data']}, {result['rows']:,} rows; steps of {result['replies_a_step']} replies in "
+        f"{result['roles_a_step']} groups of one role each; {result['timed_steps']} steps timed after one that was not"
+    )
+    report("rocit", result if options.json else result | {"figures": flat(result["figures"])}, notes, options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""Whether the rows that a model answers were trained on, as far as the manifests of its training say.
+
+Each config promises that training held something out: roles (``role-generalization-…``) or instructions (the others). A
+row is *contaminated* when the model was trained on that part of it: its score then shows what was learnt by heart. The
+other part is counted too, but is as it should be: who tests new instructions may have tuned on the role.
+A model without a manifest is unknown, which is not clean.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+from rolellm.errors import DataError, PredictionError
+from rolellm.evaluation.matching import Finding, Matching, describe
+from rolellm.evaluation.model_source import ModelSource, manifest_paths
+from rolellm.evaluation.predictions import PredictionFile, Predictions
+from rolellm.records import Row
+from rolellm.seen import Part, Seen, TrainingRecord, instruction_hash, read_manifest
+
+_EXAMPLES = 3
+
+
+class ContaminationWarning(UserWarning):
+    """Rows that are about to be answered were trained on, or a manifest does not say whether they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contamination:
+    """What of some rows a model was trained on.
+
+    Attributes:
+        held_out: The part that the config promises to be new; ``None`` where it promises nothing.
+        rows: The rows of which it is known.
+        parts: For each of them, what was trained on.
+        trained_on: Each training that is known: ``model``, the data set's ``config``, ``split`` and ``fingerprint``,
+            and how many ``roles`` and ``instructions`` there were.
+        unknown: Rows answered by models whose training is not known.
+    """
+
+    held_out: Part | None
+    rows: tuple[Row, ...]
+    parts: tuple[frozenset[Part], ...]
+    trained_on: tuple[dict[str, Any], ...]
+    unknown: int = 0
+
+    def having(self, part: Part) -> list[Row]:
+        """The rows of which this part was trained on."""
+        return [row for row, parts in zip(self.rows, self.parts, strict=True) if part in parts]
+
+    @property
+    def contaminated(self) -> list[Row]:
+        """The rows of which the part was trained on that should be new."""
+        return [] if self.held_out is None else self.having(self.held_out)
+
+    @property
+    def clean(self) -> list[Row]:
+        """The other rows of which it is known."""
+        return [row for row, parts in zip(self.rows, self.parts, strict=True) if self.held_out not in parts]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts of rows, and what they were compared with; ``contaminated`` is null where nothing is promised."""
+        return {
+            "held_out": self.held_out,
+            "rows": len(self.rows),
+            "contaminated": None if self.held_out is None else len(self.contaminated),
+            "by_role": len(self.having("role")),
+            "by_instruction": len(self.having("instruction")),
+            "trained_on": list(self.trained_on),
+        }
+
+    def sidecar_entry(self) -> dict[str, Any]:
+        """`to_dict`, with the roles and instructions behind the counts, by which a score finds the rows again."""
+        roles = frozenset(row.role for row in self.having("role"))
+        instructions = frozenset(instruction_hash(row.question) for row in self.having("instruction"))
+        return {**self.to_dict(), **Seen(roles, instructions).to_dict()}
+
+    def finding(self, where: str) -> Finding | None:
+        """The contaminated rows in words; ``None`` where there are none.
+
+        Args:
+            where: What the rows are: config and split.
+        """
+        touched = self.contaminated
+        if not touched:
+            return None
+        by = "; ".join(dict.fromkeys(_said(entry) for entry in self.trained_on))
+        text = (
+            f"rows of {where} whose {self.held_out} the model was trained on: {len(touched):,} of {len(self.rows):,} "
+            f"({by}); their scores do not show {self.held_out} generalization"
+        )
+        return Finding("contaminated", len(touched), text, tuple(describe(row) for row in touched[:_EXAMPLES]))
+
+
+def held_out(config: str | None) -> Part | None:
+    """What a config's name promises to be new in its test split; a ``-strict`` config promises what the plain one does.
+
+    >>> held_out("role-generalization-eng"), held_out("instruction-generalization-zh-strict"), held_out("sample")
+    ('role', 'instruction', 'instruction')
+    """
+    if config is not None and config.startswith("role-generalization"):
+        return "role"
+    return "instruction" if config is not None and config.startswith(("instruction-generalization", "sample")) else None
+
+
+def check_rows(
+    rows: Sequence[Row], source: ModelSource, *, config: str | None, split: str | None, strict: bool = False
+) -> Contamination | None:
+    """Compare rows with what a model was trained on, before it answers them.
+
+    What is known of the base and of the adapter counts together.
+
+    Args:
+        rows: The rows to answer.
+        source: The model.
+        config: The rows' config.
+        split: Their split.
+        strict: Refuse instead of warning.
+
+    Returns:
+        What was found; ``None`` where no manifest says what the model was trained on.
+
+    Raises:
+        DataError: Under ``strict``, when rows are contaminated or a manifest cannot be read.
+
+    Warns:
+        ContaminationWarning: In the same cases without ``strict``.
+    """
+    records = _read_manifests(source, strict=strict)
+    if not records:
+        return None
+    seen = reduce(or_, (record.seen for record in records.values()))
+    trained_on = tuple(_entry(name, record) for name, record in records.items())
+    found = Contamination(held_out(config), tuple(rows), tuple(seen.parts(rows)), trained_on)
+    finding = found.finding("/".join(part for part in (config, split) if part) or "the data set")
+    if finding is None:
+        return found
+    way_out = (
+        "Answer a config that the model was not tuned on, or tune on one that ends in -strict, whose train split holds "
+        f"no {found.held_out} of its test split"
+    )
+    if strict:
+        raise DataError(f"refused, as asked by strict: {finding}. {way_out}")
+    examples = "".join(f"\n  {example}" for example in finding.examples)
+    warnings.warn(f"{finding.text}{examples}\n{way_out}; --strict refuses", ContaminationWarning, stacklevel=3)
+    return found
+
+
+def _read_manifests(source: ModelSource, *, strict: bool) -> dict[str, TrainingRecord]:
+    """What the manifests of an adapter and of its base say, by model."""
+    records: dict[str, TrainingRecord] = {}
+    for name in (source.adapter, source.base):
+        if name is None:
+            continue
+        try:
+            read = (read_manifest(path) for path in manifest_paths(name))
+            record = next((item for item in read if item is not None), None)
+        except DataError as error:
+            if strict:
+                raise DataError(f"refused, as asked by strict: {error}") from error
+            text = f"{error}; so it is not known whether {name} was trained on these rows"
+            warnings.warn(text, ContaminationWarning, stacklevel=4)
+            continue
+        # An adapter and the base that was built for it lie in one run.
+        if record is not None and record not in records.values():
+            records[name] = record
+    return records
+
+
+def _entry(name: str, record: TrainingRecord) -> dict[str, Any]:
+    return {
+        "model": name,
+        "config": record.config,
+        "split": record.split,
+        "fingerprint": record.fingerprint,
+        "roles": len(record.seen.roles),
+        "instructions": len(record.seen.instructions),
+    }
+
+
+def _said(entry: dict[str, Any]) -> str:
+    """Which data a model was trained on, by its manifest."""
+    data = "/".join(str(entry[key]) for key in ("config", "split") if entry.get(key)) or "other data"
+    return f"{entry.get('model')} was tuned on {data}"
+
+
+def scored_rows(
+    rows: Sequence[Row], predictions: Predictions, matching: Matching, config: str | None
+) -> Contamination | None:
+    """Compare the rows that were answered with what the sidecars say of the models.
+
+    The rows are looked at again, one by one, so that it holds for whatever part of them is scored, in any config.
+
+    Args:
+        rows: All rows of the split.
+        predictions: What is scored.
+        matching: Which prediction answers which row.
+        config: The rows' config; by default the one that the predictions were made for.
+
+    Returns:
+        What was found; ``None`` where none of the sidecars says what the model was trained on.
+
+    Raises:
+        PredictionError: When a sidecar's entry has another shape than `rolellm generate` gives it.
+    """
+    answered: defaultdict[Path | None, list[Row]] = defaultdict(list)
+    for row, answer in zip(rows, matching.answers, strict=True):
+        if answer is not None:
+            file = predictions.file_of(answer)
+            answered[None if file is None else file.path].append(row)
+    pairs: list[tuple[Row, frozenset[Part]]] = []
+    trained_on: list[dict[str, Any]] = []
+    for file in predictions.files:
+        said = _said_of_training(file)
+        if said is not None:
+            seen, entries = said
+            config = config or str((file.meta or {}).get("config"))
+            rows_here = answered.pop(file.path, [])
+            pairs += zip(rows_here, seen.parts(rows_here), strict=True)
+            trained_on += [entry for entry in entries if entry not in trained_on]
+    if not pairs:
+        return None
+    unknown = sum(map(len, answered.values()))
+    known, parts = zip(*pairs, strict=True)
+    return Contamination(held_out(config), known, parts, tuple(trained_on), unknown)
+
+
+def _said_of_training(file: PredictionFile) -> tuple[Seen, list[dict[str, Any]]] | None:
+    """What a sidecar says that the model had seen of the rows, and in which trainings."""
+    entry = (file.meta or {}).get("contamination")
+    if entry is None:
+        return None
+    try:
+        seen = Seen.from_dict(entry)
+        trained_on = entry.get("trained_on")
+        if not isinstance(trained_on, list) or not all(isinstance(item, dict) for item in trained_on):
+            raise DataError('"trained_on" should be a list of objects')
+    except DataError as error:
+        raise PredictionError(
+            f'"contamination" is not as `rolellm generate` writes it: {error.problem}; remove it to score without it',
+            path=file.meta_path,
+        ) from error
+    return seen, trained_on

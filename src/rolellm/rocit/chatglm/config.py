@@ -1,0 +1,219 @@
+"""What a published ChatGLM2 or ChatGLM3 checkpoint says about itself, and the same as a native ``GlmConfig``.
+
+The keys are those of ``configuration_chatglm.py`` beside the weights (THUDM/chatglm2-6b and THUDM/chatglm3-6b on the
+Hub), what they do is in ``modeling_chatglm.py`` there; both were read, neither is run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from rolellm.errors import ModelError
+
+if TYPE_CHECKING:
+    from transformers import GlmConfig
+
+Family = Literal["chatglm2", "chatglm3"]
+DType = Literal["float16", "bfloat16", "float32"]
+
+_SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "padded_vocab_size", "seq_length")
+# The only value of each that GlmForCausalLM can follow, which is also what the configuration class takes by default.
+_ONLY: Mapping[str, bool] = {
+    "rmsnorm": True,
+    "post_layer_norm": True,
+    "original_rope": True,
+    "add_bias_linear": False,
+    "apply_residual_connection_post_layernorm": False,
+    "fp32_residual_connection": False,
+    "tie_word_embeddings": False,
+}
+_GLM4_VOCABULARY = 151552
+_ROPE_BASE = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A checkpoint of the original architecture.
+
+    Attributes:
+        family: They differ in special tokens, in the chat's text form and in what ``rope_ratio`` does.
+        layers: Transformer layers.
+        hidden: Width of the residual stream.
+        inner: Width of the feed-forward block, the gate's or the value's alone.
+        heads: Query heads.
+        groups: Key and value heads.
+        head_dim: Width of a head; its first half is rotated.
+        vocabulary: Rows of the embedding, padding rows included.
+        positions: The longest sequence.
+        epsilon: Of the RMS norms.
+        rope_ratio: How far the context was stretched; 1 where it was not.
+        qkv_bias: Whether the fused projection has a bias.
+        by_head: Whether the fused projection holds query, key and value head by head (without multi-query attention),
+            instead of all queries, then all keys, then all values.
+    """
+
+    family: Family
+    layers: int
+    hidden: int
+    inner: int
+    heads: int
+    groups: int
+    head_dim: int
+    vocabulary: int
+    positions: int
+    epsilon: float
+    rope_ratio: float
+    qkv_bias: bool
+    by_head: bool
+
+
+def read_config(src: Path, family: Family | None = None) -> Published:
+    """Read ``config.json`` of a published checkpoint.
+
+    Args:
+        src: The checkpoint's folder.
+        family: Which family it is; by default what the folder says.
+
+    Raises:
+        ModelError: When there is none, when it is another architecture (ChatGLM-6B, GLM-4, an already native one), when
+            it is quantised or P-tuned, when a setting has no counterpart, or when the family cannot be told.
+    """
+    path = src / "config.json"
+    config = _read_json(path)
+    _check_architecture(config, path)
+    _check_settings(config, path)
+    sizes = {key: _positive(config, key, path) for key in _SIZES}
+    heads = sizes["num_attention_heads"]
+    many = bool(config.get("multi_query_attention", False))
+    groups = _positive(config, "multi_query_group_num", path) if many else heads
+    if heads % groups:
+        raise ModelError(f"{path}: {heads} attention heads cannot be shared out over {groups} multi_query_group_num")
+    return Published(
+        family=family or _family(src, config),
+        layers=sizes["num_layers"],
+        hidden=sizes["hidden_size"],
+        inner=sizes["ffn_hidden_size"],
+        heads=heads,
+        groups=groups,
+        head_dim=_positive(config, "kv_channels", path),
+        vocabulary=sizes["padded_vocab_size"],
+        positions=sizes["seq_length"],
+        epsilon=float(config.get("layernorm_epsilon", 1e-5)),
+        rope_ratio=float(config.get("rope_ratio") or 1),
+        qkv_bias=bool(config.get("add_qkv_bias", False)),
+        by_head=not many,
+    )
+
+
+def native_config(model: Published, *, dtype: str, stops: list[int], padding: int) -> GlmConfig:
+    """The same model as `transformers` knows it.
+
+    A ``rope_ratio`` multiplies the base of the rotary angles in ChatGLM3 and divides the positions in ChatGLM2-32k; so
+    say the two ``modeling_chatglm.py``.
+
+    Args:
+        model: The published checkpoint.
+        dtype: The weights' type, such as ``float16``.
+        stops: Token ids that end a reply.
+        padding: Token id of padding.
+    """
+    from transformers import GlmConfig
+
+    stretched = model.family == "chatglm3"
+    rope: dict[str, Any] = {
+        "rope_type": "default",
+        "rope_theta": _ROPE_BASE * (model.rope_ratio if stretched else 1),
+        "partial_rotary_factor": 0.5,
+    }
+    if model.rope_ratio != 1 and not stretched:
+        rope |= {"rope_type": "linear", "factor": model.rope_ratio}
+    return GlmConfig(
+        architectures=["GlmForCausalLM"],
+        dtype=dtype,
+        num_hidden_layers=model.layers,
+        hidden_size=model.hidden,
+        intermediate_size=model.inner,
+        num_attention_heads=model.heads,
+        num_key_value_heads=model.groups,
+        head_dim=model.head_dim,
+        vocab_size=model.vocabulary,
+        max_position_embeddings=model.positions,
+        rms_norm_eps=model.epsilon,
+        rope_parameters=rope,
+        attention_bias=model.qkv_bias,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=stops,
+        pad_token_id=padding,
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ModelError(f"{path.parent} has no {path.name}; give the folder of a ChatGLM2 or ChatGLM3 checkpoint")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} should hold a JSON object")
+    return value
+
+
+def _check_architecture(config: Mapping[str, Any], path: Path) -> None:
+    kind = config.get("model_type")
+    if kind in ("glm", "glm4"):
+        raise ModelError(f"{path}: this checkpoint is native already (model_type {kind}); use it as it is")
+    if "position_encoding_2d" in config or "inner_hidden_size" in config:
+        raise ModelError(
+            f"{path}: this is ChatGLM-6B, the first one, whose two-dimensional positions and two-way attention over "
+            "the prompt have no native counterpart; convert ChatGLM2-6B or ChatGLM3-6B"
+        )
+    if kind != "chatglm" or "padded_vocab_size" not in config:
+        raise ModelError(
+            f"{path}: expected the configuration of ChatGLM2 or ChatGLM3 (model_type chatglm, with padded_vocab_size, "
+            f"num_layers, …), found model_type {kind!r}"
+        )
+    if config["padded_vocab_size"] == _GLM4_VOCABULARY:
+        raise ModelError(
+            f"{path}: this is GLM-4, which has native checkpoints, such as THUDM/glm-4-9b-chat-hf; use one"
+        )
+
+
+def _check_settings(config: Mapping[str, Any], path: Path) -> None:
+    if config.get("quantization_bit"):
+        raise ModelError(
+            f"{path}: the weights are quantised to {config['quantization_bit']} bits; convert the full checkpoint "
+            "(a QLoRA recipe quantises it again)"
+        )
+    if config.get("pre_seq_len"):
+        raise ModelError(
+            f"{path}: pre_seq_len is set: a P-tuning prefix cannot be kept; convert the model it belongs to"
+        )
+    other = [f"{key} is {config[key]}" for key, only in _ONLY.items() if config.get(key, only) != only]
+    if other:
+        raise ModelError(f"{path}: GlmForCausalLM has no such architecture: {', '.join(other)}")
+
+
+def _positive(config: Mapping[str, Any], key: str, path: Path) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelError(f"{path}: {key} should be a whole number above 0, found {value!r}")
+    return value
+
+
+def _family(src: Path, config: Mapping[str, Any]) -> Family:
+    code = src / "tokenization_chatglm.py"
+    if code.is_file():
+        return "chatglm3" if "<|assistant|>" in code.read_text(encoding="utf-8", errors="replace") else "chatglm2"
+    described = src / "tokenizer_config.json"
+    names = [config.get("_name_or_path"), _read_json(described).get("name_or_path") if described.is_file() else None]
+    families: tuple[Family, ...] = get_args(Family)
+    for family in families:
+        if any(isinstance(name, str) and family in name.lower() for name in names):
+            return family
+    raise ModelError(f"{src}: nothing in it says whether it is ChatGLM2 or ChatGLM3; say so: --family {families[0]}")

@@ -1,0 +1,181 @@
+"""A published ChatGLM2-6B or ChatGLM3-6B checkpoint as a native one: weights, configuration, tokenizer, template."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from rolellm.errors import ModelError, RecipeError
+from rolellm.extras import require
+from rolellm.rocit.chatglm.config import DType, Family, Published, native_config, read_config
+from rolellm.rocit.chatglm.shards import find_shards
+from rolellm.rocit.chatglm.tokenizer import convert_tokenizer, differences, stop_tokens
+from rolellm.rocit.chatglm.weights import Written, check_names, check_native, convert_weights
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+# The weights go on under the licence they came with.
+_LICENCES = ("LICENSE*", "MODEL_LICENSE*")
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What a conversion made.
+
+    Attributes:
+        out: The folder with the native checkpoint.
+        family: ``chatglm2`` or ``chatglm3``.
+        dtype: The weights' type, such as ``float16``.
+        parameters: Numbers in all tensors.
+        size: Bytes of all tensors.
+        files: How many files the tensors lie in.
+        texts: How many texts the tokenizer was compared on with SentencePiece.
+        differing: How many of them it cuts otherwise.
+    """
+
+    out: Path
+    family: Family
+    dtype: str
+    parameters: int
+    size: int
+    files: int
+    texts: int
+    differing: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as one JSON object."""
+        return {
+            "out": str(self.out),
+            "family": self.family,
+            "dtype": self.dtype,
+            "parameters": self.parameters,
+            "bytes": self.size,
+            "files": self.files,
+            "tokenizer": {"texts": self.texts, "differing": self.differing},
+        }
+
+
+def convert_chatglm(
+    src: str | Path,
+    dst: str | Path,
+    *,
+    dtype: DType | None = None,
+    family: Family | None = None,
+    allow_differences: bool = False,
+) -> Converted:
+    """Turn a published checkpoint into a native `GlmForCausalLM` with a fast tokenizer; complete, or not at all.
+
+    Args:
+        src: A folder in the layout of THUDM/chatglm2-6b or THUDM/chatglm3-6b, with safetensors or ``.bin`` shards. Its
+            Python files are not run.
+        dst: The folder to make; it may be there when it is empty.
+        dtype: The weights' type; by default the checkpoint's own.
+        family: Which of the two it is; by default what the folder says.
+        allow_differences: Go on when the fast tokenizer cuts some text otherwise than SentencePiece does.
+
+    Raises:
+        RecipeError: When ``dst`` is not an empty or a new folder, or ``dtype`` or ``family`` is unknown.
+        ModelError: When the checkpoint is of another kind, quantised, incomplete or broken; names what is wrong.
+        MissingExtraError: Without the ``train`` extra.
+    """
+    require("torch", "transformers", "safetensors", "sentencepiece", extra="train")
+    from safetensors import SafetensorError
+
+    source, target = Path(src), Path(dst)
+    _check_options(dtype, family)
+    _check_target(source, target)
+    # All that can be refused is refused before a byte is written.
+    model = read_config(source, family)
+    shards = find_shards(source)
+    check_names(shards, model)
+    tokenizer = convert_tokenizer(source, model.family)
+    texts, differing = _check_tokenizer(source, tokenizer, model, allow_differences)
+    config = native_config(
+        model, dtype=dtype or "float32", stops=stop_tokens(tokenizer), padding=int(tokenizer.pad_token_id)
+    )
+    check_native(model, config)
+    try:
+        with _whole_folder(target) as partial:
+            written = convert_weights(shards, model, partial, dtype)
+            _save_rest(partial, source, model, tokenizer, written)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{target} cannot be written: {error}") from error
+    return Converted(
+        out=target,
+        family=model.family,
+        dtype=written.dtype,
+        parameters=written.parameters,
+        size=written.size,
+        files=len(set(written.files.values())),
+        texts=texts,
+        differing=differing,
+    )
+
+
+def _check_options(dtype: str | None, family: str | None) -> None:
+    for name, found, known in (("dtype", dtype, get_args(DType)), ("family", family, get_args(Family))):
+        if found is not None and found not in known:
+            raise RecipeError(f"unknown {name} {found!r}; known: {', '.join(known)}")
+
+
+def _check_target(source: Path, target: Path) -> None:
+    if not source.is_dir():
+        raise ModelError(f"no folder at {source}; give the folder of a downloaded ChatGLM2 or ChatGLM3 checkpoint")
+    if target.is_dir() and any(target.iterdir()):
+        raise RecipeError(f"{target} is not empty; give a new folder, or clear it first")
+    if target.exists() and not target.is_dir():
+        raise RecipeError(f"{target} is a file; give a folder to make")
+
+
+def _check_tokenizer(
+    source: Path, tokenizer: PreTrainedTokenizerFast, model: Published, allow: bool
+) -> tuple[int, int]:
+    if len(tokenizer) > model.vocabulary:
+        raise ModelError(
+            f"tokenizer.model makes {len(tokenizer)} tokens and the embedding has {model.vocabulary} rows; they do not "
+            "belong together"
+        )
+    texts, differing = differences(source, tokenizer)
+    if differing and not allow:
+        shown = ", ".join(map(repr, differing[:_SHOWN]))
+        raise ModelError(
+            f"the fast tokenizer cuts {len(differing)} of {texts} texts otherwise than tokenizer.model does, such as "
+            f"{shown}; if that will do, convert with --allow-differences"
+        )
+    return texts, len(differing)
+
+
+def _save_rest(
+    partial: Path, source: Path, model: Published, tokenizer: PreTrainedTokenizerFast, written: Written
+) -> None:
+    from transformers import GenerationConfig
+
+    stops, padding = stop_tokens(tokenizer), int(tokenizer.pad_token_id)
+    native_config(model, dtype=written.dtype, stops=stops, padding=padding).save_pretrained(partial)
+    GenerationConfig(eos_token_id=stops, pad_token_id=padding).save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    for pattern in _LICENCES:
+        for file in source.glob(pattern):
+            shutil.copyfile(file, partial / file.name)
+
+
+@contextmanager
+def _whole_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill, which takes its place when the block ends, and not at all when the block fails."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        partial.mkdir()
+        yield partial
+        if target.is_dir():
+            target.rmdir()
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,155 @@
+"""Checkpoints that are complete or do not count: each is sealed, last of all, with the hashes of its files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolellm.errors import RecipeError
+from rolellm.files import write_json
+from rolellm.fingerprint import hash_file
+
+SEAL = "checkpoint.json"
+_NAME = re.compile(r"checkpoint-([0-9]+)")
+
+
+class TornCheckpointWarning(UserWarning):
+    """A checkpoint is incomplete or damaged, and was passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A complete checkpoint.
+
+    Attributes:
+        folder: Where it lies.
+        step: Optimiser steps done.
+    """
+
+    folder: Path
+    step: int
+
+
+def folders(run: Path) -> list[Path]:
+    """The checkpoints of a run, complete or not, those of most steps first; no other folder, whatever its name."""
+    return sorted((path for path in run.glob("checkpoint-*") if _step(path) is not None), key=_order, reverse=True)
+
+
+def seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
+    """Declare a checkpoint complete.
+
+    Args:
+        folder: The checkpoint; all its other files are written.
+        step: Optimiser steps done.
+        facts: What a run has to have in common with this one to go on from here.
+    """
+    files = {path.relative_to(folder).as_posix(): hash_file(path) for path in _files(folder)}
+    write_json(folder / SEAL, {"step": step, "facts": dict(facts), "files": files})
+
+
+def newest(run: Path, facts: Mapping[str, Any]) -> Checkpoint | None:
+    """The newest complete checkpoint of a run, or ``None``.
+
+    One that is torn (no seal, a file missing or changed) is passed over with a `TornCheckpointWarning`.
+
+    Args:
+        run: The run's folder.
+        facts: As they were given to `seal`.
+
+    Raises:
+        RecipeError: When a complete checkpoint was made under other facts; names them.
+    """
+    for folder in folders(run):
+        try:
+            sealed = _sealed(folder)
+        except _TornError as error:
+            warnings.warn(f"{folder} is passed over: {error}", TornCheckpointWarning, stacklevel=2)
+            continue
+        others = [_difference(key, sealed.get(key), value) for key, value in facts.items() if sealed.get(key) != value]
+        if others:
+            raise RecipeError(
+                f"{folder} belongs to a run that differs in {', '.join(others)}, so going on from it would not give "
+                "that run's result; restore what it was, choose another folder, or --overwrite it"
+            )
+        return Checkpoint(folder, _order(folder))
+    return None
+
+
+def last_step(run: Path) -> int:
+    """Steps of the newest checkpoint that has a seal, or 0; its files are not looked at."""
+    return next((_order(folder) for folder in folders(run) if (folder / SEAL).is_file()), 0)
+
+
+def forget_after(run: Path, step: int) -> None:
+    """Remove what a run wrote after a step; to be called when it goes on from there."""
+    for folder in folders(run):
+        if _order(folder) > step:
+            _remove(folder)
+
+
+def keep(run: Path, count: int) -> None:
+    """Remove all but the newest complete checkpoints; to be called once a new one is sealed.
+
+    What is torn goes too, if it is older than one that stays.
+    """
+    complete = [folder for folder in folders(run) if (folder / SEAL).is_file()]
+    if not complete:
+        return
+    oldest = _order(complete[:count][-1])
+    for folder in folders(run):
+        if _order(folder) < oldest:
+            _remove(folder)
+
+
+class _TornError(Exception):
+    """What is wrong with a checkpoint."""
+
+
+def _sealed(folder: Path) -> Mapping[str, Any]:
+    """The facts that a checkpoint was sealed with, once all its files are found to be as they were."""
+    try:
+        content = json.loads((folder / SEAL).read_text(encoding="utf-8"))
+        step, facts, files = int(content["step"]), dict(content["facts"]), dict(content["files"])
+    except FileNotFoundError as error:
+        raise _TornError("it has no seal, so it was not finished") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _TornError("its seal cannot be read") from error
+    if step != _order(folder):
+        raise _TornError(f"its seal is that of step {step}")
+    for name, digest in files.items():
+        file = folder / name
+        if not file.is_file():
+            raise _TornError(f"{name} is missing")
+        if hash_file(file) != digest:
+            raise _TornError(f"{name} was changed or cut off")
+    return facts
+
+
+def _difference(key: str, before: Any, now: Any) -> str:
+    # Hashes tell a reader nothing.
+    return f"{key} ({before}, now {now})" if isinstance(now, int) else key
+
+
+def _remove(folder: Path) -> None:
+    # First, so that a kill within leaves no seal on half of the files.
+    (folder / SEAL).unlink(missing_ok=True)
+    shutil.rmtree(folder)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
+
+
+def _step(folder: Path) -> int | None:
+    named = _NAME.fullmatch(folder.name)
+    return int(named[1]) if named and folder.is_dir() else None
+
+
+def _order(folder: Path) -> int:
+    return _step(folder) or 0

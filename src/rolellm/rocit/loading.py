@@ -1,0 +1,137 @@
+"""Models and tokenizers from a folder or the Hub, in the form that a recipe trains them in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import TYPE_CHECKING, Any
+
+from rolellm.errors import ModelError
+from rolellm.extras import require
+from rolellm.prompts.render import chat_template
+from rolellm.rocit.recipe import MethodRecipe, PromptRecipe, Quantization, TrainingRecipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
+_WEIGHTS = ("*.safetensors",)
+# Some older repositories have these alone; transformers loads them as tensors and nothing else.
+_PICKLED = ("pytorch_model*.bin",)
+
+
+def fetch(model: str, revision: str | None, *, weights: bool) -> Path:
+    """The folder in the Hub's cache that holds a model's files, downloaded where they are not there yet.
+
+    Args:
+        model: The repository, ``owner/name``.
+        revision: A branch, tag or commit.
+        weights: Fetch the weights, too, and not only what is needed to tokenise.
+
+    Raises:
+        ModelError: When the Hub does not give them; says why.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    def get(*patterns: str) -> Path:
+        # Folders below the top hold other formats of the same weights.
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(patterns), ignore_patterns=["*/*"]))
+
+    try:
+        folder = get(*_SMALL, *(_WEIGHTS if weights else ()))
+        if weights and not any(folder.glob("*.safetensors")):
+            folder = get(*_SMALL, *_PICKLED)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelError(
+            f"base.model: {model} cannot be had from the Hub ({error}); for a gated model ask for access on its page "
+            "and run `hf auth login`, or give base.path, a folder that holds it"
+        ) from error
+    return folder
+
+
+def load_tokenizer(path: Path, form: str = "rolellama") -> PreTrainedTokenizerBase:
+    """Load a tokenizer and set the chat template that training and inference will use.
+
+    Args:
+        path: A folder as ``save_pretrained`` writes it.
+        form: As in `rolellm.rocit.recipe.PromptRecipe`; ``model`` keeps the tokenizer's own chat template.
+
+    Raises:
+        ModelError: When there is no tokenizer to load, or its own template is asked for and it has none.
+    """
+    require("torch", "transformers", extra="train")
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: its tokenizer cannot be loaded: {error}") from error
+    if form != "model":
+        tokenizer.chat_template = chat_template(form)
+    elif not tokenizer.chat_template:
+        raise ModelError(f"{path}: its tokenizer has no chat template; use prompt.form: {PromptRecipe().form}")
+    return tokenizer
+
+
+def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> PreTrainedModel:
+    """Load a causal language model as it is to be trained.
+
+    An adapter's frozen base is held in bfloat16 where the recipe computes in it, and in 4 bits with ``qlora``; weights
+    that are trained themselves are held in float32 always.
+
+    Args:
+        path: A folder as ``save_pretrained`` writes it.
+        method: What is trained.
+        training: Its ``precision`` and ``device``.
+
+    Raises:
+        ModelError: When it cannot be loaded, or its weights are not all there.
+    """
+    require("torch", "transformers", *(["bitsandbytes"] if method.name == "qlora" else []), extra="train")
+    import torch
+    from accelerate import PartialState
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
+    half = method.name != "full" and training.precision == "bf16"
+    options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
+    if method.name == "qlora":
+        options["quantization_config"] = _bits(method.quantization)
+        if training.device == "auto" and torch.cuda.is_available():
+            options["device_map"] = {"": PartialState().local_process_index}
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            path, local_files_only=True, output_loading_info=True, **options
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
+        raise ModelError(f"{path}: its model cannot be loaded: {error}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills them with random numbers and only logs it.
+        raise ModelError(f"{path} lacks {len(missing)} of the model's weights ({', '.join(missing[:5])}); is it whole?")
+    _keep_gradients_right(model)
+    return model
+
+
+def _bits(quantization: Quantization) -> Any:
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=quantization.type,
+        bnb_4bit_use_double_quant=quantization.double,
+        bnb_4bit_compute_dtype=torch.bfloat16 if quantization.compute == "bf16" else torch.float32,
+    )
+
+
+def _keep_gradients_right(model: Any) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights on CPUs with AVX512-BF16.
+
+    It does so in the first forward pass without gradients, for inference; gradients through the repacked weights come
+    out wrong, without a word.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False

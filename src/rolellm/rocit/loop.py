@@ -1,0 +1,108 @@
+"""The loop itself: TRL's `SFTTrainer` on forward passes that were settled beforehand, stopped when numbers end.
+
+This module imports torch, transformers and trl at its head, because it subclasses them; import it inside functions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from torch.utils.data import SequentialSampler
+from trl import SFTTrainer
+
+from rolellm.errors import DivergedError
+from rolellm.rocit import blame
+from rolellm.rocit.layout import Layout, summed_loss, trained_tokens
+
+
+class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl ship no types
+    """`SFTTrainer` whose forward passes come from a `Layout`, and which stops at the first loss that is no number.
+
+    The loss of an optimiser step is the mean negative log-likelihood of its trained tokens, over all passes and
+    processes.
+    """
+
+    def __init__(self, *args: Any, layout: Layout, flex: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, data_collator=layout, **kwargs)
+        self._layout = layout
+        self._flex = flex
+        self._taken: list[tuple[int, float]] = []
+        # The loss is divided by the tokens of the whole step, so not by the number of passes as well.
+        self.loss_is_scaled_for_ga = True
+        if getattr(self.model, "is_loaded_in_4bit", False):
+            # TRL puts an adapter on 4 bits in bfloat16, where small updates are lost and peft does not load it again.
+            for parameter in self.model.parameters():
+                if parameter.requires_grad:
+                    parameter.data = parameter.data.float()
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
+        """One forward and backward pass, unless no process has a reply in it; its loss is remembered for the check."""
+        if self._layout.plan.idle(int(inputs["pass"])) and not self.is_deepspeed_enabled:  # It counts passes itself.
+            return torch.zeros((), device=self.args.device)
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self._taken.append((int(inputs["pass"]), float(loss)))
+        return loss
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The negative log-likelihood of a pass, as its part of the step's mean."""
+        # DDP takes the mean of the processes' gradients, and the count covers all of them.
+        scale = self.accelerator.num_processes / num_items_in_batch
+        return summed_loss(model, inputs, flex=self._flex) * scale
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write no card: TRL's would name neither the data nor the recipe."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return SequentialSampler(self.train_dataset)
+
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: Any) -> Any:
+        count = torch.tensor(sum(trained_tokens(batch) for batch in batch_samples), device=device)
+        return self.accelerator.gather(count).sum()
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        """The norm of a step's gradient; the loop asks after the step's last pass, before the weights take the step.
+
+        Raises:
+            DivergedError: On every process, when it or the loss of a pass is NaN or infinite on any.
+        """
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        taken, self._taken = self._taken, []
+        endless = [(number, loss) for number, loss in taken if not math.isfinite(loss)]
+        anywhere = self.accelerator.gather(torch.tensor(len(endless), device=self.args.device)).sum() > 0
+        # DeepSpeed may know no norm.
+        if anywhere or not math.isfinite(norm or 0.0):
+            suspects = endless if anywhere else taken
+            rows = self._guilty(model, [number for number, _ in suspects])
+            found = gather_object([([loss for _, loss in endless], rows)])
+            values = [value for losses, _ in found for value in losses] or [float(norm)]
+            raise self._diverged(
+                "loss" if anywhere else "gradient", values[0], [row for _, ids in found for row in ids]
+            )
+        return norm
+
+    def _guilty(self, model: Any, numbers: Iterable[int]) -> list[str]:
+        """The rows of some forward passes whose loss or gradient is no number by itself."""
+        places = [place for number in numbers for place in self._layout.plan[number].tolist()]
+        if not (self.is_fsdp_enabled or self.is_deepspeed_enabled):  # There a pass needs all processes.
+            alone = self.accelerator.unwrap_model(model)
+            places = blame.guilty(alone, lambda place: self._loss_of(alone, place), places)
+        return [self._layout.examples[place].row_id for place in places]
+
+    def _loss_of(self, model: Any, place: int) -> torch.Tensor:
+        batch = {key: value.to(self.args.device) for key, value in self._layout.of([place]).items()}
+        with self.compute_loss_context_manager():
+            return summed_loss(model, batch, flex=self._flex) / trained_tokens(batch)
+
+    def _diverged(self, name: str, value: float, rows: Sequence[str]) -> DivergedError:
+        return DivergedError(
+            f"the {name} is {value} at step {self.state.global_step + 1}, on rows {blame.named(rows)}; training "
+            "stopped before the weights took the step, and checkpoints and metrics up to there are kept. Lower "
+            f"training.learning_rate (it is {self.args.learning_rate:g}), train in precision: fp32, or look at these "
+            "rows"
+        )

@@ -1,0 +1,48 @@
+"""An adapter merged into its base: a model of its own, which loads without peft."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rolellm.errors import ModelError
+from rolellm.extras import quiet_peft, require
+
+
+def merge_adapter(base: Path, adapter: Path, out: Path, end: int) -> None:
+    """Write a base with an adapter merged into it, in safetensors and in the precision that the base is stored in.
+
+    An adapter trained on a quantised base is merged into the base as it was before that.
+
+    Args:
+        base: The base's folder, unquantised.
+        adapter: The adapter's folder.
+        out: Where to; made.
+        end: The token that ends a reply; generation stops at it, too.
+
+    Raises:
+        ModelError: When either cannot be loaded, they do not fit, or a merged weight is no number.
+    """
+    require("torch", "transformers", "peft", extra="train")
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            base, local_files_only=True, dtype="auto", output_loading_info=True
+        )
+        missing = sorted(report["missing_keys"])
+        if missing:
+            # transformers fills them with random numbers and only logs it.
+            raise ModelError(f"{base} lacks {len(missing)} of its weights ({', '.join(missing[:5])}); is it whole?")
+        with quiet_peft():
+            tuned = PeftModel.from_pretrained(model, str(adapter), local_files_only=True)
+        merged = tuned.merge_and_unload(safe_merge=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(f"{adapter} cannot be merged into {base}: {error}") from error
+    stops = merged.generation_config.eos_token_id
+    known = stops if isinstance(stops, list) else [] if stops is None else [stops]
+    if end not in known:
+        merged.generation_config.eos_token_id = [end, *known]
+    # As training leaves it, which makes a loaded model slow to generate.
+    merged.config.use_cache = True
+    merged.save_pretrained(out)

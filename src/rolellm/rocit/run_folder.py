@@ -1,0 +1,117 @@
+"""A run's folder: who may write there, what is cleared away, and whether a run can be taken up again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from rolellm.errors import RecipeError
+from rolellm.files import write_json
+from rolellm.rocit import checkpoints
+from rolellm.rocit.manifest import MANIFEST
+from rolellm.rocit.recipe import Recipe
+
+Start = Literal["new", "overwrite", "resume"]
+RECIPE = "recipe.json"
+METRICS = "metrics.jsonl"
+_MODEL = (
+    "model*.safetensors",
+    "model.safetensors.index.json",
+    "adapter_model.safetensors",
+    "adapter_config.json",
+    "config.json",
+    "generation_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+)
+# What a run writes into its folder besides checkpoints; nothing else there is ever removed.
+_OWN_FILES = (METRICS, *_MODEL)
+# No run writes these, but they belong to a model, which a run would be mixed up with.
+_STRANGE = ("*.bin", "*.bin.index.json")
+
+
+def check_free(run: Path, recipe: Recipe, start: Start) -> None:
+    """Refuse a folder that holds something that the run would destroy, or cannot go on from.
+
+    Raises:
+        RecipeError: When it holds a run and ``start`` is ``new``, a finished run or one of another recipe and ``start``
+            is ``resume``, a model or checkpoints that no run of ours left, the recipe's own base, or when it is a file.
+    """
+    if run.exists() and not run.is_dir():
+        raise RecipeError(f"{run} is a file; a run needs a folder")
+    _check_base_apart(run, recipe.base.path)
+    left = [*_files(run, (*_MODEL, *_STRANGE)), *checkpoints.folders(run)]
+    if left and not (run / RECIPE).is_file() and not (run / MANIFEST).is_file():
+        raise RecipeError(f"{run} holds {left[0].name}, but no run of this command; choose another folder with --out")
+    if start == "overwrite":
+        return
+    if (run / MANIFEST).is_file():
+        raise RecipeError(f"{run} holds a finished run; choose another folder with --out, or --overwrite it")
+    if start == "resume":
+        _check_recipe(run, recipe)
+    elif left:
+        raise RecipeError(
+            f"{run} holds an unfinished run; go on with it (--resume), choose another folder (--out), or --overwrite it"
+        )
+
+
+def claim(run: Path, recipe: Recipe, start: Start) -> None:
+    """Clear away what an earlier run wrote here, and nothing else; leave the recipe. A resumed run keeps all."""
+    run.mkdir(parents=True, exist_ok=True)
+    if start != "resume":
+        # From then on the folder is no finished run.
+        (run / MANIFEST).unlink(missing_ok=True)
+        for checkpoint in checkpoints.folders(run):
+            shutil.rmtree(checkpoint)
+        for file in _files(run, _OWN_FILES):
+            file.unlink()
+    # Last: until then, the old one says whose the rest is.
+    write_json(run / RECIPE, recipe.to_dict())
+
+
+def _files(run: Path, patterns: Iterable[str]) -> list[Path]:
+    return [path for pattern in patterns for path in sorted(run.glob(pattern)) if path.is_file()]
+
+
+def _check_base_apart(run: Path, base: Path | None) -> None:
+    """A run may read its base from anywhere but from what it clears away or writes over."""
+    if base is None:
+        return
+    inside = [run, *checkpoints.folders(run)]
+    if base.resolve() in [folder.resolve() for folder in inside]:
+        raise RecipeError(
+            f"{run} is to hold the run, and base.path ({base}) is there; choose another folder with --out"
+        )
+
+
+def _check_recipe(run: Path, recipe: Recipe) -> None:
+    file = run / RECIPE
+    if not file.is_file():
+        return
+    try:
+        began = dict(_leaves(recipe.decisive(json.loads(file.read_text(encoding="utf-8")))))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecipeError(f"{file} cannot be read ({error}); choose another folder, or --overwrite it") from error
+    now = dict(_leaves(recipe.decisive()))
+    other = [
+        f"{key} (was {began.get(key, 'not there')}, is now {now.get(key, 'not there')})"
+        for key in sorted({*began, *now})
+        if began.get(key) != now.get(key)
+    ]
+    if other:
+        raise RecipeError(
+            f"{run} was begun with another recipe, which differs in {'; '.join(other)}; give it the same again to "
+            "--resume, choose another folder, or --overwrite it"
+        )
+
+
+def _leaves(value: Any, dotted: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, f"{dotted}.{key}" if dotted else key)
+    else:
+        yield dotted, json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,180 @@
+"""Reads the roles' structured dialogue: ``profiles-eng/profiles-eng-{role}.jsonl`` and its Chinese twin.
+
+A row is ``{"role", "content", "act_id", "diag_id"}``. ``role`` names the speaker; narration goes by a name such as
+scene or narrator. A scene is a run of rows with one ``act_id``, in which ``diag_id`` counts the turns: so it is in the
+embedded sample, and so we read the release, which does not say. Some roles have no such file.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rolellm.errors import DataError, ReleaseFormatError, ReleaseNotFoundError
+from rolellm.jsonl import read_jsonl
+from rolellm.records import Language, Profile, Turn
+from rolellm.rolebench.release import Release
+from rolellm.rolebench.schema import FOLDERS, SAMPLE, Config, get_config
+from rolellm.rolebench.source import Source, locate
+from rolellm.text import fold, squash
+
+# The release's own "scene" and "narrator"; the others are our guess at what else a script may call them.
+_NARRATION = frozenset(
+    {"scene", "narrator", "narration", "background", "stage direction", "旁白", "场景", "背景", "叙述"}
+)
+_NAMED = 10
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _ProfileFiles(Config):
+    """The profiles that belong to a config, found, fetched and hashed as its rows are."""
+
+    def side_files(self) -> list[str]:
+        """Glob patterns of the descriptions and the dialogue files."""
+        folders = [FOLDERS[language] for language in self.languages]
+        return [f"profiles-{name}/{file}" for name in folders for file in ("desc.json", f"profiles-{name}-*.jsonl")]
+
+
+def load_profiles(
+    config: str | None = None, data_dir: str | Path | None = None, *, roles: Iterable[str] | None = None
+) -> list[Profile]:
+    """The roles that have script dialogue, with it, from wherever `rolellm.rolebench.source.locate` finds the release.
+
+    A role is found by its name or, failing that, by the name's letters and digits. Roles that no file is for, or that
+    say nothing in theirs, are left out with a warning that names them.
+
+    Args:
+        config: A configuration of the data set; its languages count.
+        data_dir: A local copy of the release; else ``$ROLEBENCH_DIR``, else the Hub. The config ``sample`` needs none.
+        roles: Only these; by default all that have a description or a file.
+
+    Returns:
+        One profile a role, by language, then in the order of ``roles`` (by default the release's).
+
+    Raises:
+        RecipeError: For an unknown config.
+        ReleaseNotFoundError: When there is no release, or it has dialogue of none of the roles.
+        ReleaseFormatError: At a row that is not as published; names file and line.
+    """
+    files = _files_of(config)
+    source = locate(files, data_dir)
+    wanted = None if roles is None else list(dict.fromkeys(roles))
+    found: list[Profile] = []
+    missing: dict[str, None] = {}
+    for language in files.languages:
+        descriptions = Release(source.root).descriptions(language)
+        paths = _dialogue_files(source, language)
+        known = [*descriptions, *(role for role in paths if _named(descriptions, role) is None)]
+        for role in known if wanted is None else wanted:
+            path = _named(paths, role)
+            turns = () if path is None else _read_turns(path, role)
+            profile = Profile(role, language, turns, _named(descriptions, role))
+            if any(map(profile.owns, turns)):
+                found.append(profile)
+            else:
+                missing[role] = None
+    without = [role for role in missing if all(profile.role != role for profile in found)]
+    if not found:
+        raise ReleaseNotFoundError(_nothing(files, without), path=source.root)
+    if without:
+        _warn(without, files, source)
+    return found
+
+
+def profiles_fingerprint(config: str | None = None, data_dir: str | Path | None = None) -> str:
+    """The content hash of a config's descriptions and dialogue: the same files give the same value on any machine.
+
+    Raises:
+        ReleaseNotFoundError: When there is no release with any of them.
+    """
+    files = _files_of(config)
+    return locate(files, data_dir).fingerprint(files)
+
+
+def _files_of(config: str | None) -> _ProfileFiles:
+    chosen = get_config(config)
+    return _ProfileFiles(chosen.name, (), chosen.languages)
+
+
+def _dialogue_files(source: Source, language: Language) -> dict[str, Path]:
+    prefix = f"profiles-{FOLDERS[language]}"
+    paths = Release(source.root).find([f"{prefix}/{prefix}-*.jsonl"])
+    return {path.stem.removeprefix(f"{prefix}-"): path for path in paths}
+
+
+def _named(values: Mapping[str, _T], role: str) -> _T | None:
+    """The value of a role, under its name or one with the same letters and digits."""
+    if role in values:
+        return values[role]
+    key = squash(role)
+    return next((value for name, value in values.items() if key and squash(name) == key), None)
+
+
+def _read_turns(path: Path, role: str) -> tuple[Turn, ...]:
+    turns: list[Turn] = []
+    scene, act = -1, object()
+    try:
+        for number, value in read_jsonl(path):
+            problem = _problem(value)
+            if problem:
+                raise ReleaseFormatError(f"{problem}. {_WAY_OUT}", path=path, line=number)
+            if value["act_id"] != act:
+                scene, act = scene + 1, value["act_id"]
+            # A row may be blank; it says nothing, but its scene counts.
+            if value["content"].strip():
+                turns.append(_turn(value, role, scene))
+    except ReleaseFormatError:
+        raise
+    except DataError as error:
+        raise ReleaseFormatError(f"{error.problem}. {_WAY_OUT}", path=error.path, line=error.line) from error
+    return tuple(turns)
+
+
+def _turn(value: Mapping[str, Any], role: str, scene: int) -> Turn:
+    speaker, content = value["role"].strip(), value["content"].strip()
+    # The role comes first: a narrator may be a role, too.
+    if speaker == role or (squash(speaker) and squash(speaker) == squash(role)):
+        return Turn(role, content, "speech", scene)
+    return Turn(speaker, content, "narration" if fold(speaker) in _NARRATION else "speech", scene)
+
+
+def _problem(value: Mapping[str, Any]) -> str | None:
+    for key in ("role", "content"):
+        if not isinstance(value.get(key), str) or (key == "role" and not value[key].strip()):
+            return f"expected a text `{key}`, found {value.get(key)!r:.60} (keys: {', '.join(value) or 'none'})"
+    act = value.get("act_id")
+    if isinstance(act, bool) or not isinstance(act, int | str):
+        return f"expected a number or text `act_id`, found {act!r:.60} (keys: {', '.join(value)})"
+    return None
+
+
+def _nothing(files: _ProfileFiles, without: list[str]) -> str:
+    expected = [pattern for pattern in files.patterns() if pattern.endswith(".jsonl")]
+    return (
+        f"no script dialogue of {_some(without) or 'any role'}; expected at least one of {', '.join(expected)}, in "
+        "which the role of the file's name speaks. The release on the Hub has them, a partial copy may not; the config "
+        f"{SAMPLE!r} brings its own"
+    )
+
+
+def _warn(without: list[str], files: _ProfileFiles, source: Source) -> None:
+    from rolellm.rolebench.build import MissingFilesWarning
+
+    warnings.warn(
+        f"rolebench {files.name!r}: no script dialogue in {source.root} of {len(without)} roles, which go without: "
+        f"{_some(without)}",
+        MissingFilesWarning,
+        stacklevel=3,
+    )
+
+
+def _some(roles: list[str]) -> str:
+    return ", ".join(roles[:_NAMED]) + (f" and {len(roles) - _NAMED} more" if len(roles) > _NAMED else "")
+
+
+_WAY_OUT = "Mend the line, or leave the role out"

@@ -1,0 +1,135 @@
+"""The contamination guard as a user meets it: tune, answer, score, each by its command."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rolellm import dataset_fingerprint
+from rolellm.cli.app import main
+from rolellm.evaluation.resume import sidecar_path
+
+# peft 0.21 asks transformers 5.23 by a deprecated name.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+
+BIN = Path(sys.executable).parent
+ROLE = "Queen of Hearts"
+RECIPE = f"""
+data: {{config: sample, roles: [{ROLE}], replies: first}}
+base:
+  build: tiny-llama
+  tiny: {{hidden_size: 16, intermediate_size: 32, layers: 1, heads: 2, vocab_size: 700}}
+  warm: {{alone: 1, in_role: 1, batch_size: 8}}
+method: {{name: lora, lora: {{r: 2}}}}
+training: {{max_steps: 2, learning_rate: 1e-3, batch_size: 4, max_length: 512, device: cpu}}
+output: {{dir: run}}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The current directory, with ``run``: a finished run, tuned on one role's training rows of the sample."""
+    folder = tmp_path_factory.mktemp("contamination")
+    (folder / "recipe.yaml").write_text(RECIPE, encoding="utf-8")
+    (folder / "short.txt").write_text("Speak as {role} would.", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run(["train", "recipe.yaml", "--json"]) == 0
+        yield folder
+
+
+def run(words: list[str]) -> int:
+    """The command in this process; the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["rolellm", *words])
+        with pytest.raises(SystemExit) as caught:
+            main()
+    return int(caught.value.code or 0)
+
+
+def generate(out: Path, *more: str, model: str = "run") -> list[str]:
+    options = ["--role", ROLE, "--limit", "6", "--max-new-tokens", "2", "--system-template", "short.txt", "--json"]
+    return ["generate", "--model", model, "--config", "sample", "--out", str(out), *options, *more]
+
+
+def score(out: Path, *more: str) -> list[str]:
+    return ["score", str(out), "--config", "sample", *more]
+
+
+def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
+    place: Path, tmp_path: Path, clean_env: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "p.jsonl"
+    # In a process of its own, where a warning is a message.
+    done = subprocess.run(
+        [BIN / "rolellm", *generate(out, "--split", "train")],
+        env=clean_env,
+        cwd=place,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["contaminated"] == 6
+    expected = "rows of sample/train whose instruction the model was trained on: 6 of 6 (run was tuned on sample/train)"
+    assert f"warning: {expected}; their scores do not show instruction generalization\n  {ROLE}, “" in done.stderr
+    assert done.stderr.count("warning: ") == 1
+    assert done.stderr.index("warning: ") < done.stderr.index("answering")
+    assert json.loads(sidecar_path(out).read_text(encoding="utf-8"))["contamination"]["contaminated"] == 6
+
+    assert run(score(out, "--split", "train", "--json")) == 0
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert f"warning: {expected}" in shown.err
+    assert (found["contamination"]["rows"], found["contamination"]["contaminated"]) == (6, 6)
+    assert found["contamination"]["metrics_clean"]["avg"] is None
+    assert any(expected in text for text in found["warnings"])
+    assert run(score(out, "--split", "train")) == 0
+    assert "rows not trained on" in capsys.readouterr().out
+    assert run(score(out, "--split", "train", "--strict")) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "refused, as asked by strict: rows of sample/train" in shown.err
+    assert expected in shown.err
+
+
+def test_strict_refuses_to_answer_them(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run(generate(tmp_path / "p.jsonl", "--split", "train", "--strict")) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: refused, as asked by strict: rows of sample/train whose instruction the model")
+    assert "-strict, whose train split holds no instruction of its test split" in shown.err
+    assert len(shown.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("part", ["", "base-*"], ids=["the-run", "the-base-warmed-in-it"])
+def test_held_out_rows_pass_strict(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], part: str) -> None:
+    (model,) = [str(path.relative_to(place)) for path in (place / "run").glob(part)] if part else ["run"]
+    out = tmp_path / "p.jsonl"
+    capsys.readouterr()
+    assert run(generate(out, "--strict", model=model)) == 0
+    assert json.loads(capsys.readouterr().out)["contaminated"] == 0
+    assert run(score(out, "--json")) == 0
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)["contamination"]
+    assert "trained on" not in shown.err
+    assert (found["rows"], found["contaminated"], found["by_role"], found["unknown"]) == (6, 0, 6, 0)
+    assert found["metrics_clean"] is None
+    assert found["trained_on"] == [
+        {
+            "model": model,
+            "config": "sample",
+            "split": "train",
+            "fingerprint": dataset_fingerprint("sample"),
+            "roles": 1,
+            "instructions": 52,
+        }
+    ]

@@ -1,0 +1,222 @@
+"""`rolellm data push` and `rolellm push`, as a shell runs them, against a local Hub."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import DatasetCard, HfApi, ModelCard, snapshot_download
+
+from rolellm.hub import PushOptions, push_folder
+from rolellm.rocit.config import load_recipe
+from rolellm.rocit.trainer import train
+from rolellm.rolebench.source import sample_folder
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
+    # The Hub client's own way of sending large files.
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
+]
+
+MINI = """
+data: {config: sample, max_rows: 6, replies: first}
+base:
+  build: tiny-llama
+  tiny: {hidden_size: 16, intermediate_size: 32, layers: 1, heads: 2, vocab_size: 700}
+  warm: {alone: 1, in_role: 1, batch_size: 4}
+method: {name: lora}
+training: {max_steps: 2, learning_rate: 1e-3, batch_size: 2, max_length: 512, device: cpu}
+output: {dir: runs/mini}
+"""
+_STOCK = """
+import sys
+sys.modules["rolellm"] = None  # importing the library would fail
+from datasets import get_dataset_config_names, load_dataset
+repo = sys.argv[1]
+for name in get_dataset_config_names(repo):
+    for split, data in load_dataset(repo, name).items():
+        print(name, split, data.num_rows, sep="\\t")
+streamed = load_dataset(repo, "sample", split="test", streaming=True)
+print("streamed", next(iter(streamed))["id"], sep="\\t")
+print("default", load_dataset(repo).num_rows, sep="\\t")
+"""
+_MODEL = """
+import sys
+sys.modules["rolellm"] = None
+from peft import AutoPeftModelForCausalLM
+model = AutoPeftModelForCausalLM.from_pretrained(sys.argv[1])
+print(model.peft_config["default"].base_model_name_or_path, sum(weight.numel() for weight in model.parameters()) > 0)
+"""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def shell(hub: Any, clean_env: dict[str, str], tmp_path: Path) -> Run:
+    """Runs a command with the local Hub as its Hub; keyword arguments are set in its environment, or taken out."""
+
+    def run(*words: str | Path, **env: str | None) -> subprocess.CompletedProcess[str]:
+        merged = {key: value for key, value in {**hub.env(clean_env), **env}.items() if value is not None}
+        command = [sys.executable, *(["-m", "rolellm"] if words[0] != "-c" else []), *map(str, words)]
+        return subprocess.run(command, env=merged, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run: an adapter on a base that was built in its folder."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "mini.yaml").write_text(MINI, encoding="utf-8")
+    return train(load_recipe(folder / "mini.yaml"), folder / "run").out
+
+
+def read(hub: Any, repo: str, kind: str = "model") -> Path:
+    return Path(snapshot_download(repo, repo_type=kind, endpoint=hub.endpoint, force_download=True))
+
+
+def test_the_data_set_loads_with_stock_datasets_in_all_configs(shell: Run, hub: Any) -> None:
+    done = shell("data", "push", "me/rolebench", "--data-dir", sample_folder(), "--public", "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["repo"], result["changed"]) == ("me/rolebench", True)
+    assert result["url"] == f"{hub.endpoint}/datasets/me/rolebench"
+    loaded = shell("-c", _STOCK, "me/rolebench")
+    assert loaded.returncode == 0, loaded.stderr
+    lines = [line.split("\t") for line in loaded.stdout.splitlines()]
+    assert {line[0] for line in lines} == {
+        *("instruction-generalization-eng", "instruction-generalization-zh", "role-generalization-eng"),
+        *("instruction-generalization-eng-strict", "instruction-generalization-zh-strict"),
+        *("role-generalization-eng-strict", "roles", "instructions", "sample", "streamed", "default"),
+    }
+    assert ["sample", "test", "72"] in lines
+    again = shell("data", "push", "me/rolebench", "--data-dir", sample_folder())
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.startswith("nothing to do: all of it is in ")
+    assert result["revision"] in again.stdout
+
+
+def test_the_data_card_names_its_home_and_no_place_of_this_machine(
+    shell: Run, hub: Any, write_release: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = "rolebench-eng/instruction-generalization/general/test.jsonl"
+    release = write_release(**{path: '{"role": "Fox", "question": "Q?", "generated": ["A."]}\nbad\n'})
+    options = ("--data-dir", release, "--skip-bad", "--license", "cc-by-4.0", "--config", "sample")
+    done = shell("data", "push", "me/rolebench", *options, "--config", "instruction-generalization-eng")
+    assert done.returncode == 0, done.stderr
+    assert "README.md" in done.stdout
+    folder = read(hub, "me/rolebench", "dataset")
+    card = DatasetCard.load(folder / "README.md")
+    assert card.data.license == "cc-by-4.0"
+    assert "is published under `cc-by-4.0`" in card.text
+    assert 'load_dataset("me/rolebench", ' in card.text
+    assert {item["config_name"] for item in card.data.configs} == {"sample", "instruction-generalization-eng"}
+    (line, *_) = map(json.loads, (folder / "skipped.jsonl").read_text(encoding="utf-8").splitlines())
+    assert (line["file"], line["line"]) == (path, 2)
+    for file in folder.rglob("*"):
+        assert file.is_dir() or str(tmp_path).encode() not in file.read_bytes(), file.name
+    assert HfApi(endpoint=hub.endpoint).repo_info("me/rolebench", repo_type="dataset", token="local").private
+
+
+def test_fewer_configs_the_next_time_leave_no_old_ones(shell: Run, hub: Any) -> None:
+    options = ("--data-dir", sample_folder(), "--json")
+    assert shell("data", "push", "me/rolebench", *options, "--config", "roles", "--config", "sample").returncode == 0
+    done = shell("data", "push", "me/rolebench", *options, "--config", "sample")
+    assert json.loads(done.stdout)["removed"] == ["roles/train-00000-of-00001.parquet"]
+    folder = read(hub, "me/rolebench", "dataset")
+    assert not (folder / "roles").exists()
+    assert [item["config_name"] for item in DatasetCard.load(folder / "README.md").data.configs] == ["sample"]
+
+
+def test_a_dry_run_asks_nothing_and_needs_no_token(shell: Run, hub: Any, run: Path) -> None:
+    offline = {"HF_TOKEN": None, "HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    data = shell("data", "push", "me/rolebench", "--config", "sample", "--dry-run", "--json", **offline)
+    assert data.returncode == 0, data.stderr
+    assert json.loads(data.stdout)["sent"].keys() >= {"README.md", "sample/test-00000-of-00001.parquet"}
+    model = shell("push", run, "me/model", "--license", "mit", "--base-model", "me/base", "--dry-run", **offline)
+    assert model.returncode == 0, model.stderr
+    assert "Would send to" in model.stdout
+    assert "adapter_model.safetensors" in model.stdout
+    assert hub.asked == []
+
+
+def test_a_run_is_pushed_and_then_there_is_nothing_to_do(shell: Run, hub: Any, run: Path) -> None:
+    hub.fail("commit", None, after=True)  # The connection is cut after the commit: it must not be made twice.
+    options = ("--license", "mit", "--base-model", "me/base", "--message", "A first one", "--revision", "trial")
+    done = shell("push", run, "me/model", *options, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["changed"]
+    commits = HfApi(endpoint=hub.endpoint).list_repo_commits("me/model", revision="trial")
+    assert [commit.title for commit in commits] == ["A first one", "initial commit"]
+    assert commits[0].commit_id == result["revision"]
+    again = shell("push", run, "me/model", *options)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.startswith("nothing to do")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_adapter_of_a_base_on_the_hub_loads_with_that_base(shell: Run, hub: Any, run: Path, tmp_path: Path) -> None:
+    (base,) = run.glob("base-*")
+    head = push_folder(base, "me/base", PushOptions(endpoint=hub.endpoint)).revision
+    recipe = MINI[: MINI.index("base:")] + "base: {model: me/base}\n" + MINI[MINI.index("method:") :]
+    (tmp_path / "tuned.yaml").write_text(recipe, encoding="utf-8")
+    trained = shell("train", "tuned.yaml")
+    assert trained.returncode == 0, trained.stderr
+    done = shell("push", "runs/mini", "me/adapter", "--license", "mit", "--public")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((read(hub, "me/adapter") / "adapter_config.json").read_text(encoding="utf-8"))
+    assert (config["base_model_name_or_path"], config["revision"]) == ("me/base", head)
+    loaded = shell("-c", _MODEL, "me/adapter")
+    assert loaded.returncode == 0, loaded.stderr
+    assert loaded.stdout.split() == ["me/base", "True"]
+    merged = shell("push", "runs/mini", "me/merged", "--license", "mit", "--merge")
+    assert merged.returncode == 0, merged.stderr
+    data = ModelCard.load(read(hub, "me/merged") / "README.md").data.to_dict()
+    assert (data["base_model"], data["base_model_relation"]) == ("me/base", "finetune")
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "code", "said"),
+    [
+        pytest.param(["me/model", "--license", "mit"], {}, 2, "--base-model OWNER/NAME", id="adapter-of-a-folder"),
+        pytest.param(["me/model", "--merge"], {}, 2, "never guessed", id="no-licence"),
+        pytest.param(["model", "--license", "mit", "--merge"], {}, 2, "write OWNER/NAME", id="no-owner"),
+        pytest.param(
+            ["me/model", "--license", "mit", "--merge"], {"HF_TOKEN": None}, 1, "hf auth login", id="no-token"
+        ),
+        pytest.param(
+            ["me/model", "--license", "mit", "--merge"],
+            {"HF_HUB_OFFLINE": "1"},
+            1,
+            "HF_HUB_OFFLINE is set",
+            id="offline",
+        ),
+        pytest.param(
+            ["me/model", "--license", "mit", "--merge", "--scores", "none.json"], {}, 1, "none.json", id="no-scores"
+        ),
+    ],
+)
+def test_what_will_not_do_ends_in_one_message(
+    words: list[str], env: dict[str, str | None], code: int, said: str, shell: Run, run: Path, hub: Any
+) -> None:
+    done = shell("push", run, *words, **env)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "error: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert hub.asked == []
+
+
+def test_a_token_that_may_not_write_is_told_so(shell: Run, hub: Any) -> None:
+    hub.fail("commit", 403)
+    done = shell("data", "push", "me/rolebench", "--config", "sample")
+    assert done.returncode == 1
+    assert "error: this token may not write to me/rolebench" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,95 @@
+"""The accelerate configs that ship: accelerate takes every key, and starts as many processes as they say."""
+
+import json
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
+
+_SHOW = """
+import json
+from accelerate import PartialState
+# As the library does for a recipe that trains on a CPU; without `cpu`, each process takes itself for the only one.
+state = PartialState(cpu=True)
+print(json.dumps([state.process_index, state.num_processes, str(state.backend), state.device.type]), flush=True)
+"""
+
+
+def launched(config: Path) -> Namespace:
+    """What `accelerate launch --config_file CONFIG` makes of a config."""
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+    given = launch_command_parser().parse_args(["--config_file", str(config), "script.py"])
+    return _validate_launch_command(given)[0]
+
+
+def test_there_are_configs() -> None:
+    assert {file.stem for file in CONFIGS} == {"one-gpu", "ddp", "fsdp2", "deepspeed-zero3", "cpu-ddp"}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda file: file.stem)
+def test_every_key_is_one_that_accelerate_knows(config: Path) -> None:
+    from accelerate.commands.config.config_args import load_config_from_file
+    from accelerate.commands.launch import launch_command_parser
+
+    load_config_from_file(str(config))
+    # It checks the keys at the top only; further down, a misspelt one is dropped without a word.
+    known = vars(launch_command_parser().parse_args(["script.py"]))
+    values = yaml.safe_load(config.read_text(encoding="utf-8"))
+    inner = {key for section in ("fsdp_config", "deepspeed_config") for key in values.get(section, {})}
+    assert inner <= known.keys()
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda file: file.stem)
+def test_the_recipe_and_not_the_config_decides_the_precision(config: Path) -> None:
+    assert launched(config).mixed_precision == "no"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("one-gpu", {"num_processes": 1, "multi_gpu": False, "use_fsdp": False}, id="one-gpu"),
+        pytest.param("ddp", {"num_processes": 2, "multi_gpu": True, "use_cpu": False}, id="ddp"),
+        pytest.param("cpu-ddp", {"num_processes": 2, "multi_gpu": True, "use_cpu": True}, id="cpu-ddp"),
+        pytest.param("fsdp2", {"num_processes": 2, "use_fsdp": True, "fsdp_version": 2}, id="fsdp2"),
+        pytest.param("deepspeed-zero3", {"use_deepspeed": True, "zero_stage": 3}, id="deepspeed-zero3"),
+    ],
+)
+def test_launch_reads_what_is_meant(name: str, expected: dict[str, object], root: Path) -> None:
+    found = launched(root / "recipes" / "accelerate" / f"{name}.yaml")
+    assert {key: getattr(found, key) for key in expected} == expected
+
+
+def test_fsdp_takes_the_values_as_version_2(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate.utils import FullyShardedDataParallelPlugin
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    args = launched(root / "recipes" / "accelerate" / "fsdp2.yaml")
+    args.main_process_port = 0
+    for key, value in prepare_multi_gpu_env(args).items():
+        monkeypatch.setenv(key, value)
+    plugin = FullyShardedDataParallelPlugin()
+    assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, True)
+    assert plugin.state_dict_type.name == "FULL_STATE_DICT"
+    assert plugin.cpu_ram_efficient_loading and not plugin.activation_checkpointing
+    assert plugin.auto_wrap_policy is not None
+
+
+@pytest.mark.slow
+def test_two_processes_meet_on_a_cpu(root: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
+    script = tmp_path / "show.py"
+    script.write_text(_SHOW, encoding="utf-8")
+    config = root / "recipes" / "accelerate" / "cpu-ddp.yaml"
+    launch = [Path(sys.executable).parent / "accelerate", "launch", "--config_file", config, script]
+    done = subprocess.run(
+        list(map(str, launch)), env=clean_env, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    states = sorted(json.loads(line) for line in done.stdout.splitlines() if line.startswith("["))
+    assert states == [[0, 2, "gloo", "cpu"], [1, 2, "gloo", "cpu"]]

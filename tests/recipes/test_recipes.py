@@ -1,0 +1,151 @@
+"""The recipes that ship: each loads, names its sources, has a twin for a CPU, and is in the wheel."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.rocit.config import find_recipe, load_recipe, shipped_recipes
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = shipped_recipes()
+SMALL = sorted(name for name in FILES if name.startswith("smoke-cpu"))
+LARGE = sorted(set(FILES) - set(SMALL))
+TWINS = [f"smoke-cpu-{name}" for name in LARGE]
+
+# What may differ between a recipe and its twin: data, base, sizes and steps, precision and device, and where it goes.
+FOR_A_CPU = re.compile(
+    r"data\.(config|roles)|base\..*|prompt\.form|output\.(dir|checkpoint_every)"
+    r"|training\.(max_steps|batch_size|grad_accumulation|max_length|pack_tokens|precision|device|threads)"
+)
+
+
+def flat(values: dict[str, Any], dotted: str = "") -> dict[str, Any]:
+    found = {}
+    for key, value in values.items():
+        found |= flat(value, f"{dotted}{key}.") if isinstance(value, dict) else {f"{dotted}{key}": value}
+    return found
+
+
+def changed(name: str, other: str) -> set[str]:
+    """The keys in which two recipes differ."""
+    one, two = (flat(load_recipe(FILES[recipe]).to_dict()) for recipe in (name, other))
+    return {key for key in one if one[key] != two[key]}
+
+
+def test_these_recipes_ship() -> None:
+    expected = ["llama-script", "roleglm-4-9b-qlora", "roleglm2-6b-qlora", "rolellama-3.1-8b-qlora"]
+    expected += ["rolellama-7b-qlora", "rolellama-general", "rolellama-retrieval", "rolellama-specific"]
+    assert expected == LARGE
+    assert sorted(["smoke-cpu", "smoke-cpu-lora", *TWINS]) == SMALL
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_it_is_found_by_its_name_and_loads(name: str) -> None:
+    recipe = load_recipe(find_recipe(name))
+    assert str(recipe.output.dir) == f"runs/{name}"
+    assert (recipe.base.build is not None) == name.startswith("smoke-cpu")
+
+
+@pytest.mark.parametrize("name", sorted(set(LARGE) | {"smoke-cpu", "smoke-cpu-lora"}))
+def test_each_value_has_its_source_beside_it(name: str) -> None:
+    lines = FILES[name].read_text(encoding="utf-8").splitlines()
+    values = [line for line in lines if re.match(r" *[a-z_]+: [^#]", line) and not re.search(r": (null|runs/)", line)]
+    bare = [line.split(":")[0].strip() for line in values if "#" not in line]
+    # Where one source is for two lines, it stands beside the first.
+    assert set(bare) <= {"extends", "role_specific", "revision"}
+    sources = ("paper", "secondary", "qlora", "our choice", "the base's own")
+    comments = [line.split("#", 1)[1].lower() for line in values if "#" in line]
+    assert all(comment.startswith("   ") or any(source in comment for source in sources) for comment in comments)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_step_is_on_128_replies_in_4_bits(name: str) -> None:
+    recipe = load_recipe(FILES[name])
+    assert recipe.training.batch_size * recipe.training.grad_accumulation == 128
+    assert recipe.training.pack_tokens == 4096
+    assert (recipe.method.name, recipe.method.quantization.type, recipe.method.quantization.double) == (
+        "qlora",
+        "nf4",
+        True,
+    )
+    assert recipe.training.gradient_checkpointing
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_twin_changes_what_a_cpu_needs_and_nothing_else(name: str) -> None:
+    twin = load_recipe(FILES[f"smoke-cpu-{name}"])
+    family = "glm" if "glm" in name else "llama"
+    assert twin.base.build == f"tiny-{family}"
+    assert (twin.training.device, twin.training.precision, twin.data.config) == ("cpu", "fp32", "sample")
+    odd = {key for key in changed(name, f"smoke-cpu-{name}") if not FOR_A_CPU.fullmatch(key)}
+    assert odd == ({"data.mix.general"} if name == "rolellama-specific" else set())
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("llama-script", {"data.source", "training.max_length", "training.truncate_replies"}),
+        ("rolellama-retrieval", {"prompt.profile", "training.max_length"}),
+        ("rolellama-general", {"data.mix.role_specific"}),
+        ("rolellama-specific", {"data.mix.general", "training.epochs", "output.checkpoint_every"}),
+        ("rolellama-3.1-8b-qlora", {"base.model", "base.revision", "prompt.form"}),
+    ],
+)
+def test_a_variant_differs_from_rolellama_in_what_its_name_says(name: str, keys: set[str]) -> None:
+    assert changed(name, "rolellama-7b-qlora") == keys | {"output.dir"}
+
+
+def test_the_converted_base_lies_beside_the_recipes() -> None:
+    path = load_recipe(FILES["roleglm2-6b-qlora"]).base.path
+    assert path is not None
+    assert path.resolve() == ROOT / "models" / "chatglm2-6b"
+
+
+def test_the_docs_name_every_recipe_and_only_keys_that_there_are() -> None:
+    docs = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+    named = {"smoke-cpu", "smoke-cpu-lora", *LARGE}
+    assert all(f"| `{name}` |" in docs for name in named)
+    configs = {file.name for file in (ROOT / "recipes" / "accelerate").glob("*.yaml")}
+    assert set(re.findall(r"recipes/accelerate/([a-z0-9-]+\.yaml)\)", docs)) == configs
+    heads = [file.read_text(encoding="utf-8") for file in (ROOT / "recipes").rglob("*.yaml")]
+    overrides = re.findall(r"--set ([a-z_.]+=[^ `\n]+)", "\n".join([docs, *heads]))
+    values = [override for override in overrides if not override.endswith("=DIR")]
+    assert len(values) >= 8
+    for override in values:
+        base = ["base.model=null", "base.revision=null"] if override.startswith("base.path") else []
+        load_recipe(FILES["rolellama-7b-qlora"], [*base, override])
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as packed:
+        packed.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_the_wheel_has_all_of_the_folder(wheel: Path) -> None:
+    there = wheel / "rolellm" / "rocit" / "recipes"
+    expected = {file.relative_to(ROOT / "recipes") for file in (ROOT / "recipes").rglob("*.*")}
+    expected = {file for file in expected if "__pycache__" not in file.parts}
+    assert {file.relative_to(there) for file in there.rglob("*.*")} == expected
+
+
+def test_an_installed_library_finds_a_recipe_with_what_it_extends(wheel: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from rolellm.rocit.config import find_recipe, load_recipe\n"
+        "file = find_recipe('smoke-cpu-rolellama-general'); load_recipe(file); print(file)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(wheel)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert Path(done.stdout.strip()).is_relative_to(wheel)

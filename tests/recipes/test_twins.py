@@ -1,0 +1,107 @@
+"""Each twin as a user drives it: trained, killed, resumed, merged, pushed, and loaded back without this library."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.jsonl import read_jsonl
+from rolellm.rocit.checkpoints import SEAL
+from rolellm.rocit.config import load_recipe, shipped_recipes
+
+TWINS = sorted(name for name in shipped_recipes() if name.startswith("smoke-cpu-") and name != "smoke-cpu-lora")
+ROLELLM = [sys.executable, "-m", "rolellm"]
+SECONDS = 150
+
+# The pushed model beside the run's own adapter on its base, by stock libraries alone.
+_LOAD_BACK = """
+import json, sys
+sys.modules["rolellm"] = None  # importing the library would fail
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+repo, base, run = sys.argv[1:]
+pushed, tokenizer = AutoModelForCausalLM.from_pretrained(repo).eval(), AutoTokenizer.from_pretrained(repo)
+plain = AutoModelForCausalLM.from_pretrained(base).eval()
+turns = [{"role": "system", "content": "You are a cook."}, {"role": "user", "content": "What now?"}]
+ids = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_tensors="pt")["input_ids"]
+own = AutoTokenizer.from_pretrained(run).apply_chat_template(turns, add_generation_prompt=True)["input_ids"]
+with torch.no_grad():
+    found, untuned = pushed(ids).logits, plain(ids).logits
+    expected = PeftModel.from_pretrained(plain, run).eval()(ids).logits
+    said = pushed.generate(ids, max_new_tokens=4, do_sample=False)
+print(json.dumps({
+    "error": (found - expected).abs().max().item(),
+    "moved": (found - untuned).abs().max().item(),
+    "same_prompt": ids[0].tolist() == own,
+    "new_tokens": said.shape[1] - ids.shape[1],
+    "type": type(pushed).__name__,
+    "quantised": getattr(pushed.config, "quantization_config", None) is not None,
+}))
+"""
+
+
+def run(words: list[Any], env: dict[str, str], cwd: Path) -> str:
+    done = subprocess.run(
+        list(map(str, words)), env=env, cwd=cwd, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def kill_after_first_checkpoint(words: list[Any], out: Path, env: dict[str, str], cwd: Path) -> int:
+    """Start a run and kill it as soon as its first checkpoint is complete; the exit status."""
+    with (
+        (cwd / "killed.txt").open("w") as said,
+        subprocess.Popen(list(map(str, words)), env=env, cwd=cwd, stdout=said, stderr=said) as process,
+    ):
+        until = time.monotonic() + SECONDS
+        while not (out / "checkpoint-2" / SEAL).is_file() and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+    return process.returncode
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TWINS)
+def test_it_trains_stops_resumes_merges_pushes_and_loads_back(
+    name: str, hub: Any, tmp_path: Path, clean_env: dict[str, str]
+) -> None:
+    out = tmp_path / "run"
+    train = [*ROLELLM, "train", name, "--out", out]
+    assert kill_after_first_checkpoint(train, out, clean_env, tmp_path) == -signal.SIGKILL
+    assert not (out / "manifest.json").exists()
+
+    result = json.loads(run([*train, "--resume", "--json"], clean_env, tmp_path))
+    recipe = load_recipe(shipped_recipes()[name])
+    lines = [line for _, line in read_jsonl(out / "metrics.jsonl")]
+    assert [line["step"] for line in lines] == list(range(1, recipe.training.max_steps + 1))
+    manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert (manifest["method"], manifest["base"]["kind"]) == ("qlora", recipe.base.build)
+    assert manifest["trained_on"]["roles"] == list(recipe.data.roles)
+    assert bool(manifest["trained_on"]["instructions"]) == (recipe.data.source == "rolebench")
+
+    repo = f"me/{name}"
+    push = [*ROLELLM, "push", out, repo, "--merge", "--license", "apache-2.0", "--public", "--json"]
+    pushed = json.loads(run(push, hub.env(clean_env), tmp_path))
+    assert (pushed["repo"], pushed["changed"]) == (repo, True)
+
+    fresh = hub.env(clean_env) | {"HF_HOME": str(tmp_path / "elsewhere")}
+    base = tmp_path / result["base"]
+    loaded = json.loads(run([sys.executable, "-c", _LOAD_BACK, repo, base, out], fresh, tmp_path))
+    assert loaded["type"] == ("GlmForCausalLM" if "glm" in name else "LlamaForCausalLM")
+    assert loaded["error"] < 1e-4 < loaded["moved"]
+    assert loaded["same_prompt"] and not loaded["quantised"]
+    assert 1 <= loaded["new_tokens"] <= 4
+
+
+def test_every_recipe_for_a_gpu_has_a_twin_here() -> None:
+    large = {name for name in shipped_recipes() if not name.startswith("smoke-cpu")}
+    assert {f"smoke-cpu-{name}" for name in large} == set(TWINS)
+    assert os.sep not in "".join(TWINS)

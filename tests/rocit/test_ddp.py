@@ -1,0 +1,231 @@
+"""Two processes on a CPU over gloo train as one does: the same steps, the same losses, and one run folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from rolellm.errors import RecipeError
+from rolellm.jsonl import read_jsonl
+from rolellm.rocit.bases import build_base
+from rolellm.rocit.config import load_recipe
+from rolellm.rocit.packing import Plan, plan
+from rolellm.rocit.prepare import load_rows, prepare
+from rolellm.rocit.recipe import Recipe
+from rolellm.rocit.trainer import train
+
+WriteRecipe = Callable[..., Path]
+Launch = Callable[..., "subprocess.Popen[str]"]
+
+# peft 0.21 asks transformers 5.23 by a deprecated name.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
+]
+
+STEPS = 8
+# Without dropout, whose draws are each process's own; in the order of the epoch, which does not know of processes.
+TRAINING = {
+    "max_steps": STEPS,
+    "learning_rate": 1e-2,
+    "batch_size": 4,
+    "max_length": 512,
+    "device": "cpu",
+    "threads": 1,
+    "group_by_length": False,
+}
+LORA = {"name": "lora", "lora": {"r": 4, "dropout": 0.0}}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    recipe = load_recipe(write_recipe(folder))
+    return build_base(recipe, load_rows(recipe), folder)
+
+
+@pytest.fixture
+def recipe_file(base: Path, tmp_path: Path, write_recipe: WriteRecipe) -> Callable[..., Path]:
+    def write(**changes: Any) -> Path:
+        training = TRAINING | changes.pop("training", {})
+        given = {"base": {"path": str(base)}, "method": LORA}
+        return write_recipe(tmp_path, training=training, **(given | changes))
+
+    return write
+
+
+@pytest.fixture
+def launch(root: Path, tmp_path: Path, clean_env: dict[str, str]) -> Iterator[Launch]:
+    """Starts the script in two processes; what it leaves running is ended."""
+    started: list[subprocess.Popen[str]] = []
+    config = root / "recipes" / "accelerate" / "cpu-ddp.yaml"
+
+    def start(recipe: Path, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", config]
+        command += [root / "recipes" / "rocit.py", "--config", recipe, *words]
+        env = {**clean_env, "OMP_NUM_THREADS": "1"}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(list(map(str, command)), env=env, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            kill_all(process)
+
+
+def kill_all(process: "subprocess.Popen[str]") -> None:
+    """Kill a launcher and what it started; that would live on by itself."""
+    for one in [*psutil.Process(process.pid).children(recursive=True), process]:
+        one.kill()
+    process.communicate()
+
+
+def finished(process: "subprocess.Popen[str]") -> tuple[str, str]:
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    return out, err
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [line for _, line in read_jsonl(run / "metrics.jsonl")]
+
+
+def manifest_of(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    return content
+
+
+def steps_of(passes: Plan) -> list[list[int]]:
+    share = passes.passes * passes.processes
+    numbers = range(0, len(passes), share)
+    return [sorted(place for pass_ in range(at, at + share) for place in passes[pass_].tolist()) for at in numbers]
+
+
+def as_one(recipe: Recipe) -> Recipe:
+    """The recipe of one process that takes as many replies a step."""
+    return replace(recipe, training=replace(recipe.training, batch_size=2 * recipe.training.batch_size))
+
+
+@pytest.mark.parametrize(
+    ("shared_prefix", "method"), [(True, LORA), (False, {"name": "full"})], ids=["lora-packed", "full-rows"]
+)
+def test_two_processes_take_the_steps_of_one(
+    shared_prefix: bool, method: dict[str, Any], recipe_file: Callable[..., Path], launch: Launch, tmp_path: Path
+) -> None:
+    file = recipe_file(training={"shared_prefix": shared_prefix}, method=method)
+    running = launch(file)
+    recipe = load_recipe(file)
+    alone = train(as_one(recipe), tmp_path / "alone")
+    out, _ = finished(running)
+
+    run = recipe.output.dir
+    assert json.loads(out)["steps"] == STEPS, "one process prints, one object"
+    assert manifest_of(run)["processes"] == 2
+    assert manifest_of(alone.out)["processes"] == 1
+    examples = prepare(recipe, run).examples
+    ours, theirs = plan(examples, recipe.training, 2), plan(examples, as_one(recipe).training, 1)
+    assert steps_of(ours) == steps_of(theirs)
+    shares = [sum(len(ours[number]) for number in range(at, len(ours), 2)) for at in (0, 1)]
+    assert min(shares) > 0, "both have something to do"
+    if not shared_prefix:
+        # Of the short last step one has nothing, and does not keep the other waiting.
+        assert sorted(len(ours[number]) for number in range(len(ours) - 2, len(ours))) == [0, 4]
+    assert [line["step"] for line in lines_of(run)] == list(range(1, STEPS + 1))
+    for key in ("loss", "grad_norm", "learning_rate"):
+        expected = [line[key] for line in lines_of(alone.out)]
+        assert [line[key] for line in lines_of(run)] == pytest.approx(expected, rel=1e-5)
+
+
+def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
+    recipe_file: Callable[..., Path], launch: Launch, tmp_path: Path
+) -> None:
+    file = recipe_file(training={"max_steps": 60}, output__checkpoint_every=4)
+    recipe = load_recipe(file)
+    run = recipe.output.dir
+    process = launch(file)
+    until = time.monotonic() + 200
+    while not (run / "metrics.jsonl").is_file() or len(lines := lines_of(run)) < 11:
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.002)
+    kill_all(process)
+    with pytest.raises(RecipeError, match=r"differs in passes, processes \(2, now 1\), so going on"):
+        train(recipe, resume=True)
+    finished(launch(file, "--resume"))
+    assert manifest_of(run)["processes"] == 2
+    assert [line["step"] for line in lines_of(run)] == list(range(1, 61))
+    # The steps between the checkpoint and the kill were taken twice, with the same outcome to the last bit.
+    numbers = [(line["loss"], line["grad_norm"]) for line in lines_of(run)]
+    assert numbers[: len(lines)] == [(line["loss"], line["grad_norm"]) for line in lines]
+    for folder in run.glob("checkpoint-*"):
+        assert {path.name for path in folder.glob("rng_state*")} == {"rng_state_0.pth", "rng_state_1.pth"}
+
+
+def test_asked_to_stop_both_do_at_one_step(recipe_file: Callable[..., Path], launch: Launch) -> None:
+    """As a cluster asks: it signals the launcher, which passes it on."""
+    file = recipe_file(training={"max_steps": 2000}, output__checkpoint_every=1000)
+    run = load_recipe(file).output.dir
+    process = launch(file)
+    while not (run / "metrics.jsonl").is_file() or len(lines_of(run)) < 3:
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode != 0
+    done = len(lines_of(run))
+    assert [path.name for path in run.glob("checkpoint-*")] == [f"checkpoint-{done}"]
+    assert (run / f"checkpoint-{done}" / "checkpoint.json").is_file()
+    assert f"stopped: step {done} is the last that {run} keeps" in err
+
+
+def test_a_loss_that_ends_in_one_process_stops_both_with_the_row_named(
+    recipe_file: Callable[..., Path], launch: Launch, base: Path, tmp_path: Path
+) -> None:
+    """Whoever has no bad row would else wait for the other for ever."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    file = recipe_file(training={"shared_prefix": False, "grad_accumulation": 2, "batch_size": 2})
+    recipe = load_recipe(file)
+    examples = prepare(recipe, tmp_path / "none").examples
+    passes = plan(examples, recipe.training, 2)
+    step = steps_of(passes)[2]
+    token, row = next(
+        (token, examples[place].row_id)
+        for place in step
+        for token in examples[place].prompt_ids
+        if {other.row_id for other in examples if token in other.input_ids} == {examples[place].row_id}
+    )
+    first = min(number for number in range(len(passes)) if row in {examples[p].row_id for p in passes[number].tolist()})
+    model = AutoModelForCausalLM.from_pretrained(base)
+    # Tied, the head would give the broken token to all rows.
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    with torch.no_grad():
+        model.model.embed_tokens.weight[token] = torch.nan
+    broken = tmp_path / base.name
+    model.save_pretrained(broken)
+    AutoTokenizer.from_pretrained(base).save_pretrained(broken)
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    content["base"]["path"] = str(broken)
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+
+    process = launch(file)
+    _, err = process.communicate(timeout=100)
+    assert process.returncode != 0
+    messages = [line for line in err.splitlines() if line.startswith("error: the loss is nan")]
+    at = first // (passes.passes * 2) + 1
+    assert len(messages) == 2, err
+    assert all(f"at step {at}, on rows {row}; training stopped" in message for message in messages)
+    assert len(lines_of(recipe.output.dir)) == at - 1

@@ -1,0 +1,80 @@
+"""A request to stop is noted, a second one interrupts, and what is kept is said."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from rolellm.errors import StoppedShortError
+from rolellm.rocit.checkpoints import seal
+from rolellm.rocit.run_folder import RECIPE
+from rolellm.rocit.stopping import heeding, stopped_short
+
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+
+
+@SIGNALS
+def test_the_first_request_is_noted_and_the_second_interrupts(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), heeding(alone=True) as request:
+        assert not request.made
+        os.kill(os.getpid(), number)
+        assert request.made
+        os.kill(os.getpid(), number)
+        raise AssertionError
+    assert signal.getsignal(number) is before
+    assert capfd.readouterr().err == "\nstopping after this step, with a checkpoint; once more stops at once\n"
+
+
+@SIGNALS
+def test_one_of_several_processes_is_not_interrupted_however_often(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with heeding(alone=False) as request:
+        for _ in range(3):
+            os.kill(os.getpid(), number)
+        assert request.made
+    assert capfd.readouterr().err == "\nstopping after this step, with a checkpoint\n"
+
+
+def test_a_thread_trains_without_hearing_signals() -> None:
+    heard: list[bool] = []
+
+    def work() -> None:
+        with heeding(alone=True) as request:
+            heard.append(request.made)
+
+    thread = threading.Thread(target=work)
+    before = signal.getsignal(signal.SIGINT)
+    thread.start()
+    thread.join()
+    assert heard == [False]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_is_kept_is_said_from_what_is_there(tmp_path: Path) -> None:
+    def stop(change: str | None) -> str:
+        with pytest.raises(StoppedShortError) as caught, stopped_short(tmp_path, again="AGAIN", resume="GO ON"):
+            if change is not None:
+                (tmp_path / RECIPE).write_text(change, encoding="utf-8")
+                os.utime(tmp_path / RECIPE, ns=(0, int(change)))
+            raise KeyboardInterrupt
+        return str(caught.value)
+
+    assert stop(None) == "nothing was done yet\nResume with: AGAIN"
+    assert stop("1") == f"{tmp_path} has no checkpoint yet, so it begins anew\nResume with: GO ON"
+    (tmp_path / "checkpoint-9").mkdir()
+    assert stop("2") == f"{tmp_path} has no checkpoint yet, so it begins anew\nResume with: GO ON"
+    (tmp_path / "checkpoint-4").mkdir()
+    seal(tmp_path / "checkpoint-4", 4, {})
+    assert stop("3") == f"step 4 is the last that {tmp_path} keeps\nResume with: GO ON"
+    assert stop(None) == "nothing was done yet\nResume with: AGAIN"
+
+
+def test_other_errors_pass(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), stopped_short(tmp_path, again="", resume=""):
+        raise KeyError
