@@ -18,6 +18,8 @@ from rolellm.rocit.config import load_recipe, shipped_recipes
 TWINS = sorted(name for name in shipped_recipes() if name.startswith("smoke-cpu-") and name != "smoke-cpu-lora")
 ROLELLM = [sys.executable, "-m", "rolellm"]
 SECONDS = 150
+# These are asked and scored, too, by the lines of docs/recipes.md.
+ANSWERED = ("smoke-cpu-rolellama-7b-qlora", "smoke-cpu-rolellama-retrieval")
 
 # The pushed model beside the run's own adapter on its base, by stock libraries alone.
 _LOAD_BACK = """
@@ -68,6 +70,21 @@ def kill_after_first_checkpoint(words: list[Any], out: Path, env: dict[str, str]
     return process.returncode
 
 
+def answer_and_score(out: Path, env: dict[str, str], cwd: Path) -> list[Any]:
+    """Ask the run the test questions to one role, score the answers; the options that publish the scores."""
+    answers, scores = cwd / "answers.jsonl", cwd / "scores.json"
+    asked = ["--config", "sample", "--role", "Long John Silver", "--out", answers, "--max-new-tokens", 8, "--strict"]
+    generated = json.loads(run([*ROLELLM, "generate", "--model", out, *asked, "--json"], env, cwd))
+    assert generated["rows"] > 0
+    assert generated["contaminated"] == 0
+    meta = json.loads(answers.with_name("answers.jsonl.meta.json").read_text(encoding="utf-8"))
+    recipe = json.loads((out / "recipe.json").read_text(encoding="utf-8"))
+    assert meta["prompt"].get("profile", "description") == recipe["prompt"]["profile"]
+    scores.write_text(run([*ROLELLM, "score", answers, "--config", "sample", "--json"], env, cwd), encoding="utf-8")
+    assert json.loads(scores.read_text(encoding="utf-8"))["contamination"]["contaminated"] == 0
+    return ["--scores", scores]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
 def test_it_trains_stops_resumes_merges_pushes_and_loads_back(
@@ -87,8 +104,9 @@ def test_it_trains_stops_resumes_merges_pushes_and_loads_back(
     assert manifest["trained_on"]["roles"] == list(recipe.data.roles)
     assert bool(manifest["trained_on"]["instructions"]) == (recipe.data.source == "rolebench")
 
+    scores = answer_and_score(out, clean_env, tmp_path) if name in ANSWERED else []
     repo = f"me/{name}"
-    push = [*ROLELLM, "push", out, repo, "--merge", "--license", "apache-2.0", "--public", "--json"]
+    push = [*ROLELLM, "push", out, repo, "--merge", "--license", "apache-2.0", "--public", "--json", *scores]
     pushed = json.loads(run(push, hub.env(clean_env), tmp_path))
     assert (pushed["repo"], pushed["changed"]) == (repo, True)
 

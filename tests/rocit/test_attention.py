@@ -140,9 +140,9 @@ def test_a_model_gets_the_attention_that_the_masks_are_for(family: str) -> None:
     model = new_model(family, 100, attn_implementation="eager")
     assert model.config.model_type in EXACT
     attend(model, flex=False, longest=512)
-    assert model.config._attn_implementation == "rolellm_tree"
+    assert model.config._attn_implementation == "rolellm_blocks"
     attend(model, flex=True, longest=512)
-    assert model.config._attn_implementation == "flex_attention"
+    assert model.config._attn_implementation == "rolellm_flex"
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,31 @@ def test_a_window_as_long_as_the_longest_example_is_none() -> None:
 
     model = new_model("Mistral", 100, sliding_window=64)
     attend(model, flex=False, longest=64)
-    assert model.config._attn_implementation == "rolellm_tree"
+    assert model.config._attn_implementation == "rolellm_blocks"
+
+
+def test_dropout_in_attention_is_refused_where_the_kernel_has_none() -> None:
+    from rolellm.rocit.attention import attend
+
+    model = new_model("Llama", 100, attention_dropout=0.1)
+    attend(model, flex=False, longest=512)
+    with pytest.raises(ModelError, match=r"dropout in its attention.*training.shared_prefix: false"):
+        attend(model, flex=True, longest=512)
+
+
+@UNFUSED
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch, of itself.
+def test_flex_attention_takes_wider_queries_and_keys_than_values() -> None:
+    import torch
+
+    from rolellm.rocit.attention import block_mask, flex_attention
+
+    ends = ends_of(role_rows(2, 2, 2))
+    torch.manual_seed(0)
+    layer = torch.nn.Module().eval()
+    query, key, value = (torch.randn(1, 4, len(ends), 16) for _ in range(3))
+    with torch.no_grad(), torch.compiler.set_stance("force_eager"):
+        mixed, _ = flex_attention(layer, query, key, value.bfloat16(), block_mask(ends))
+        narrow, _ = flex_attention(layer, query.bfloat16(), key.bfloat16(), value.bfloat16(), block_mask(ends))
+    assert mixed.dtype == torch.bfloat16
+    assert torch.equal(mixed, narrow)

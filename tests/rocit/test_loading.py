@@ -367,3 +367,26 @@ def test_what_the_hub_does_not_give_is_a_word_and_the_way_out(
         hub.fail("info", status, times=100)
     with pytest.raises(ModelError, match=rf"(?s)base\.model: {model} cannot be had .* or give base\.path"):
         fetch(model, revision, weights=True)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        pytest.param(None, 7, id="none"),
+        pytest.param(7, 7, id="the-same"),
+        pytest.param(2, [7, 2], id="another"),
+        pytest.param([2, 7, 3], [7, 2, 3], id="several"),
+    ],
+)
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "top_p": 0.6}], ids=["greedy", "sampling-flags-alone"])
+def test_the_end_of_a_reply_ends_generation_in_a_configuration_that_can_be_saved(
+    known: Any, expected: Any, sampling: dict[str, float], tmp_path: Path
+) -> None:
+    from transformers import GenerationConfig
+
+    from rolellm.rocit.loading import stop_at
+
+    config = GenerationConfig(eos_token_id=known, **sampling)
+    stop_at(config, 7)
+    config.save_pretrained(tmp_path)
+    assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == expected

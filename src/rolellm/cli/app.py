@@ -18,7 +18,7 @@ from rolellm.version import __version__
 
 app = typer.Typer(
     name="rolellm",
-    help="RoleLLM: role profiles, RoleBench, role-conditioned tuning, and scores that name their recipe.",
+    help="RoleLLM: RoleBench, role-conditioned tuning, and scores that name their recipe.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

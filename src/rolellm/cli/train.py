@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def train(
     context: typer.Context,
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe that ships: smoke-cpu.")],
+    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a recipe that ships, such as smoke-cpu.")],
     out: Annotated[Path | None, typer.Option("--out", help="The run's folder, in place of output.dir.")] = None,
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="A local copy of the release, in place of data.data_dir.")

@@ -18,7 +18,7 @@ from rolellm.errors import ModelError
 # recurrent or convolutional layers, say) would let replies see each other without a word. Each is tested.
 EXACT = ("glm", "glm4", "llama", "mistral", "qwen2", "qwen3")
 
-_NAME = "rolellm_tree"
+_BLOCKS, _FLEX = "rolellm_blocks", "rolellm_flex"
 # Tokens a block on a CPU: measured, 96 to 192 are alike.
 _BLOCK = 128
 
@@ -42,17 +42,19 @@ def attend(model: Any, *, flex: bool, longest: int) -> None:
         found = (
             f"one with attention in a window of {window} tokens, which packs cannot keep to with examples of {longest}"
         )
+    elif flex and getattr(model.config, "attention_dropout", None):
+        found = "one with dropout in its attention, which FlexAttention does not have"
     if found is not None:
         raise ModelError(f"the base is {found}; set training.shared_prefix: false")
-    if flex:
-        model.set_attn_implementation("flex_attention")
-        return
     from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
+    from transformers.masking_utils import flex_attention_mask, sdpa_mask
 
-    AttentionInterface.register(_NAME, block_attention)
-    AttentionMaskInterface.register(_NAME, sdpa_mask)
-    model.set_attn_implementation(_NAME)
+    name, attention, mask = (
+        (_FLEX, flex_attention, flex_attention_mask) if flex else (_BLOCKS, block_attention, sdpa_mask)
+    )
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, mask)
+    model.set_attn_implementation(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,19 @@ def block_attention(
         part, _ = sdpa_attention_forward(module, query[:, :, here], keys, values, block.mask, **options)
         parts.append(part)
     return torch.cat(parts, dim=1), None
+
+
+def flex_attention(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """FlexAttention in one type; an attention function as transformers calls them.
+
+    Under autocast, rotated queries and keys of float32 weights come in float32 beside values in bfloat16.
+    """
+    from transformers.integrations.flex_attention import flex_attention_forward
+
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    return flex_attention_forward(module, query, key, value, attention_mask, **options)  # type: ignore[no-any-return]
 
 
 def block_mask(ends: torch.Tensor) -> Any:

@@ -98,8 +98,9 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
     options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
     if method.name == "qlora":
         options["quantization_config"] = _bits(method.quantization)
-        if training.device == "auto" and torch.cuda.is_available():
-            options["device_map"] = {"": PartialState().local_process_index}
+        on_gpu = training.device == "auto" and torch.cuda.is_available()
+        # Always given: bitsandbytes would take a GPU that the recipe stays off.
+        options["device_map"] = {"": PartialState().local_process_index if on_gpu else "cpu"}
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             path, local_files_only=True, output_loading_info=True, **options
@@ -112,6 +113,24 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
         raise ModelError(f"{path} lacks {len(missing)} of the model's weights ({', '.join(missing[:5])}); is it whole?")
     _keep_gradients_right(model)
     return model
+
+
+def stop_at(config: Any, end: int) -> None:
+    """Add a token to those that end generation, in a configuration that can be saved again.
+
+    Args:
+        config: A ``transformers.GenerationConfig``.
+        end: The token that ends a reply; it comes first.
+    """
+    known = config.eos_token_id
+    several = [known] if isinstance(known, int) else list(known or [])
+    merged = [end, *(token for token in several if token != end)]
+    config.eos_token_id = merged if len(merged) > 1 else end
+    try:
+        config.validate(strict=True)
+    except ValueError:
+        # Settings of sampling without `do_sample`: some bases have them, and once changed such a one is not saved.
+        config.do_sample = True
 
 
 def _bits(quantization: Quantization) -> Any:

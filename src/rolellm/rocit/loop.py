@@ -100,9 +100,10 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
             return summed_loss(model, batch, flex=self._flex) / trained_tokens(batch)
 
     def _diverged(self, name: str, value: float, rows: Sequence[str]) -> DivergedError:
+        took = "after" if self.is_deepspeed_enabled else "before"  # DeepSpeed steps at the end of the backward pass.
         return DivergedError(
             f"the {name} is {value} at step {self.state.global_step + 1}, on rows {blame.named(rows)}; training "
-            "stopped before the weights took the step, and checkpoints and metrics up to there are kept. Lower "
+            f"stopped {took} the weights took the step, and checkpoints and metrics up to there are kept. Lower "
             f"training.learning_rate (it is {self.args.learning_rate:g}), train in precision: fp32, or look at these "
             "rows"
         )

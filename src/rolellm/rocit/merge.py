@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rolellm.errors import ModelError
 from rolellm.extras import quiet_peft, require
+from rolellm.rocit.loading import stop_at
 
 
 def merge_adapter(base: Path, adapter: Path, out: Path, end: int) -> None:
@@ -39,10 +40,6 @@ def merge_adapter(base: Path, adapter: Path, out: Path, end: int) -> None:
         merged = tuned.merge_and_unload(safe_merge=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(f"{adapter} cannot be merged into {base}: {error}") from error
-    stops = merged.generation_config.eos_token_id
-    known = stops if isinstance(stops, list) else [] if stops is None else [stops]
-    if end not in known:
-        merged.generation_config.eos_token_id = [end, *known]
-    # As training leaves it, which makes a loaded model slow to generate.
-    merged.config.use_cache = True
+    stop_at(merged.generation_config, end)
+    merged.config.use_cache = True  # training turns it off
     merged.save_pretrained(out)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from rolellm.rocit import checkpoints
 from rolellm.rocit.attention import attend
 from rolellm.rocit.examples import Example, Examples
 from rolellm.rocit.layout import Layout
+from rolellm.rocit.loading import stop_at
 from rolellm.rocit.loop import RocitTrainer
 from rolellm.rocit.packing import Plan, plan
 from rolellm.rocit.recipe import Lora, MethodRecipe, OutputRecipe, TrainingRecipe
@@ -79,6 +81,9 @@ class Fitted:
         """
         card = folder / "README.md"
         had_card = card.exists()
+        if self.trainer.is_fsdp_enabled:
+            # Under sharded dictionaries transformers writes no model.
+            self.trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
         self.trainer.save_model(str(folder))
         if not self.trainer.is_world_process_zero():
             return
@@ -143,7 +148,7 @@ def _trainer(model: Any, tokenizer: Any, examples: Examples, passes: Plan, job: 
         pad_id=tokenizer.pad_token_id or 0,
         pad_to=training.pack_tokens if flex else None,
     )
-    model.generation_config.eos_token_id = _with_end(model.generation_config.eos_token_id, end_token_id(tokenizer))
+    stop_at(model.generation_config, end_token_id(tokenizer))
     with quiet_peft():
         return RocitTrainer(
             model=model,
@@ -177,13 +182,6 @@ def _run(trainer: RocitTrainer, job: Fit, facts: Mapping[str, Any], start: check
         raise KeyboardInterrupt
 
 
-def _with_end(known: int | list[int] | None, end: int) -> int | list[int]:
-    """The tokens that end generation, with the one that training puts after each reply among them."""
-    several = [known] if isinstance(known, int) else list(known or [])
-    merged = [end, *(token for token in several if token != end)]
-    return merged if len(merged) > 1 else end
-
-
 def _lora(lora: Lora) -> Any:
     from peft import LoraConfig
 
@@ -208,7 +206,7 @@ def _name_base(folder: Path, base: str | None) -> None:
 
 def _arguments(job: Fit, passes: int, steps_per_epoch: int) -> SFTConfig:
     training, output = job.training, job.output
-    return SFTConfig(
+    arguments = SFTConfig(
         output_dir=str(job.folder),
         # All epochs lie one after the other in the passes, so the loop sees one.
         num_train_epochs=1,
@@ -239,13 +237,17 @@ def _arguments(job: Fit, passes: int, steps_per_epoch: int) -> SFTConfig:
         # A pass uses all that is trained, one without replies too: looking for what it leaves out costs time.
         ddp_find_unused_parameters=False,
     )
+    # A process takes one GPU; left alone, transformers would spread each pass over all that it sees (DataParallel).
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
 
 
 def world(training: TrainingRecipe) -> Any:
     """The processes that train together, as accelerate's `PartialState`; one when nothing launched several."""
     from accelerate import PartialState
 
-    return PartialState(cpu=True) if on_cpu(training) else PartialState()
+    # The first process hashes large files while the others wait; their own patience ends after ten minutes.
+    return PartialState(cpu=on_cpu(training), timeout=timedelta(hours=6))
 
 
 def on_cpu(training: TrainingRecipe) -> bool:

@@ -116,9 +116,9 @@ def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, r
         result = _result(run, folder, prepared, fitted, time.monotonic() - began)
         if here.is_main_process:
             manifest.write_manifest(run, _manifest(recipe, prepared, result, base, here.num_processes))
-            result = _publish(recipe, run, result)
         here.wait_for_everyone()
-    return result
+    # After the others were let go: an upload may take longer than processes wait for each other.
+    return _publish(recipe, run, result) if here.is_main_process else result
 
 
 def _publish(recipe: Recipe, run: Path, result: TrainResult) -> TrainResult:

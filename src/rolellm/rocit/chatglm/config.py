@@ -180,7 +180,7 @@ def _check_architecture(config: Mapping[str, Any], path: Path) -> None:
         )
     if config["padded_vocab_size"] == _GLM4_VOCABULARY:
         raise ModelError(
-            f"{path}: this is GLM-4, which has native checkpoints, such as THUDM/glm-4-9b-chat-hf; use one"
+            f"{path}: this is GLM-4, which has native checkpoints, such as zai-org/glm-4-9b-chat-hf; use one"
         )
 
 
