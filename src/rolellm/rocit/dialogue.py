@@ -17,7 +17,7 @@ from rolellm.prompts.render import SystemTemplate
 from rolellm.prompts.script import ONWARD, OPENING, script_line, shorten
 from rolellm.records import Language, Profile, Turn
 from rolellm.rocit.recipe import DataRecipe, Mix
-from rolellm.rocit.rows import Conversation
+from rolellm.rocit.rows import Conversation, load_split
 
 _PREFIX = "script/"
 
@@ -35,15 +35,11 @@ def script_profiles(data: DataRecipe) -> list[Profile]:
         ReleaseNotFoundError: When there is no release, or it has no dialogue of these roles.
         ReleaseFormatError: At a row that is not as published.
     """
-    from rolellm.rolebench import load_rolebench
     from rolellm.rolebench.profiles import load_profiles
 
     if data.mix != Mix():
         raise RecipeError("data.mix: script dialogue is neither general nor role-specific; leave the key out")
-    splits = load_rolebench(data.config, data_dir=data.data_dir)
-    if data.split not in splits:
-        raise RecipeError(f"data.split: {data.config} has no split {data.split!r}; it has {', '.join(splits)}")
-    rows = splits[data.split]
+    rows = load_split(data)
     languages = dict(zip(rows["role"], rows["language"], strict=True))
     strange = sorted(set(data.roles or ()) - languages.keys())
     if strange:

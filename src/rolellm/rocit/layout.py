@@ -41,11 +41,10 @@ class Layout:
         self._pad_id = pad_id
         self._pad_to = pad_to
 
-    def __call__(self, passes: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
-        """The tensors of one forward pass, ``[{"pass": number}]``."""
+    def __call__(self, passes: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+        """The tensors of one forward pass, and its number: ``[{"pass": number}]``."""
         (one,) = passes
-        number = one["pass"]
-        return {**self.of(self.plan[number].tolist()), "pass": torch.tensor(number)}
+        return {**self.of(self.plan[one["pass"]].tolist()), **one}
 
     def of(self, chosen: Sequence[int]) -> dict[str, torch.Tensor]:
         """The tensors of any examples, by their places."""

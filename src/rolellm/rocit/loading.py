@@ -91,8 +91,6 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
     require("torch", "transformers", *(["bitsandbytes"] if method.name == "qlora" else []), extra="train")
     import torch
     from accelerate import PartialState
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
 
     half = method.name != "full" and training.precision == "bf16"
     options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
@@ -101,6 +99,24 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
         on_gpu = training.device == "auto" and torch.cuda.is_available()
         # Always given: bitsandbytes would take a GPU that the recipe stays off.
         options["device_map"] = {"": PartialState().local_process_index if on_gpu else "cpu"}
+    model = load_whole(path, **options)
+    _keep_gradients_right(model)
+    return model
+
+
+def load_whole(path: Path, **options: Any) -> PreTrainedModel:
+    """Load a causal language model all of whose weights are there.
+
+    Args:
+        path: A folder as ``save_pretrained`` writes it.
+        options: For ``from_pretrained``.
+
+    Raises:
+        ModelError: When it cannot be loaded, or weights are missing.
+    """
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             path, local_files_only=True, output_loading_info=True, **options
@@ -111,7 +127,6 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
     if missing:
         # transformers fills them with random numbers and only logs it.
         raise ModelError(f"{path} lacks {len(missing)} of the model's weights ({', '.join(missing[:5])}); is it whole?")
-    _keep_gradients_right(model)
     return model
 
 

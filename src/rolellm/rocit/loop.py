@@ -41,10 +41,10 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
         """One forward and backward pass, unless no process has a reply in it; its loss is remembered for the check."""
-        if self._layout.plan.idle(int(inputs["pass"])) and not self.is_deepspeed_enabled:  # It counts passes itself.
+        if self._layout.plan.idle(inputs["pass"]) and not self.is_deepspeed_enabled:  # It counts passes itself.
             return torch.zeros((), device=self.args.device)
         loss = super().training_step(model, inputs, num_items_in_batch)
-        self._taken.append((int(inputs["pass"]), float(loss)))
+        self._taken.append((inputs["pass"], float(loss)))
         return loss
 
     def compute_loss(

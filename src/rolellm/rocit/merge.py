@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rolellm.errors import ModelError
 from rolellm.extras import quiet_peft, require
-from rolellm.rocit.loading import stop_at
+from rolellm.rocit.loading import load_whole, stop_at
 
 
 def merge_adapter(base: Path, adapter: Path, out: Path, end: int) -> None:
@@ -25,20 +25,14 @@ def merge_adapter(base: Path, adapter: Path, out: Path, end: int) -> None:
     """
     require("torch", "transformers", "peft", extra="train")
     from peft import PeftModel
-    from transformers import AutoModelForCausalLM
+    from safetensors import SafetensorError
 
+    model = load_whole(base, dtype="auto")
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            base, local_files_only=True, dtype="auto", output_loading_info=True
-        )
-        missing = sorted(report["missing_keys"])
-        if missing:
-            # transformers fills them with random numbers and only logs it.
-            raise ModelError(f"{base} lacks {len(missing)} of its weights ({', '.join(missing[:5])}); is it whole?")
         with quiet_peft():
             tuned = PeftModel.from_pretrained(model, str(adapter), local_files_only=True)
         merged = tuned.merge_and_unload(safe_merge=True)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{adapter} cannot be merged into {base}: {error}") from error
     stop_at(merged.generation_config, end)
     merged.config.use_cache = True  # training turns it off

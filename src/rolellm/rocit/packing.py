@@ -70,7 +70,7 @@ def plan(examples: Examples, training: TrainingRecipe, processes: int = 1) -> Pl
     per_epoch = math.ceil(len(examples) / step)
     # Rounded, because 0.1 epochs of 30 steps are 3 steps and not 3.0000000000000004.
     steps = training.max_steps or max(1, math.ceil(round(per_epoch * training.epochs, 6)))
-    planner = _Trees(examples, training, processes) if training.shared_prefix else _Rows(examples, training, processes)
+    planner = _Trees(examples, training, step, processes) if training.shared_prefix else _Rows(examples, training, step)
     epochs = [planner.epoch(number) for number in range(math.ceil(steps / per_epoch))]
     cuts = [cut for _, cuts in epochs for cut in cuts][:steps]
     passes = max(math.ceil(len(cut) / processes) for cut in cuts)
@@ -87,10 +87,10 @@ def plan(examples: Examples, training: TrainingRecipe, processes: int = 1) -> Pl
 class _Rows:
     """Rows: batches of ``batch_size``, of like length where the recipe groups them."""
 
-    def __init__(self, examples: Examples, training: TrainingRecipe, processes: int) -> None:
+    def __init__(self, examples: Examples, training: TrainingRecipe, step: int) -> None:
         self._lengths = examples.lengths.tolist()
         self._training = training
-        self._replies = training.batch_size * training.grad_accumulation * processes
+        self._replies = step
 
     def epoch(self, number: int) -> tuple[Index, list[list[int]]]:
         """The order of an epoch, and where the forward passes of each step end, counted from the step's beginning."""
@@ -109,10 +109,10 @@ class _Rows:
 class _Trees:
     """Trees: each family's prompts in random order, in groups, cut into packs of at most ``pack_tokens``."""
 
-    def __init__(self, examples: Examples, training: TrainingRecipe, processes: int) -> None:
+    def __init__(self, examples: Examples, training: TrainingRecipe, step: int, processes: int) -> None:
         self._training = training
         self._processes = processes
-        self._replies = training.batch_size * training.grad_accumulation * processes
+        self._replies = step
         self._sizes = _Sizes.of(examples)
         self._by_prompt = np.argsort(examples.prompt_of, kind="stable")
         prompts = np.arange(len(examples.prompts) + 1)

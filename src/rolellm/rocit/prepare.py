@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rolellm.errors import RecipeError
 from rolellm.prompts.render import prompt_messages
 from rolellm.records import Language, Row
 from rolellm.rocit.bases import base_positions, base_tokenizer, check_base
 from rolellm.rocit.config import check_recipe
 from rolellm.rocit.examples import Examples
 from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.rows import Conversation, check_positions, conversations, encode, select_rows, templates
+from rolellm.rocit.rows import Conversation, check_positions, conversations, encode, load_split, select_rows, templates
 from rolellm.seen import Seen
 
 if TYPE_CHECKING:
@@ -54,14 +53,8 @@ def load_rows(recipe: Recipe) -> list[Row]:
         RecipeError: When the data set has no such split, or the recipe leaves no row of it.
         ReleaseNotFoundError: When the release is not there.
     """
-    from rolellm.rolebench import load_rolebench
-
-    data = recipe.data
-    splits = load_rolebench(data.config, data_dir=data.data_dir)
-    if data.split not in splits:
-        raise RecipeError(f"data.split: {data.config} has no split {data.split!r}; it has {', '.join(splits)}")
-    rows = (Row.from_columns(columns) for columns in splits[data.split])
-    return select_rows(rows, data, recipe.training.seed)
+    rows = (Row.from_columns(columns) for columns in load_split(recipe.data))
+    return select_rows(rows, recipe.data, recipe.training.seed)
 
 
 def prepare(recipe: Recipe, out: Path, rows: Sequence[Row] | None = None) -> Prepared:

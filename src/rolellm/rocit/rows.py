@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rolellm.errors import ModelError, RecipeError
 from rolellm.prompts.encode import PromptEncoder, encode_replies, end_token_id
@@ -41,6 +41,21 @@ class Conversation:
     messages: tuple[dict[str, str], ...]
     reply: str
     reference: int = 0
+
+
+def load_split(data: DataRecipe) -> Any:
+    """The split that a recipe names, as a `datasets.Dataset`.
+
+    Raises:
+        RecipeError: When the data set has no such split; names those that it has.
+        ReleaseNotFoundError: When the release is not there.
+    """
+    from rolellm.rolebench import load_rolebench
+
+    splits = load_rolebench(data.config, data_dir=data.data_dir)
+    if data.split not in splits:
+        raise RecipeError(f"data.split: {data.config} has no split {data.split!r}; it has {', '.join(splits)}")
+    return splits[data.split]
 
 
 def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
