@@ -1,6 +1,7 @@
 """BM25: the scores against a plain implementation of the formula, the order of equals, and words in two languages."""
 
 import math
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rolellm import retrieval
 from rolellm.errors import MissingExtraError
+from rolellm.records import Language
 from rolellm.retrieval import TextIndex
 
 LINES = (
@@ -60,6 +63,39 @@ def test_any_text_is_ranked_by_score_then_place(language: str, texts: list[str],
     ranked = [(-scores[place], place) for place in top]
     assert ranked == sorted(ranked)
     assert all((-scores[other], other) > ranked[-1] for other in set(range(len(texts))) - set(top) if ranked)
+
+
+@given(scores=st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.5, 1.0, 2.5]), max_size=60), count=st.integers(0, 12))
+@settings(deadline=None, max_examples=300)
+def test_ruling_out_blocks_changes_no_place(scores: list[float], count: int) -> None:
+    """Blocks of four, so that whole ones, the rest after them and ties across them all come up."""
+    given_scores = np.array(scores, np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rolellm.retrieval._BLOCK", 4)
+        found = retrieval._best(given_scores, count)
+    assert found.tolist() == sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
+
+
+def test_many_texts_are_ranked_as_if_all_were_sorted() -> None:
+    draw = random.Random(7)
+    texts = [" ".join(draw.choices(WORDS, (40, 20, 10, 5, 2, 1), k=draw.randint(0, 9))) for _ in range(7000)]
+    index = TextIndex(texts, "en")
+    for query in (*WORDS, "parrot key", "map map rats", "nothing of it"):
+        whole = np.argsort(-index.scores(query), kind="stable")
+        for count in (1, 5, 6, 50):
+            assert index.top(query, count) == whole[:count].tolist()
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        pytest.param("en", "The map, the MAP; a crutch", ["map", "map", "crutch"], id="stop words out, repeats in"),
+        pytest.param("zh", "他的驴在磨坊", ["驴", "磨坊"], id="Chinese"),
+        pytest.param("en", "", [], id="none"),
+    ],
+)
+def test_words_that_count(language: Language, text: str, expected: list[str]) -> None:
+    assert TextIndex(LINES, language).words(text) == expected
 
 
 @pytest.mark.parametrize(

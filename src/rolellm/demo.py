@@ -156,9 +156,9 @@ class _Tuning:
 
 
 def _answer(rows: Sequence[Row], model: Path, out: Path, fingerprint: str) -> dict[str, str]:
-    from rolellm.evaluation.decoding import Decoding
     from rolellm.evaluation.generate import GenerateSettings, generate
     from rolellm.evaluation.predictions import read_predictions
+    from rolellm.llm.decoding import Decoding
 
     settings = GenerateSettings(
         model=str(model),

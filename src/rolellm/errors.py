@@ -6,8 +6,11 @@
     ├── DataError (ValueError)            something is wrong with data; names the file and line where it can
     │   ├── ReleaseNotFoundError          no release at data_dir, $ROLEBENCH_DIR or on the Hub
     │   ├── ReleaseFormatError            a release file is not what it should be
-    │   └── PredictionError               predictions that cannot be scored
+    │   ├── PredictionError               predictions that cannot be scored
+    │   ├── ScriptError                   a script that cannot be read, or in which a role never speaks
+    │   └── CardError                     a character card that cannot be read
     ├── RecipeError (ValueError)          a recipe or option that cannot be carried out
+    ├── EndpointError                     no endpoint is left that answers; names the last answer of each
     ├── ModelError (ValueError)           a model that cannot be loaded, or cannot take the prompts given
     ├── HubError                          something could not be published
     │   ├── HubLoginError                 no token, or one that may not do this
@@ -61,12 +64,24 @@ class PredictionError(DataError):
     """Predictions that cannot be read, or that answer no row."""
 
 
+class ScriptError(DataError):
+    """A script that cannot be read, or in which the role asked for never speaks."""
+
+
+class CardError(DataError):
+    """A character card that cannot be read or written."""
+
+
 class RecipeError(RoleLLMError, ValueError):
     """A recipe or an option that cannot be carried out as written."""
 
 
 class ModelError(RoleLLMError, ValueError):
     """A model that cannot be loaded, or that cannot take the prompts it was given."""
+
+
+class EndpointError(RoleLLMError):
+    """No endpoint is left that answers: a key is refused, a model is not served, or nothing listens there."""
 
 
 class DivergedError(RoleLLMError):

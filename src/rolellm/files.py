@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 
 @contextmanager
@@ -16,12 +16,23 @@ def whole_file(path: str | Path) -> Iterator[TextIO]:
 
     UTF-8 with LF on every system; the folder is made where needed.
     """
-    target = Path(path)
+    with _partial(Path(path)) as partial, partial.open("w", encoding="utf-8", newline="\n") as stream:
+        yield stream
+
+
+@contextmanager
+def whole_binary_file(path: str | Path) -> Iterator[BinaryIO]:
+    """The same for a file of bytes."""
+    with _partial(Path(path)) as partial, partial.open("wb") as stream:
+        yield stream
+
+
+@contextmanager
+def _partial(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with partial.open("w", encoding="utf-8", newline="\n") as stream:
-            yield stream
+        yield partial
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)

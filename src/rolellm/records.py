@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 Language = Literal["en", "zh"]
 Subset = Literal["general", "role_specific"]
-TurnKind = Literal["speech", "narration"]
+TurnKind = Literal["speech", "narration", "direction"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +80,22 @@ class Turn:
     """One turn of a script: something said, or something told.
 
     Attributes:
-        speaker: Who speaks; what the role itself says carries the role's name to the letter. Of narration, the name it
-            goes by in the script, such as ``scene`` or ``narrator``.
-        content: The text, without white space around it; never empty.
-        kind: ``speech`` or ``narration``.
+        speaker: Who speaks; what the role itself says carries the role's name to the letter. Of narration and
+            directions, the name they go by in the script, such as ``scene`` or ``narrator``.
+        content: The text, without white space around it. Empty only straight out of a script that has a name and
+            nothing under it; such a turn is counted and written, and reading its file leaves it out.
+        kind: ``speech``, ``narration`` (what a narrator tells) or ``direction`` (how something is staged or said).
         scene: Turns of one scene share it; they follow each other.
+        start: Where the content begins in the decoded source, in characters; -1 when the source is not known.
+        end: Where it ends there, exclusive; -1 when the source is not known.
     """
 
     speaker: str
     content: str
     kind: TurnKind = "speech"
     scene: int = 0
+    start: int = -1
+    end: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""BM25 over a few hundred short texts, English or Chinese, with an order that is the same on every machine.
+"""BM25 over short texts, English or Chinese, with an order that is the same on every machine.
 
 Scores are those of the package ``bm25s`` under its defaults (Lucene's variant, k1 1.5, b 0.75). The order is ours, for
 that package leaves ties to chance. So is what counts as a word: in English a run of two or more letters and digits, in
@@ -7,7 +7,12 @@ Chinese a word as jieba cuts it; in lower case, and unless it is among the packa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +20,8 @@ import numpy.typing as npt
 from rolellm.extras import require
 from rolellm.records import Language
 from rolellm.text import chinese_words
+
+_BLOCK: Final = 1024
 
 
 class TextIndex:
@@ -31,16 +38,14 @@ class TextIndex:
 
     def __init__(self, texts: Sequence[str], language: Language, *, extra: str = "train") -> None:
         require("bm25s", extra=extra)
-        import bm25s
-
         self._count = len(texts)
-        self._language: Language = language
+        self._words = _cutter(language)
         self._index = None
-        cut = _words(texts, language)
+        vocabulary: dict[str, int] = defaultdict(itertools.count().__next__)
+        cut = [[vocabulary[word] for word in self._words(text)] for text in texts]
         # The package cannot index texts among which there is not one word.
-        if any(cut):
-            self._index = bm25s.BM25()
-            self._index.index(cut, create_empty_token=False, show_progress=False)
+        if vocabulary:
+            self._index = _indexed(cut, dict(vocabulary))
 
     def __len__(self) -> int:
         return self._count
@@ -52,7 +57,7 @@ class TextIndex:
         """
         if self._index is None:
             return np.zeros(self._count, np.float32)
-        known = self._index.get_tokens_ids(_words([query], self._language)[0])
+        known = self._index.get_tokens_ids(self.words(query))
         scores: npt.NDArray[np.float32] = self._index.get_scores_from_ids(known)
         return scores
 
@@ -65,23 +70,76 @@ class TextIndex:
             query: Any text.
             count: How many.
         """
-        order = np.argsort(-self.scores(query), kind="stable")
-        return [int(place) for place in order[:count]]
+        return [int(place) for place in _best(self.scores(query), count)]
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text that count, in its order; one that stands there twice is listed twice."""
+        return self._words(text)
 
 
-def _words(texts: Sequence[str], language: Language) -> list[list[str]]:
+def _best(scores: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.intp]:
+    """The places of the highest scores, highest first, equals in their own order; scores are 0 or more.
+
+    Most texts are ruled out without sorting them: each of the `count` best blocks has one text as good as the worst of
+    those blocks' best, so nothing below that can be among the best `count` texts.
+    """
+    count = min(count, len(scores))
+    whole = len(scores) // _BLOCK * _BLOCK
+    if count <= 0 or whole // _BLOCK < count:
+        return np.argsort(-scores, kind="stable")[: max(count, 0)]
+    bound = np.partition(scores[:whole].reshape(-1, _BLOCK).max(axis=1), -count)[-count]
+    if bound <= 0:
+        found = np.flatnonzero(scores)
+        if len(found) < count:
+            # Every place up to this one is in, or stands before the last that is.
+            first = np.flatnonzero(scores[: count + len(found)] == 0)
+            found = np.concatenate([found, first[: count - len(found)]])
+    else:
+        found = np.flatnonzero(scores >= bound)
+    best: npt.NDArray[np.intp] = found[np.lexsort((found, -scores[found]))][:count]
+    return best
+
+
+def _cutter(language: Language) -> Callable[[str], list[str]]:
+    """What gives the words of a text that count."""
+    from bm25s.stopwords import STOPWORDS_CHINESE, STOPWORDS_EN_PLUS
+
+    stop = frozenset(STOPWORDS_EN_PLUS if language == "en" else STOPWORDS_CHINESE)
+    if language == "zh":
+        # A Chinese word may be one character long.
+        cut = chinese_words()
+        return lambda text: [word for word in cut(text) if word not in stop]
+    found = re.compile(r"\b\w\w+\b").findall
+    return lambda text: [word for word in found(text.lower()) if word not in stop]
+
+
+def _indexed(cut: list[list[int]], vocabulary: dict[str, int]) -> Any:
+    """The package's index of texts as numbers of words, all of it computed at once instead of text by text.
+
+    The package documents this way in; its scores come out the same to the last bit.
+    """
     import bm25s
 
-    pattern = r"(?u)\b\w\w+\b"
-    if language == "zh":
-        # A Chinese word may be one character long. White space parts words that are cut already.
-        cut, pattern = chinese_words(), r"\S+"
-        texts = [" ".join(cut(text)) for text in texts]
-    words: list[list[str]] = bm25s.tokenize(
-        list(texts),
-        token_pattern=pattern,
-        stopwords="english_plus" if language == "en" else "chinese",
-        return_ids=False,
-        show_progress=False,
-    )
-    return words
+    class Index(bm25s.BM25):  # type: ignore[misc]
+        def build_index_from_ids(self, unique_token_ids: Any, corpus_token_ids: Any, **_: Any) -> dict[str, Any]:
+            lengths = np.array([len(words) for words in corpus_token_ids])
+            words = np.fromiter(itertools.chain.from_iterable(corpus_token_ids), np.int64, int(lengths.sum()))
+            texts = np.repeat(np.arange(len(lengths)), lengths)
+            pairs, counts = np.unique(words << 32 | texts, return_counts=True)
+            of, word = (pairs & 0xFFFFFFFF).astype(self.int_dtype), pairs >> 32
+            holders = np.bincount(word, minlength=len(unique_token_ids))
+            rarity = [math.log(1 + (len(lengths) - held + 0.5) / (held + 0.5)) for held in holders.tolist()]
+            # Rounded to single precision where the package does.
+            weights = np.array(rarity, self.dtype)[word].astype(np.float64)
+            norms = self.k1 * ((1 - self.b) + self.b * lengths / lengths.mean())
+            self.nonoccurrence_array = None
+            return {
+                "data": (weights * (counts / (norms[of] + counts))).astype(self.dtype),
+                "indices": of,
+                "indptr": np.concatenate(([0], np.cumsum(holders))),
+                "num_docs": len(lengths),
+            }
+
+    index = Index()
+    index.index((cut, vocabulary), create_empty_token=False, show_progress=False)
+    return index

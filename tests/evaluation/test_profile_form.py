@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rolellm.errors import RecipeError, ReleaseNotFoundError
-from rolellm.evaluation.model_source import ModelSource
+from rolellm.llm.model_source import ModelSource
 from rolellm.evaluation.profile_form import ProfileForm, asking, choose_form
 from rolellm.prompts.render import prompt_messages, system_template
 from rolellm.records import Row

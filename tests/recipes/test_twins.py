@@ -1,4 +1,4 @@
-"""Each twin as a user drives it: trained, killed, resumed, merged, pushed, and loaded back without this library."""
+"""Each twin as a user drives it: trained, merged, pushed, and loaded back without this library; some killed between."""
 
 import json
 import os
@@ -18,6 +18,8 @@ from rolellm.rocit.config import load_recipe, shipped_recipes
 TWINS = sorted(name for name in shipped_recipes() if name.startswith("smoke-cpu-") and name != "smoke-cpu-lora")
 ROLELLM = [sys.executable, "-m", "rolellm"]
 SECONDS = 150
+# One of each kind is killed and resumed as well; that any run can be is shown in tests/rocit/test_resume.py.
+KILLED = ("smoke-cpu-llama-script", "smoke-cpu-roleglm2-6b-qlora", "smoke-cpu-rolellama-7b-qlora")
 # These are asked and scored, too, by the lines of docs/recipes.md.
 ANSWERED = ("smoke-cpu-rolellama-7b-qlora", "smoke-cpu-rolellama-retrieval")
 
@@ -87,15 +89,17 @@ def answer_and_score(out: Path, env: dict[str, str], cwd: Path) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
-def test_it_trains_stops_resumes_merges_pushes_and_loads_back(
+def test_it_trains_merges_pushes_and_loads_back(
     name: str, hub: Any, tmp_path: Path, clean_env: dict[str, str]
 ) -> None:
     out = tmp_path / "run"
     train = [*ROLELLM, "train", name, "--out", out]
-    assert kill_after_first_checkpoint(train, out, clean_env, tmp_path) == -signal.SIGKILL
-    assert not (out / "manifest.json").exists()
+    if name in KILLED:
+        assert kill_after_first_checkpoint(train, out, clean_env, tmp_path) == -signal.SIGKILL
+        assert not (out / "manifest.json").exists()
+        train.append("--resume")
 
-    result = json.loads(run([*train, "--resume", "--json"], clean_env, tmp_path))
+    result = json.loads(run([*train, "--json"], clean_env, tmp_path))
     recipe = load_recipe(shipped_recipes()[name])
     lines = [line for _, line in read_jsonl(out / "metrics.jsonl")]
     assert [line["step"] for line in lines] == list(range(1, recipe.training.max_steps + 1))

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli import convert, data, demo, evaluate, generate, push, train
+from rolellm.cli import convert, data, demo, evaluate, generate, instruct, instructions, push, respond, role, train
 from rolellm.errors import RecipeError, RoleLLMError, StoppedShortError
 from rolellm.version import __version__
 
@@ -23,7 +23,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(role.app, name="role")
+app.add_typer(instructions.app, name="instructions")
+app.command("instruct")(instruct.instruct)
 app.command("convert-chatglm")(convert.convert_chatglm)
+app.command("respond")(respond.respond)
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
 app.command("score")(evaluate.score)

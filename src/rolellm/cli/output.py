@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -64,3 +65,20 @@ def resume_line(context: typer.Context, *more: str) -> str:
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [*flags, str(item)]
     return shlex.join([*words, *more])
+
+
+@contextmanager
+def resumable(context: typer.Context) -> Iterator[None]:
+    """Have a run that stops short name the command line that goes on, in place of "the same command".
+
+    Raises:
+        StoppedShortError: The one that the block raised, with that line.
+    """
+    from rolellm.errors import StoppedShortError
+
+    try:
+        yield
+    except StoppedShortError as error:
+        message = str(error).removesuffix(f"\nResume with: {error.resume}")
+        line = resume_line(context)
+        raise StoppedShortError(message, resume=error.resume.replace("the same command", line, 1)) from error

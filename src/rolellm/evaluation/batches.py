@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from rolellm.errors import ModelError
-from rolellm.evaluation.local_model import LocalModel
+from rolellm.llm.local_model import LocalModel
 from rolellm.prompts.encode import PromptEncoder
 from rolellm.records import Row
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from rolellm.errors import DataError, PredictionError
 from rolellm.evaluation.matching import Finding, Matching, describe
-from rolellm.evaluation.model_source import ModelSource, manifest_paths
 from rolellm.evaluation.predictions import PredictionFile, Predictions
+from rolellm.llm.model_source import ModelSource, manifest_paths
 from rolellm.records import Row
 from rolellm.seen import Part, Seen, TrainingRecord, instruction_hash, read_manifest
 

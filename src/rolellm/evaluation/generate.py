@@ -19,9 +19,6 @@ from rolellm.errors import DataError, ModelError, RecipeError
 from rolellm.evaluation.bars import bars
 from rolellm.evaluation.batches import Batch, check_vocabulary, encode_prompts, plan_batches
 from rolellm.evaluation.contamination import Contamination, check_rows
-from rolellm.evaluation.decoding import Decoding
-from rolellm.evaluation.local_model import Completion, Device, DType, LocalModel
-from rolellm.evaluation.model_source import ModelSource, find_model
 from rolellm.evaluation.profile_form import ProfileKind, asking, choose_form
 from rolellm.evaluation.resume import (
     finished_lines,
@@ -33,6 +30,9 @@ from rolellm.evaluation.resume import (
 )
 from rolellm.extras import require
 from rolellm.jsonl import JsonlAppender
+from rolellm.llm.decoding import Decoding
+from rolellm.llm.local_model import Completion, Device, DType, LocalModel
+from rolellm.llm.model_source import ModelSource, find_model
 from rolellm.prompts.render import system_template
 from rolellm.records import Row
 from rolellm.version import __version__

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rolellm.errors import RecipeError
-from rolellm.evaluation.model_source import ModelSource, manifest_paths
+from rolellm.llm.model_source import ModelSource, manifest_paths
 from rolellm.prompts.render import prompt_messages, system_template
 from rolellm.prompts.retrieval import RETRIEVED, RetrievalPrompts
 from rolellm.records import Language, Row

@@ -6,16 +6,14 @@ A user who must match another wording brings a template of their own, and its ha
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from rolellm.errors import RecipeError
 from rolellm.fingerprint import hash_bytes
+from rolellm.prompts.template import fill_slots
 from rolellm.records import Language, Row
-
-_SLOT = re.compile(r"\{(role|description)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class SystemTemplate:
         """
         values = {"role": role, "description": (description or "").strip()}
         lines = [line for line in self.text.splitlines() if values["description"] or "{description}" not in line]
-        return _SLOT.sub(lambda slot: values[slot.group(1)], "\n".join(lines))
+        return fill_slots("\n".join(lines), values)
 
 
 def system_template(language: Language, path: str | Path | None = None) -> SystemTemplate:

@@ -6,7 +6,6 @@ top 5 dialogue pairs by BM25 instead. What counts as a pair, the wording, and th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
@@ -15,10 +14,10 @@ from pathlib import Path
 from rolellm.errors import RecipeError
 from rolellm.fingerprint import hash_bytes
 from rolellm.prompts.script import script_line
+from rolellm.prompts.template import fill_slots
 from rolellm.records import Language, Profile, Row, Turn
 from rolellm.retrieval import TextIndex
 
-_SLOT = re.compile(r"\{(role|examples)\}")
 RETRIEVED = 5
 """How many exchanges the paper shows."""
 
@@ -84,7 +83,7 @@ class RetrievalTemplate:
         """
         values = {"role": role, "examples": examples}
         kept = [part for part in self.text.split("\n\n") if examples or "{examples}" not in part]
-        return _SLOT.sub(lambda slot: values[slot.group(1)], "\n\n".join(kept))
+        return fill_slots("\n\n".join(kept), values)
 
 
 def retrieval_template(language: Language, path: str | Path | None = None) -> RetrievalTemplate:

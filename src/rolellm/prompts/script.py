@@ -28,16 +28,16 @@ def shorten(text: str) -> str:
     return _CUT_WORD.sub("", text[: LONGEST - 1]).rstrip() + "…"
 
 
-def script_line(turn: Turn, language: Language) -> str:
-    """A turn, shortened, with its speaker's name; narration stands in brackets, once, and without a name.
+def script_line(turn: Turn, language: Language, *, whole: bool = False) -> str:
+    """A turn, shortened unless `whole`, with its speaker's name; narration stands in brackets, once, without a name.
 
     >>> script_line(Turn("King", "A fine day."), "en")
     'King: A fine day.'
     """
     text = turn.content
     if turn.kind == "speech":
-        return f"{turn.speaker}{_COLON[language]}{shorten(text)}"
+        return f"{turn.speaker}{_COLON[language]}{text if whole else shorten(text)}"
     if text[:1] + text[-1:] in _BRACKETED:
         text = text[1:-1].strip()
     opening, closing = _BRACKETS[language]
-    return f"{opening}{shorten(text)}{closing}"
+    return f"{opening}{text if whole else shorten(text)}{closing}"

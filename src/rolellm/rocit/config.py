@@ -10,11 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rolellm.errors import RecipeError
 from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.values import EXTENDS, Values, build, describe, laid_over, typed
+from rolellm.rocit.values import EXTENDS, Values, build, describe, laid_over, parse_yaml, typed
 
 __all__ = ["Recipe", "check_recipe", "find_recipe", "load_recipe", "shipped_recipes"]
 
@@ -132,7 +130,7 @@ def _read(file: Path) -> dict[Any, Any]:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise RecipeError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    values = _parse(text, str(file))
+    values = parse_yaml(text, str(file))
     if not isinstance(values, dict):
         raise RecipeError(f"{file}: expected sections such as data: and training:, found {describe(values)}")
     return values
@@ -143,32 +141,8 @@ def _sections(override: str) -> Values:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise RecipeError(f"{override!r} is not an override; write {_SKETCH}")
-    value = _parse(text, override)
+    value = parse_yaml(text, override)
     for name in reversed(key.strip().split(".")):
         value = {name: value}
     sections: Values = value
     return sections
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """A YAML loader that refuses a key written twice, where PyYAML would keep the last."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = str(key_node.value)
-            if key in seen:
-                problem = f"key {key!r} is written twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _parse(text: str, source: str) -> Any:
-    try:
-        # A SafeLoader by inheritance: it makes plain values only.
-        return yaml.load(text, Loader=_UniqueKeyLoader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = source if mark is None else f"{source}:{mark.line + 1}"
-        raise RecipeError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from error

@@ -8,23 +8,22 @@ embedded sample, and so we read the release, which does not say. Some roles have
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rolellm.errors import DataError, ReleaseFormatError, ReleaseNotFoundError
 from rolellm.jsonl import read_jsonl
-from rolellm.records import Language, Profile, Turn
+from rolellm.records import Language, Profile, Turn, TurnKind
 from rolellm.rolebench.release import Release
 from rolellm.rolebench.schema import FOLDERS, SAMPLE, Config, get_config
 from rolellm.rolebench.source import Source, locate
 from rolellm.text import fold, squash
 
 # The release's own "scene" and "narrator"; the others are our guess at what else a script may call them.
-_NARRATION = frozenset(
-    {"scene", "narrator", "narration", "background", "stage direction", "旁白", "场景", "背景", "叙述"}
-)
+_NARRATION = frozenset({"scene", "narrator", "narration", "background", "旁白", "场景", "背景", "叙述"})
+_DIRECTION = frozenset({"stage direction", "stage directions", "direction", "舞台提示", "舞台指示"})
 _NAMED = 10
 
 _T = TypeVar("_T")
@@ -115,32 +114,57 @@ def _named(values: Mapping[str, _T], role: str) -> _T | None:
     return next((value for name, value in values.items() if key and squash(name) == key), None)
 
 
-def _read_turns(path: Path, role: str) -> tuple[Turn, ...]:
-    turns: list[Turn] = []
+def read_dialogue(path: str | Path, role: str | None) -> Iterator[Turn]:
+    """The turns of one file of structured dialogue, in order; a blank row says nothing, but its scene counts.
+
+    Args:
+        path: A file of the release's layout.
+        role: Whose speeches carry its name to the letter; without one, every name stays as it is.
+
+    Raises:
+        DataError: At a row that is not as published; names file and line.
+    """
     scene, act = -1, object()
+    for number, value in read_jsonl(path):
+        problem = _problem(value)
+        if problem:
+            raise DataError(problem, path=path, line=number)
+        if value["act_id"] != act:
+            scene, act = scene + 1, value["act_id"]
+        if value["content"].strip():
+            yield _turn(value, role, scene)
+
+
+def _read_turns(path: Path, role: str) -> tuple[Turn, ...]:
     try:
-        for number, value in read_jsonl(path):
-            problem = _problem(value)
-            if problem:
-                raise ReleaseFormatError(f"{problem}. {_WAY_OUT}", path=path, line=number)
-            if value["act_id"] != act:
-                scene, act = scene + 1, value["act_id"]
-            # A row may be blank; it says nothing, but its scene counts.
-            if value["content"].strip():
-                turns.append(_turn(value, role, scene))
-    except ReleaseFormatError:
-        raise
+        return tuple(read_dialogue(path, role))
     except DataError as error:
         raise ReleaseFormatError(f"{error.problem}. {_WAY_OUT}", path=error.path, line=error.line) from error
-    return tuple(turns)
 
 
-def _turn(value: Mapping[str, Any], role: str, scene: int) -> Turn:
+def is_role(speaker: str, role: str) -> bool:
+    """Whether the release's layout takes a speaker for a role: the name, or its letters and digits, are the same."""
+    return speaker == role or (squash(speaker) != "" and squash(speaker) == squash(role))
+
+
+def narrates(speaker: str) -> TurnKind | None:
+    """The kind of turn that goes by a name such as ``narrator`` or ``stage direction``; nothing for a name that speaks.
+
+    >>> narrates("Narrator")
+    'narration'
+    """
+    name = fold(speaker)
+    if name in _DIRECTION:
+        return "direction"
+    return "narration" if name in _NARRATION else None
+
+
+def _turn(value: Mapping[str, Any], role: str | None, scene: int) -> Turn:
     speaker, content = value["role"].strip(), value["content"].strip()
     # The role comes first: a narrator may be a role, too.
-    if speaker == role or (squash(speaker) and squash(speaker) == squash(role)):
+    if role is not None and is_role(speaker, role):
         return Turn(role, content, "speech", scene)
-    return Turn(speaker, content, "narration" if fold(speaker) in _NARRATION else "speech", scene)
+    return Turn(speaker, content, narrates(speaker) or "speech", scene)
 
 
 def _problem(value: Mapping[str, Any]) -> str | None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rolellm.errors import ModelError, RecipeError
-from rolellm.evaluation.decoding import Decoding
-from rolellm.evaluation.local_model import LocalModel
+from rolellm.llm.decoding import Decoding
+from rolellm.llm.local_model import LocalModel
 from rolellm.rocit.chatglm.convert import convert_chatglm
 
 from .conftest import Publish

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rolellm.errors import ModelError, RecipeError
-from rolellm.evaluation.decoding import ContentSeededChoice, Decoding, draws
-from rolellm.evaluation.model_source import content_hash, find_model
 from rolellm.extras import quiet_peft, require
 from rolellm.fingerprint import hash_json
+from rolellm.llm.decoding import ContentSeededChoice, Decoding, draws
+from rolellm.llm.model_source import content_hash, find_model
 from rolellm.prompts.encode import encode_prompt, end_token_id
 from rolellm.prompts.render import chat_template
 

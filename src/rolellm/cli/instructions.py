@@ -1,0 +1,96 @@
+"""``rolellm instructions``: general instructions for RoleGPT, drawn from instruction data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+app = typer.Typer(help="General instructions to ask roles: draw them from instruction data sets.", no_args_is_help=True)
+
+
+@app.callback()
+def _group() -> None:
+    # With a callback the one command of the group keeps its name.
+    pass
+
+
+@app.command()
+def sample(
+    datasets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATASET…",
+            help="Files or folders (JSON, JSON Lines, CSV, Parquet), or OWNER/NAME[:CONFIG] on the Hub.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The file to write, JSON Lines.")],
+    language: Annotated[Literal["en", "zh"], typer.Option("--language", help="Of the instructions.")],
+    count: Annotated[
+        list[int] | None,
+        typer.Option("--count", min=1, help="How many in all; repeated, how many from each DATASET. [default: 1500]"),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option("--split", help="Of folders and Hub data sets; by default train.")
+    ] = None,
+    instruction_column: Annotated[
+        str | None, typer.Option("--instruction-column", help="By default found by its usual names.")
+    ] = None,
+    target_column: Annotated[
+        str | None, typer.Option("--target-column", help="By default found by its usual names.")
+    ] = None,
+    max_words: Annotated[int, typer.Option("--max-words", min=1, help="Of an English instruction.")] = 100,
+    max_chars: Annotated[int, typer.Option("--max-chars", min=1, help="Of a Chinese one.")] = 100,
+    seed: Annotated[int, typer.Option("--seed", help="Another seed draws others.")] = 0,
+    duplicates: Annotated[
+        Literal["bm25", "minhash", "exact"], typer.Option("--duplicates", help="How near-duplicates are found.")
+    ] = "bm25",
+    similarity: Annotated[
+        float | None, typer.Option("--similarity", help="From which on one is a near-duplicate; by default 0.8 or 0.75.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Draw instructions with their role-free answers: capped in length, without near-duplicates, by a seed."""
+    from rolellm.cli.output import print_json, print_table
+    from rolellm.construct.instruction_sources import read_source
+    from rolellm.construct.instructions import SampleSettings, sample_instructions
+    from rolellm.errors import RecipeError
+    from rolellm.report.inert import label
+
+    if out.exists() and not overwrite:
+        raise RecipeError(f"{out} is there already; choose another file, or replace it with --overwrite")
+    settings = SampleSettings(language, max_words, max_chars, seed, duplicates, similarity)
+    counts = _counts(count or [1500], len(datasets))
+    sources = [
+        read_source(name, split=split, instruction_column=instruction_column, target_column=target_column)
+        for name in datasets
+    ]
+    drawn = sample_instructions(sources, counts, settings)
+    meta = drawn.write(out)
+    summary = {"out": str(out), "manifest": str(meta), **drawn.summary()}
+    if as_json:
+        print_json(summary)
+        return
+    rows = []
+    for item in summary["sources"]:
+        lost = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in item["dropped"].items()) or "none"
+        rows.append((label(item["name"], 40), f"{item['rows']:,}", lost, f"{item['drawn']:,} of {item['asked']:,}"))
+    print_table(f"{summary['drawn']:,} instructions in {out}", ("data set", "rows", "left out", "drawn"), rows)
+    if summary["drawn"] < summary["asked"]:
+        typer.echo("note: there are fewer than were asked for; see what was left out", err=True)
+
+
+def _counts(given: list[int], datasets: int) -> list[int]:
+    from rolellm.errors import RecipeError
+
+    if len(given) == datasets:
+        return given
+    if len(given) > 1:
+        raise RecipeError(f"{len(given)} counts for {datasets} data sets; give one for all of them, or one for each")
+    if given[0] < datasets:
+        raise RecipeError(f"{given[0]} instructions from {datasets} data sets; ask for at least one from each")
+    # The first ones take what does not go round.
+    share, rest = divmod(given[0], datasets)
+    return [share + (number < rest) for number in range(datasets)]

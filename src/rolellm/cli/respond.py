@@ -1,0 +1,159 @@
+"""``rolellm respond``: RoleGPT's replies to instructions in a role's voice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+
+if TYPE_CHECKING:
+    from rolellm.construct.rolegpt.asked import Asked
+    from rolellm.construct.rolegpt.explain import Explanation
+    from rolellm.construct.rolegpt.prompts import RolePrompts
+
+_EXPLAINED = 5
+_WIDE = 60
+
+
+@partial(takes_llm, unless="explain")
+def respond(
+    context: typer.Context,
+    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder.")],
+    instructions: Annotated[
+        Path, typer.Option("--instructions", help="JSON Lines with `instruction`, or `question` as in kept.jsonl.")
+    ],
+    llm: LLM,
+    strategy: Annotated[
+        Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"],
+        typer.Option("--strategy", help="Demonstrations: none, as text in one turn, or as turns of a dialogue."),
+    ] = "few-shot-dialogue",
+    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; by default PROFILE/respond.")] = None,
+    demonstrations: Annotated[int, typer.Option("--demonstrations", min=0, help="How many exchanges to show.")] = 5,
+    replies: Annotated[
+        int, typer.Option("--replies", min=1, help="For each instruction; the last is held out as the baseline.")
+    ] = 6,
+    max_prompt_tokens: Annotated[
+        int, typer.Option("--max-prompt-tokens", min=1, help="What goes over it is left out, the worst first.")
+    ] = 3000,
+    lore: Annotated[int, typer.Option("--lore", min=0, help="The most entries of lore in a prompt.")] = 2,
+    temperature: Annotated[float, typer.Option("--temperature", min=0)] = 0.7,
+    top_p: Annotated[float, typer.Option("--top-p", min=0, max=1)] = 0.95,
+    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="The most tokens of a reply.")] = 200,
+    seed: Annotated[int | None, typer.Option("--seed", help="Sent to servers that know it.")] = None,
+    system_template: Annotated[
+        Path | None, typer.Option("--system-template", help="Another system instruction, with {role}, {description}.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many instructions.")] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help=f"Show what prompts are made of, of {_EXPLAINED} or --limit, and ask nobody."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Ask a role each instruction several times over: five replies as references, the sixth held out."""
+    from rolellm.construct.character import read_character
+    from rolellm.construct.rolegpt.asked import read_asked
+    from rolellm.construct.rolegpt.prompts import PromptSettings, RolePrompts
+    from rolellm.construct.rolegpt.respond import RespondSettings, planned_requests
+    from rolellm.llm.model import Sampling
+
+    settings = RespondSettings(
+        PromptSettings(strategy, demonstrations, lore, max_prompt_tokens, system_template),
+        replies,
+        Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed),
+    )
+    character = read_character(profile)
+    asked = read_asked(instructions, character.role)[:limit]
+    if explain:
+        _explain(RolePrompts(character, settings.prompts, llm.counter), asked[: limit or _EXPLAINED], as_json)
+        return
+    if llm.dry_run:
+        show_estimate(llm.estimate(planned_requests(character, asked, settings, llm.counter)), as_json)
+        return
+    summary = _run(context, llm, out or profile / "respond", instructions, (character, asked, settings))
+    if as_json:
+        from rolellm.cli.output import print_json
+
+        print_json(summary)
+        return
+    _show(summary)
+
+
+def _run(context: typer.Context, llm: LLM, folder: Path, instructions: Path, what: Any) -> dict[str, Any]:
+    from rolellm.cli.output import resumable
+    from rolellm.construct.rolegpt.respond import respond as run
+    from rolellm.fingerprint import hash_file
+    from rolellm.llm.client import Client
+
+    character, asked, settings = what
+    with resumable(context), Client(folder, llm.models, llm.options) as client:
+        result = run(character, asked, client, settings, llm.counter)
+        path = result.write(
+            folder,
+            instructions={"file": instructions.name, "sha256": hash_file(instructions), "asked": len(asked)},
+            models=llm.settings.describe(),
+            spent=client.spent.to_dict(),
+        )
+        return {"out": str(path), **result.summary(), "spent": client.spent.to_dict()}
+
+
+def _show(summary: dict[str, Any]) -> None:
+    from rolellm.cli.output import print_table
+    from rolellm.report.inert import label, visible
+
+    wanted = summary["replies"] + summary["missing"]
+    rows = [
+        ("instructions", f"{summary['instructions']:,}"),
+        ("replies", f"{summary['replies']:,} of {wanted:,}"),
+        ("held out as the baseline", f"{summary['held_out']:,}"),
+        *((f"turned down: {name.replace('_', ' ')}", f"{count:,}") for name, count in summary["turned_down"].items()),
+        ("demonstrations left out by the budget", f"{summary['demonstrations_dropped']:,}"),
+        ("calls; replies kept from before", f"{summary['spent']['calls']:,}; {summary['spent']['from_journal']:,}"),
+        ("US dollars in all", f"{summary['spent']['cost']:.4f}"),
+    ]
+    print_table(f"{label(summary['role'], _WIDE)}, {summary['strategy']}", ("", ""), rows)
+    if summary["missing"]:
+        folder = Path(summary["out"]).parent
+        typer.echo(
+            f"note: {summary['missing']:,} replies are missing; {visible(str(folder / 'failed.jsonl'))} says why, and "
+            "--retry-failed asks again",
+            err=True,
+        )
+    typer.echo(f"The replies are in {visible(summary['out'])}.")
+
+
+def _explain(prompts: RolePrompts, asked: Iterable[Asked], as_json: bool) -> None:
+    from rolellm.construct.rolegpt.explain import explain
+
+    found = list(explain(prompts, asked))
+    if as_json:
+        from rolellm.cli.output import print_json
+
+        settings = prompts.settings
+        print_json({"strategy": settings.strategy, "explained": [item.to_dict() for item in found]})
+        return
+    for item in found:
+        _show_explanation(item)
+
+
+def _show_explanation(item: Explanation) -> None:
+    from rolellm.cli.output import print_table
+    from rolellm.report.inert import label
+
+    rows = []
+    for line in item.lines:
+        why = {"key": "key: ", "words": "", "order": "no word; next in the script"}[line.by] + ", ".join(line.shared)
+        place = f"{line.start}–{line.end}" if line.start >= 0 else "–"
+        verdict = "shown" if line.shown else "left out"
+        said = label(f"{line.before} → {line.text}" if line.before else line.text, _WIDE)
+        cells = (f"{line.score:.2f}", label(why, 40), f"{line.tokens:,}", place, verdict)
+        rows.append((f"{line.kind} {line.rank}: {said}", *cells))
+    limit = "no limit" if item.limit is None else f"at most {item.limit:,}"
+    counted = "tokens" if item.exact else "tokens, estimated"
+    title = f"{label(item.question, 100)}\n{item.tokens:,} {counted} ({item.base:,} without what is below; {limit})"
+    print_table(title, ("picked", "BM25", "shared", "tokens", "characters", ""), rows)

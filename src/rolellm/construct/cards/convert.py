@@ -1,0 +1,219 @@
+"""A card as a character: what becomes what.
+
+``description`` and ``personality`` become the description, word for word: ``rolellm role build`` puts it in the second
+person. ``first_mes`` and each alternate greeting open a scene of their own, after the ``scenario`` as narration; each
+block of ``mes_example`` is a scene; each enabled entry of the lorebook is one of lore. All else stays in the card.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rolellm.construct.cards.card import Card, Entry
+from rolellm.construct.cards.examples import NARRATOR, Names, blocks, fill, turns_of, user_name
+from rolellm.construct.cards.fields import Notes
+from rolellm.construct.character import Character, Lore
+from rolellm.errors import CardError, RecipeError
+from rolellm.fingerprint import hash_bytes
+from rolellm.records import Language, Turn
+
+#: The longest name of a role, in characters; our choice.
+MAX_NAME = 200
+FIRST = -1
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_DECORATORS = re.compile(r"\s*(?:@@[^\n]*(?:\n\s*|\Z))+")
+_HIDDEN = frozenset({"Cc", "Cf", "Cs"})
+_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
+_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
+_SAID = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A card read as a character, and where each part of it came from.
+
+    Attributes:
+        character: What the card says.
+        names: Who is who in it.
+        greetings: By scene, which alternate greeting it is; `FIRST` for ``first_mes``.
+        examples: By scene, the block of ``mes_example``, its placeholders not filled.
+        lore: For each item of lore, the place of its entry in the book, and its decorators (V3).
+        notes: What a user should know.
+    """
+
+    character: Character
+    names: Names
+    greetings: Mapping[int, int] = field(default_factory=dict)
+    examples: Mapping[int, str] = field(default_factory=dict)
+    lore: tuple[tuple[int, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_as_character(
+    card: Card, *, role: str | None = None, language: Language | None = None, file: str | None = None
+) -> Reading:
+    """Make a character of a card.
+
+    Args:
+        card: The card.
+        role: A name in place of the card's.
+        language: By default Chinese where the card's texts are mostly Chinese, else English.
+        file: The name of the file it is from.
+
+    Raises:
+        CardError: When the card's name is empty or over `MAX_NAME` characters, and no other is given.
+        RecipeError: When the name given is empty or too long.
+    """
+    notes = Notes()
+    for note in card.notes:
+        notes.add(note)
+    name = _name(card, role, notes)
+    if language is None:
+        language = _language(card)
+        notes.add(f"no language was given; by its texts the card is taken for {language}")
+    own, nickname = clean_name(card.name[:MAX_NAME]), clean_name(card.nickname)
+    if len(nickname) > MAX_NAME:
+        notes.add(f"the nickname has {len(nickname):,} characters; it is kept in the card, and not used")
+        nickname = ""
+    char = name if role is not None else nickname or name
+    names = Names(name, char, user_name(language, name), tuple(other for other in (own, nickname) if other))
+    turns, greetings, examples = _turns(card, names, notes)
+    lore, places = _lore(card, names, notes)
+    description = fill("\n\n".join(filter(None, map(plain, (card.description, card.personality)))), names)
+    if not description:
+        notes.add("it has neither description nor personality; write one with `rolellm role build`")
+    if card.assets:
+        notes.add(f"{len(card.assets):,} assets stay in the card; none was fetched")
+    character = Character(
+        role=name,
+        language=language,
+        turns=tuple(turns),
+        description=description or None,
+        lore=lore,
+        aliases=tuple(dict.fromkeys(other for other in (own, nickname) if other and other != name)),
+        script=plain(file) if file else None,
+    )
+    made = {"card": _made(card, character, role, notes.all())}
+    return Reading(replace(character, made=made), names, greetings, examples, places, notes.all())
+
+
+def plain(text: str) -> str:
+    """A card's text as a character's: LF at line ends, no control characters, no halves of surrogate pairs, trimmed."""
+    text = _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return _SURROGATES.sub("\ufffd", text).strip()
+
+
+def clean_name(name: str) -> str:
+    r"""A name on one line, without what a reader would not see: control, bidi, zero-width and other such characters.
+
+    >>> clean_name(" A\u202eda\n\x1b[1m Fenn ")
+    'Ada [1m Fenn'
+    """
+    seen = (
+        character
+        for character in " ".join(name.split())
+        if character == " " or unicodedata.category(character) not in _HIDDEN
+    )
+    return " ".join("".join(seen).split())
+
+
+def _name(card: Card, given: str | None, notes: Notes) -> str:
+    raw = card.name if given is None else given
+    error = CardError if given is None else RecipeError
+    name = clean_name(raw[: 10 * MAX_NAME])
+    way = "give one with --name" if given is None else "give another with --name"
+    if not name:
+        raise error(f"the name is empty, or has no character that can be seen; {way}")
+    if len(raw) > MAX_NAME:
+        raise error(f"the name has {len(raw):,} characters, expected at most {MAX_NAME}; {way}")
+    if name != raw:
+        notes.add(f"the name {ascii(raw)[:80]} was cleaned of what cannot be seen and of surplus space")
+    return name
+
+
+def _language(card: Card) -> Language:
+    text = " ".join(part[:20_000] for part in (card.description, card.personality, card.first_mes, card.mes_example))
+    # Our choice: a Chinese character says about as much as three letters.
+    return "zh" if 3 * len(_HAN.findall(text)) > len(_LATIN.findall(text)) else "en"
+
+
+def _turns(card: Card, names: Names, notes: Notes) -> tuple[list[Turn], dict[int, int], dict[int, str]]:
+    turns: list[Turn] = []
+    greetings: dict[int, int] = {}
+    examples: dict[int, str] = {}
+    scenario = fill(plain(card.scenario), names)
+    if scenario:
+        turns.append(Turn(NARRATOR, scenario, "narration", 0))
+    scene = 0
+    for place, greeting in enumerate((card.first_mes, *card.alternate_greetings), start=FIRST):
+        content = fill(plain(greeting), names).strip()
+        if content:
+            turns.append(Turn(names.role, content, "speech", scene))
+            greetings[scene] = place
+            scene += 1
+    scene += bool(scenario) and not greetings
+    silent = 0
+    for block in blocks(plain(card.mes_example)):
+        found = turns_of(block, names, scene)
+        if found:
+            turns += found
+            examples[scene] = block
+            scene += 1
+            silent += all(turn.speaker != names.role for turn in found)
+    if silent:
+        notes.add(
+            f"in {silent:,} blocks of mes_example no line begins with {{{{char}}}}: or the name; they are narration"
+        )
+    return turns, greetings, examples
+
+
+def _lore(card: Card, names: Names, notes: Notes) -> tuple[tuple[Lore, ...], tuple[tuple[int, str], ...]]:
+    found: list[tuple[int, str, Lore]] = []
+    counts = {"disabled": 0, "empty": 0, "patterns": 0}
+    for place in sorted(range(len(card.entries)), key=lambda place: card.entries[place].insertion_order):
+        entry = card.entries[place]
+        decorators, content = _undecorated(entry, card)
+        content = fill(plain(content), names).strip()
+        if not entry.enabled or ("@@dont_activate" in decorators.split() and "@@activate" not in decorators.split()):
+            counts["disabled"] += 1
+            continue
+        if not content:
+            counts["empty"] += 1
+            continue
+        counts["patterns"] += entry.use_regex
+        keys = () if entry.use_regex else tuple(filter(None, (fill(plain(key), names) for key in entry.keys)))
+        found.append((place, decorators, Lore(content, keys, clean_name(entry.name))))
+    for kind, what in (
+        ("disabled", "are disabled; they stay in the card"),
+        ("empty", "have no content; they stay in the card"),
+        ("patterns", "are called by patterns, which are never run; they are found by their content"),
+    ):
+        if counts[kind]:
+            notes.add(f"{counts[kind]:,} of {len(card.entries):,} lorebook entries {what}")
+    return tuple(lore for _, _, lore in found), tuple((place, decorators) for place, decorators, _ in found)
+
+
+def _undecorated(entry: Entry, card: Card) -> tuple[str, str]:
+    """An entry's decorators (V3: lines that begin with ``@@``), and its content without them."""
+    found = _DECORATORS.match(entry.content) if card.spec == "v3" else None
+    return (found[0], entry.content[found.end() :]) if found else ("", entry.content)
+
+
+def _made(card: Card, character: Character, given: str | None, notes: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "spec": card.spec,
+        "sha256": hash_bytes(card.text.encode("utf-8")),
+        # By these two an export reads the card again as it was read here, and so finds what was changed since.
+        "given_name": None if given is None else character.role,
+        "language": character.language,
+        "creator": plain(card.creator)[:_SAID],
+        "character_version": plain(card.character_version)[:_SAID],
+        "description": "the card's description and personality, word for word; not yet in the second person",
+        "notes": list(notes),
+    }

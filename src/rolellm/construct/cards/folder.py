@@ -1,0 +1,211 @@
+"""Cards as files, and in a character's folder: ``card.json`` holds the JSON as it came, ``card.png`` the picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rolellm.construct.cards.card import Card, Spec, parse_card
+from rolellm.construct.cards.convert import Reading, read_as_character
+from rolellm.construct.cards.export import Exported, export_character
+from rolellm.construct.cards.png import MAX_CARD, SIGNATURE, read_png, write_png
+from rolellm.construct.cards.specs import backfilled
+from rolellm.construct.character import PROFILE, read_character, write_character
+from rolellm.errors import CardError, RecipeError
+from rolellm.files import whole_binary_file, whole_file
+from rolellm.records import Language
+
+CARD = "card.json"
+PICTURE = "card.png"
+
+_OTHERS = {
+    b"PK\x03\x04": "a CHARX (a zip): unpack it and give the card.json inside",
+    b"RIFF": "a WEBP, which no specification of cards covers: export the card as PNG or JSON",
+    b"\xff\xd8\xff": "a JPEG, which holds no card: give the PNG or JSON",
+    b"GIF8": "a GIF, which holds no card: give the PNG or JSON",
+}
+_COMPARED = (
+    *("name", "description", "personality", "scenario", "first_mes", "mes_example", "alternate_greetings"),
+    *("system_prompt", "post_history_instructions", "tags", "entries"),
+)
+_PIECE = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A card that was written.
+
+    Attributes:
+        path: The file.
+        chunks: The names of its card chunks, where it is a PNG.
+        exported: What it says.
+        picture: Whose picture it is; ``None`` for the plain one, and for JSON.
+    """
+
+    path: Path
+    chunks: tuple[str, ...]
+    exported: Exported
+    picture: Path | None = None
+
+
+def load_card(path: str | Path) -> Card:
+    """Read a card from a JSON or PNG file, told apart by what is in it.
+
+    Raises:
+        CardError: When there is no such file, or none with a card that can be read; names the file.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise CardError("expected a file with a card (JSON or PNG), found " + _instead(file), path=file)
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(len(SIGNATURE))
+            if head != SIGNATURE:
+                for magic, what in _OTHERS.items():
+                    if head.startswith(magic):
+                        raise CardError(what)
+                return parse_card(head + stream.read(MAX_CARD + 1 - len(head)))
+        return _of_png(file)
+    except CardError as error:
+        raise error if error.path else CardError(error.problem, path=file) from error
+    except OSError as error:
+        raise CardError(f"cannot be read ({error.strerror})", path=file) from error
+
+
+def import_card(
+    path: str | Path,
+    folder: str | Path,
+    *,
+    role: str | None = None,
+    language: Language | None = None,
+    overwrite: bool = False,
+) -> Reading:
+    """Make a character's folder of a card.
+
+    Args:
+        path: The card, JSON or PNG.
+        folder: Made where needed.
+        role: A name in place of the card's.
+        language: By default told by the card's texts.
+        overwrite: Put the card in the place of the character that the folder holds.
+
+    Raises:
+        CardError: When the card cannot be read; nothing is written then.
+        RecipeError: When the folder holds anything already and may not be overwritten, or the name given is none.
+    """
+    target = Path(folder)
+    _check_folder(target, overwrite)
+    card = load_card(path)
+    try:
+        reading = read_as_character(card, role=role, language=language, file=Path(path).name)
+    except CardError as error:
+        raise CardError(error.problem, path=path) from error
+    with whole_file(target / CARD) as stream:
+        stream.write(card.text)
+    if _is_png(Path(path)):
+        _copy(Path(path), target / PICTURE)
+    elif Path(path).resolve() != (target / CARD).resolve():
+        (target / PICTURE).unlink(missing_ok=True)
+    write_character(reading.character, target)
+    return reading
+
+
+def export_card(
+    folder: str | Path,
+    out: str | Path,
+    *,
+    spec: Spec | None = None,
+    picture: str | Path | None = None,
+    overwrite: bool = False,
+) -> Written:
+    """Write a character's folder as a card: the card it came from with what was changed since, or a new one.
+
+    Args:
+        folder: The character's.
+        out: The file; its ending, ``.json`` or ``.png``, says which.
+        spec: ``v2`` or ``v3``; by default as the card it came from, else ``v2``.
+        picture: A PNG to put the card into; by default the one it came in, else a small plain one. Other cards in it
+            are taken out.
+        overwrite: Put it in the place of a file that is there.
+
+    Raises:
+        DataError: When the folder holds no character.
+        CardError: When its ``card.json``, or the picture, cannot be read.
+        RecipeError: When `out` is neither, or is there already.
+    """
+    target = Path(out)
+    ending = target.suffix.lower()
+    if ending not in (".json", ".png"):
+        raise RecipeError(f"{target}: a card is a .json or a .png; name it so")
+    if picture is not None and ending == ".json":
+        raise RecipeError("a picture goes into a .png only; leave it out, or write to a .png")
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise RecipeError(f"{target} is there already; choose another name, or --overwrite it")
+    source = Path(folder)
+    if target.resolve() == (source / PROFILE).resolve():
+        raise RecipeError(f"{target} is the character itself; choose another name")
+    character = read_character(source)
+    card = load_card(source / CARD) if (source / CARD).exists() else None
+    exported = export_character(character, card, spec)
+    if ending == ".json":
+        with whole_file(target) as stream:
+            stream.write(exported.text)
+        return Written(target, (), exported)
+    kept = source / PICTURE
+    base = Path(picture) if picture is not None else kept if kept.is_file() else None
+    if base is not None and not base.is_file():
+        raise CardError("expected a PNG, found " + _instead(base), path=base)
+    cards = {"chara": exported.text}
+    if exported.spec == "v3":
+        cards = {"chara": backfilled(exported.text), "ccv3": exported.text}
+    write_png(target, {name: text.removeprefix("\ufeff") for name, text in cards.items()}, base)
+    return Written(target, tuple(cards), exported, base)
+
+
+def _of_png(file: Path) -> Card:
+    found = read_png(file)
+    keyword = "ccv3" if "ccv3" in found.cards else "chara"
+    card = parse_card(found.cards[keyword])
+    notes = [*found.notes]
+    notes += [f"its `{name}` chunk {why}; the `{keyword}` chunk was read" for name, why in found.broken.items()]
+    if keyword == "ccv3" and "chara" in found.cards:
+        notes += _disagreement(card, found.cards["chara"])
+    return replace(card, notes=(*card.notes, *notes))
+
+
+def _disagreement(card: Card, other: bytes) -> list[str]:
+    """What the V2 card beside a V3 one says otherwise; its creator's notes may, for they say that it is only that."""
+    try:
+        second = parse_card(other)
+    except CardError as error:
+        return [f"its `chara` chunk is no card ({error.problem}); the `ccv3` chunk was read"]
+    different = [name for name in _COMPARED if getattr(card, name) != getattr(second, name)]
+    if not different:
+        return []
+    return [f"its two cards disagree on {', '.join(different)}; V3 (`ccv3`) was read, V2 (`chara`) passed over"]
+
+
+def _check_folder(folder: Path, overwrite: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise RecipeError(f"{folder} is a file; a character needs a folder")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not any((folder / name).is_file() for name in (PROFILE, CARD)):
+        raise RecipeError(f"{folder} is not empty and holds no character; choose a new folder")
+    if not overwrite:
+        raise RecipeError(f"{folder} holds a character already; choose another folder, or --overwrite it")
+
+
+def _instead(path: Path) -> str:
+    return "a folder" if path.is_dir() else "something that is no file" if path.exists() else "nothing there"
+
+
+def _is_png(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(len(SIGNATURE)) == SIGNATURE
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as stream, whole_binary_file(target) as out:
+        while piece := stream.read(_PIECE):
+            out.write(piece)

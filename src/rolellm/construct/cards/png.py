@@ -1,0 +1,208 @@
+"""Cards in PNG files: base64 of the JSON, in a ``tEXt`` chunk named ``chara`` (V1, V2) or ``ccv3`` (V3).
+
+Chunks as in https://www.w3.org/TR/png-3/, names as in the specifications named in `rolellm.construct.cards.card`. Only
+chunk headers, checksums and these texts are read: pixels and compressed texts are never unpacked, so a file can need no
+more memory than one card may have, whatever its header claims.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from rolellm.errors import CardError
+from rolellm.files import whole_binary_file
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+KEYWORDS = ("ccv3", "chara")
+#: The longest card, in bytes of JSON; our choice. A book of 100,000 entries has a third of it.
+MAX_CARD = 32 * 2**20
+#: The largest file and the most chunks; our choice, far above any picture.
+MAX_FILE = 256 * 2**20
+MAX_CHUNKS = 100_000
+
+_PIECE = 2**20
+_TEXTS = (b"tEXt", b"zTXt", b"iTXt")
+_LONGEST_KEYWORD = 79
+
+
+class Chunk(NamedTuple):
+    """A chunk's type, where its data begin in the file, how long they are, and their first bytes."""
+
+    kind: bytes
+    start: int
+    length: int
+    head: bytes
+
+    @property
+    def keyword(self) -> str:
+        """The keyword of a text chunk, in lower case, as its readers compare it; nothing of other chunks."""
+        if self.kind not in _TEXTS or b"\0" not in self.head:
+            return ""
+        return self.head[: self.head.index(b"\0")].decode("latin-1").lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The cards in a file.
+
+    Attributes:
+        cards: By keyword, the JSON; of several chunks of one keyword the first.
+        broken: By keyword, why what was there could not be read.
+        notes: What else a user should know.
+    """
+
+    cards: Mapping[str, bytes] = field(default_factory=dict)
+    broken: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def read_png(path: str | Path) -> Found:
+    """Find the cards of a PNG or APNG.
+
+    Raises:
+        CardError: When the file is damaged (cut off, false length, false checksum), is over the limits, or has no card.
+    """
+    cards: dict[str, bytes] = {}
+    broken: dict[str, str] = {}
+    packed, more = [], 0
+    with Path(path).open("rb") as stream:
+        for chunk in _chunks(stream, path):
+            if chunk.keyword not in KEYWORDS:
+                continue
+            if chunk.kind != b"tEXt":
+                packed.append(chunk.kind.decode("ascii"))
+            elif chunk.keyword in cards or chunk.keyword in broken:
+                more += 1
+            else:
+                try:
+                    cards[chunk.keyword] = _decoded(stream, chunk)
+                except CardError as error:
+                    broken[chunk.keyword] = error.problem
+    if not cards and broken:
+        raise CardError("; ".join(f"its `{name}` chunk {why}" for name, why in broken.items()), path=path)
+    if packed and not cards:
+        raise CardError(
+            f"its card is in a {packed[0]} chunk, which is not unpacked; the specifications say tEXt", path=path
+        )
+    if not cards:
+        raise CardError("a picture without a card: it has no tEXt chunk named chara or ccv3", path=path)
+    notes = (f"{more} more card chunks of the same name were passed over; the first counts",) if more else ()
+    return Found(cards, broken, notes)
+
+
+def write_png(path: str | Path, cards: Mapping[str, str], picture: str | Path | None = None) -> None:
+    """Write a PNG with cards, complete or not at all.
+
+    Args:
+        path: The file; may be the picture's own.
+        cards: By keyword (``ccv3``, ``chara``), the JSON.
+        picture: A PNG or APNG. Its chunks are copied as they are, but for cards, and what follows its end. Without
+            one, a small grey picture.
+
+    Raises:
+        CardError: When the picture is damaged or is no PNG.
+    """
+    texts = [
+        (b"tEXt", keyword.encode("latin-1") + b"\0" + base64.b64encode(text.encode("utf-8")))
+        for keyword, text in cards.items()
+    ]
+    with whole_binary_file(path) as out:
+        out.write(SIGNATURE)
+        if picture is None:
+            for kind, data in [*_plain()[:-1], *texts, _plain()[-1]]:
+                out.write(_packed(kind, data))
+            return
+        with Path(picture).open("rb") as stream:
+            for chunk in _chunks(stream, picture):
+                if chunk.keyword in KEYWORDS:
+                    continue
+                if chunk.kind == b"IEND":
+                    for kind, data in texts:
+                        out.write(_packed(kind, data))
+                stream.seek(chunk.start - 8)
+                left = chunk.length + 12
+                while left:
+                    piece = stream.read(min(left, _PIECE))
+                    out.write(piece)
+                    left -= len(piece)
+
+
+def _chunks(stream: BinaryIO, path: str | Path) -> Iterator[Chunk]:
+    """The chunks up to IEND, each with its checksum proved; the reader may move in the stream between two of them."""
+    size = os.fstat(stream.fileno()).st_size
+    if size > MAX_FILE:
+        raise CardError(f"{size:,} bytes; a card's picture may have {MAX_FILE:,}", path=path)
+    if stream.read(len(SIGNATURE)) != SIGNATURE:
+        raise CardError("not a PNG: it does not begin as one", path=path)
+    place = len(SIGNATURE)
+    for number in range(MAX_CHUNKS):
+        stream.seek(place)
+        header = stream.read(8)
+        if len(header) < 8:
+            raise CardError(f"cut off: it ends at byte {size:,}, before its last chunk (IEND)", path=path)
+        length, kind = struct.unpack(">I4s", header)
+        if not (kind.isalpha() and kind.isascii()):
+            raise CardError(f"damaged at byte {place:,}: expected a chunk's type, found {kind!r}", path=path)
+        if number == 0 and (kind, length) != (b"IHDR", 13):
+            raise CardError(f"damaged: expected the chunk IHDR first, found {kind!r} of {length:,} bytes", path=path)
+        if place + 12 + length > size:
+            raise CardError(
+                f"cut off or damaged: the chunk {kind.decode()} at byte {place:,} says it has {length:,} bytes, "
+                f"{max(0, size - place - 12):,} follow",
+                path=path,
+            )
+        yield _checked(stream, Chunk(kind, place + 8, length, b""), path)
+        if kind == b"IEND":
+            return
+        place += 12 + length
+    raise CardError(f"over {MAX_CHUNKS:,} chunks; no picture has so many", path=path)
+
+
+def _checked(stream: BinaryIO, chunk: Chunk, path: str | Path) -> Chunk:
+    checksum, left, head = zlib.crc32(chunk.kind), chunk.length, b""
+    while left:
+        piece = stream.read(min(left, _PIECE))
+        if not piece:
+            raise CardError("it grew shorter while it was read", path=path)
+        head = head or piece[: _LONGEST_KEYWORD + 1]
+        checksum = zlib.crc32(piece, checksum)
+        left -= len(piece)
+    if stream.read(4) != checksum.to_bytes(4, "big"):
+        place = chunk.start - 8
+        raise CardError(
+            f"damaged: the checksum of the chunk {chunk.kind.decode()} at byte {place:,} is false", path=path
+        )
+    return chunk._replace(head=head)
+
+
+def _decoded(stream: BinaryIO, chunk: Chunk) -> bytes:
+    skip = len(chunk.keyword) + 1
+    if (chunk.length - skip) * 3 // 4 > MAX_CARD:
+        raise CardError(f"has {chunk.length:,} bytes of base64; a card may have {MAX_CARD:,} bytes of JSON")
+    stream.seek(chunk.start + skip)
+    text = stream.read(chunk.length - skip)
+    try:
+        # Some writers break the lines of base64.
+        return base64.b64decode(text.translate(None, b" \t\r\n"), validate=True)
+    except binascii.Error as error:
+        raise CardError(f"is not base64 ({error})") from error
+
+
+def _packed(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def _plain() -> list[tuple[bytes, bytes]]:
+    """A grey picture of 400 by 600 points, the shape that the applications show cards in."""
+    width, height, grey = 400, 600, 0xC8
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = (b"\0" + bytes([grey]) * width) * height
+    return [(b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b"")]

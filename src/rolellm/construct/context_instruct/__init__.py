@@ -1,0 +1,25 @@
+"""Context-Instruct: questions and answers of a role out of its profile and its script (the paper's stage 2).
+
+::
+
+    with Client(folder, models) as client:
+        result = context_instruct(read_character("characters/ahab"), client)
+        write_result(result, folder, client)
+"""
+
+from rolellm.construct.context_instruct.filters import FilterSettings, Verdict
+from rolellm.construct.context_instruct.results import Question, read_questions, write_result
+from rolellm.construct.context_instruct.run import InstructResult, context_instruct, planned_requests
+from rolellm.construct.context_instruct.settings import InstructSettings
+
+__all__ = [
+    "FilterSettings",
+    "InstructResult",
+    "InstructSettings",
+    "Question",
+    "Verdict",
+    "context_instruct",
+    "planned_requests",
+    "read_questions",
+    "write_result",
+]

@@ -1,0 +1,241 @@
+"""Candidates: a question, its answer and the model's confidence, read out of a reply, with where each comes from.
+
+The paper's triplet is question, confidence with rationale, answer (arXiv 2310.00746). Its confidence is textual; the
+release's ``metrics`` opens with a completeness rating. Factualness as the second rating, three levels, and rating after
+the answer is written are our choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from rolellm.construct.context_instruct.segments import QuestionType, Segment
+from rolellm.llm.model import Reply, Request, Schema, UnacceptableError
+from rolellm.llm.structured import items_of, json_of
+from rolellm.records import Language
+
+Level = Literal["high", "medium", "low"]
+LEVELS: Final[tuple[Level, ...]] = ("low", "medium", "high")
+#: The levels as prompts name them.
+WORDS: Final = MappingProxyType[Language, Mapping[Level, str]](
+    {"en": {"high": "high", "medium": "medium", "low": "low"}, "zh": {"high": "高", "medium": "中", "low": "低"}}
+)
+_LABELS: Final = MappingProxyType[Language, tuple[str, str, str]](
+    {"en": ("Completeness: {}.", "Factualness: {}.", " {}"), "zh": ("完整度：{}。", "真实度：{}。", "理由：{}")}
+)
+#: What models write for a level, found at the beginning of what they write; longest first.
+_SPELLINGS: Final[tuple[tuple[Level, tuple[str, ...]], ...]] = (
+    (
+        "low",
+        ("very low", "low", "none", "incomplete", "insufficient", "unlikely", "poor", "not ", "不完整", "不足", "低"),
+    ),
+    ("low", ("很低", "较低", "极低", "差")),
+    ("medium", ("medium", "moderate", "partial", "likely", "fair", "average", "mid", "中", "部分", "一般", "尚可")),
+    ("high", ("very high", "high", "full", "complete", "strong", "certain", "excellent", "good")),
+    ("high", ("高", "很高", "较高", "极高", "非常高", "完整", "完全", "充分", "好")),
+)
+_FRACTION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|out of|分?之)\s*(\d+(?:\.\d+)?)")
+_PERCENT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*[%％]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """One rating by the model that wrote the pair.
+
+    Attributes:
+        level: ``high``, ``medium`` or ``low``; ``None`` for what could not be read as one.
+        said: As the model wrote it.
+        reason: Its rationale; may be empty.
+    """
+
+    level: Level | None
+    said: str = ""
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {"level": self.level, "said": self.said, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a candidate comes from.
+
+    Attributes:
+        segment: What it was made from.
+        round: Of the run, from 0.
+        visit: How often the segment had been asked about before.
+        place: In the reply, from 0.
+        focus: What the request asked for above all.
+        prompt: SHA-256 of the request's messages.
+        repeat: Of the request.
+        model: By its own word.
+        endpoint: That answered.
+        key: The request's key in the run's journal.
+    """
+
+    segment: Segment
+    round: int
+    visit: int
+    place: int
+    focus: str
+    prompt: str
+    repeat: int
+    model: str
+    endpoint: str
+    key: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object, the segment without its text."""
+        names = ("round", "visit", "place", "focus", "prompt", "repeat", "model", "endpoint", "key")
+        return {"segment": self.segment.to_dict(), **{name: getattr(self, name) for name in names}}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pair as a model made it.
+
+    Attributes:
+        id: Unique in a run, the same whenever its replies are read again: segment, visit and place.
+        question: White space folded; empty where there was none.
+        answer: White space folded; empty where there was none.
+        completeness: Whether the question stands by itself.
+        factualness: Whether the segment bears out the answer.
+        origin: Where it comes from.
+        problem: Why it is no pair, in words; ``None`` for one that is.
+    """
+
+    id: str
+    question: str
+    answer: str
+    completeness: Rating
+    factualness: Rating
+    origin: Origin
+    problem: str | None = None
+
+    @property
+    def type(self) -> QuestionType:
+        """``script_agnostic`` or ``script_based``."""
+        return self.origin.segment.type
+
+    def confidence(self, language: Language) -> str:
+        """Both ratings as a text that opens with the completeness, as the release's ``metrics``."""
+        *labels, reason = _LABELS[language]
+        parts = []
+        for label, rating in zip(labels, (self.completeness, self.factualness), strict=True):
+            said = WORDS[language][rating.level] if rating.level else rating.said or "?"
+            parts.append(label.format(said) + (reason.format(rating.reason) if rating.reason else ""))
+        return ("" if language == "zh" else " ").join(parts)
+
+
+def pairs_schema(language: Language) -> Schema:
+    """The form of a reply, strict enough for servers that ask for every key and no other."""
+    rating = _closed({"level": {"type": "string", "enum": list(WORDS[language].values())}, "reason": _TEXT})
+    pair = _closed({"question": _TEXT, "answer": _TEXT, "completeness": rating, "factualness": rating})
+    return Schema("pairs", _closed({"pairs": {"type": "array", "items": pair}}))
+
+
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+_TEXT: Final = {"type": "string"}
+
+
+def pairs_of(request: Request, reply: Reply) -> list[Any]:
+    """The `accept` of Context-Instruct: the items of a reply's list, as they are.
+
+    One item that is no pair does not cost the others, so items are looked at later, each by itself; and of a list that
+    was cut off at the reply's most tokens, the whole items count.
+
+    Raises:
+        UnacceptableError: With the kind ``malformed``, for a reply without a list or one whole item.
+    """
+    try:
+        return items_of(reply.text, "pairs").items
+    except UnacceptableError:
+        if (found := _elsewhere(reply.text)) is not None:
+            return found
+        raise
+
+
+def _elsewhere(text: str) -> list[Any] | None:
+    """The list that a model put under another key, or the one pair that it wrote without a list."""
+    try:
+        value = json_of(text, "object")
+    except UnacceptableError:
+        return None
+    if "question" in value:
+        return [value]
+    return next((list(item) for item in value.values() if isinstance(item, list) and item), None)
+
+
+def candidate_of(item: Any, origin: Origin) -> Candidate:
+    """A candidate of what stands at a place of the list; one with a `problem` where that is no pair."""
+    name = f"{origin.segment.id}/{origin.visit:03}/{origin.place:02}"
+    if not isinstance(item, Mapping):
+        found = Rating(None)
+        return Candidate(name, "", "", found, found, origin, f"expected an object, found {type(item).__name__}")
+    question, answer = _text(item.get("question")), _text(item.get("answer"))
+    problem = None
+    for key, text in (("question", question), ("answer", answer)):
+        if not text and problem is None:
+            problem = f"no text `{key}` (found: {', '.join(map(str, list(item)[:8])) or 'nothing'})"[:200]
+    ratings = (rating_of(item.get("completeness")), rating_of(item.get("factualness")))
+    return Candidate(name, question, answer, *ratings, origin, problem)
+
+
+def rating_of(value: Any) -> Rating:
+    """A rating as models write it: an object with level and reason, a bare level, or level and reason in one text.
+
+    >>> rating_of("High: the question stands by itself.")
+    Rating(level='high', said='High', reason='the question stands by itself.')
+    """
+    if isinstance(value, Mapping):
+        said = _text(value.get("level", value.get("rating", value.get("score"))))
+        return Rating(level_of(said), said, _text(value.get("reason", value.get("rationale"))))
+    text = _text(value)
+    said, _, reason = (part.strip() for part in _split(text))
+    return Rating(level_of(said), said, reason)
+
+
+def _split(text: str) -> tuple[str, str, str]:
+    found = re.search(r"\s*[:：,，。;；–—]\s*|\.\s+|\s+-\s+|\s*[(（]", text)
+    return (text, "", "") if found is None else (text[: found.start()], found.group(), text[found.end() :])
+
+
+def level_of(said: str) -> Level | None:
+    """The level that a word of a model's stands for; ``None`` for one that says nothing of it.
+
+    >>> level_of("Full"), level_of("中等"), level_of("2/10"), level_of("blue")
+    ('high', 'medium', 'low', None)
+    """
+    text = said.strip(" \"'“”*.。").casefold()
+    for level, spellings in _SPELLINGS:
+        if text.startswith(spellings):
+            return level
+    share = _share(text)
+    if share is None or not 0 <= share <= 1:
+        return None
+    return "high" if share >= 0.75 else "medium" if share >= 0.5 else "low"
+
+
+def _share(text: str) -> float | None:
+    if found := _FRACTION.match(text):
+        whole = float(found.group(2))
+        return float(found.group(1)) / whole if whole else None
+    if found := _PERCENT.match(text):
+        return float(found.group(1)) / 100
+    return None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return ""
+    # Half of a surrogate pair, which JSON can say and UTF-8 cannot.
+    whole = str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return " ".join(whole.split())

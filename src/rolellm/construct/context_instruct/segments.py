@@ -1,0 +1,243 @@
+"""What questions are made from: the profile's text, chunks of the script, and entries of a lorebook.
+
+The paper has two kinds of segment (arXiv 2310.00746): description and catchphrases, which give ``script_agnostic``
+questions, and chunks of structured dialogue, which give ``script_based`` ones. Lore is our addition. Its questions are
+``script_based``, for what they ask stands in a given text and not in the description that a tuned model is shown.
+
+Chunk size and overlap are open in the paper; ours are stated at `InstructSettings`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from rolellm.construct.character import Character
+from rolellm.prompts.script import script_line
+from rolellm.records import Turn
+
+Count = Callable[[str], int]
+SegmentKind = Literal["profile", "script", "lore"]
+QuestionType = Literal["script_agnostic", "script_based"]
+
+#: What stands between two scenes of one chunk.
+SCENE_BREAK = "***"
+_SENTENCE_END = re.compile(r"[.!?…。！？；]+[\"'”’」』）)]*\s*")
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A text that questions are made from.
+
+    Attributes:
+        id: ``profile``, ``script/0007`` or ``lore/0002``; by the place among all segments of its kind.
+        kind: ``profile``, ``script`` or ``lore``.
+        text: As prompts show it.
+        tokens: Of the text, by the counter that it was made with.
+        first: The first turn (or entry of the lorebook) in it, by its place; -1 for the profile.
+        last: The last one, inclusive.
+        scenes: The first and the last scene.
+        start: Where its first turn begins in the decoded script, in characters; -1 when the source is not known.
+        end: Where its last turn ends there, exclusive.
+        about_role: Whether the role speaks in it or is named.
+    """
+
+    id: str
+    kind: SegmentKind
+    text: str
+    tokens: int
+    first: int = -1
+    last: int = -1
+    scenes: tuple[int, int] = (-1, -1)
+    start: int = -1
+    end: int = -1
+    about_role: bool = True
+
+    @property
+    def type(self) -> QuestionType:
+        """The type of the questions made from it."""
+        return "script_agnostic" if self.kind == "profile" else "script_based"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For receipts: what it is and where it stands, without its text."""
+        value: dict[str, Any] = {"id": self.id, "kind": self.kind}
+        if self.kind == "script":
+            value["turns"] = [self.first, self.last]
+            value["scenes"] = list(self.scenes)
+            value["start"], value["end"] = self.start, self.end
+        elif self.kind == "lore":
+            value["entries"] = [self.first, self.last]
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What a chunk is made of: a line, with where it comes from."""
+
+    text: str
+    tokens: int
+    place: int
+    scene: int
+    start: int = -1
+    end: int = -1
+    own: bool = False
+
+
+def segments_of(character: Character, count: Count, *, chunk_tokens: int, overlap_tokens: int) -> list[Segment]:
+    """All segments of a character: its profile, its script, its lore.
+
+    Args:
+        character: What is known of the role; each of the three may be missing.
+        count: Tokens of a text.
+        chunk_tokens: The most tokens of a chunk. A line is only longer where it cannot be cut.
+        overlap_tokens: The most tokens that a chunk repeats of the one before it, in whole lines; within a scene only.
+    """
+    found: list[Segment] = []
+    profile = character.described() or character.background
+    if profile:
+        found.append(Segment("profile", "profile", profile, count(profile)))
+    named = _namer(character)
+    for kind, units in (("script", _script_units), ("lore", _lore_units)):
+        chunks = _chunks(list(units(character, count, chunk_tokens)), chunk_tokens, overlap_tokens, count)
+        found += [_segment(kind, place, chunk, named, count) for place, chunk in enumerate(chunks)]  # type: ignore[arg-type]
+    return found
+
+
+def _segment(
+    kind: SegmentKind, place: int, chunk: Sequence[_Unit], named: Callable[[str], bool], count: Count
+) -> Segment:
+    text = _joined(chunk)
+    return Segment(
+        id=f"{kind}/{place:04}",
+        kind=kind,
+        text=text,
+        tokens=count(text),
+        first=chunk[0].place,
+        last=chunk[-1].place,
+        scenes=(chunk[0].scene, chunk[-1].scene),
+        start=chunk[0].start,
+        end=chunk[-1].end,
+        # A lorebook is about its character's world whether or not an entry names the character.
+        about_role=kind == "lore" or any(unit.own for unit in chunk) or named(text),
+    )
+
+
+def _joined(chunk: Sequence[_Unit]) -> str:
+    lines: list[str] = []
+    for before, unit in zip([None, *chunk], chunk, strict=False):
+        if before is not None and before.scene != unit.scene:
+            lines.append(SCENE_BREAK)
+        lines.append(unit.text)
+    return "\n".join(lines)
+
+
+def _namer(character: Character) -> Callable[[str], bool]:
+    names = [name for name in (character.role, *character.aliases) if name.strip()]
+    if character.language == "zh":
+        return lambda text: any(name in text for name in names)
+    pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, names)) + r")(?!\w)", re.IGNORECASE)
+    return lambda text: bool(pattern.search(text))
+
+
+def _script_units(character: Character, count: Count, budget: int) -> Iterator[_Unit]:
+    for place, turn in enumerate(character.turns):
+        own = turn.kind == "speech" and turn.speaker == character.role
+
+        def line(piece: Turn) -> str:
+            return script_line(piece, character.language, whole=True)
+
+        for piece in _pieces(turn, lambda part: count(line(part) + "\n") <= budget):
+            text = line(piece)
+            yield _Unit(text, count(text + "\n"), place, turn.scene, piece.start, piece.end, own)
+
+
+def _lore_units(character: Character, count: Count, budget: int) -> Iterator[_Unit]:
+    for place, entry in enumerate(character.lore):
+        if not entry.content.strip():
+            continue
+        label = f"{entry.name.strip()}{'：' if character.language == 'zh' else ': '}" if entry.name.strip() else ""
+        fits = partial(_fits, count, budget - count(label))
+        for piece in _pieces(Turn("", _SPACE.sub(" ", entry.content).strip()), fits):
+            # An entry has nothing to do with the one before it, as a scene has with the scene before.
+            yield _Unit(label + piece.content, count(label + piece.content + "\n"), place, place)
+
+
+def _fits(count: Count, room: int, piece: Turn) -> bool:
+    return count(piece.content + "\n") <= room
+
+
+def _pieces(turn: Turn, fits: Callable[[Turn], bool]) -> Iterator[Turn]:
+    """A turn, halved until its parts fit, at the ends of sentences where there are any; offsets follow if they can."""
+    if len(turn.content) < 2 or fits(turn):
+        yield turn
+        return
+    cut = _cut(turn.content)
+    # White space was folded where the source had more of it; then a part's own place is not known.
+    exact = turn.start >= 0 and turn.end - turn.start == len(turn.content)
+    for begin, end in ((0, cut), (cut, len(turn.content))):
+        content = turn.content[begin:end]
+        if not content.strip():
+            continue
+        part = replace(turn, content=content.strip())
+        if exact:
+            lead = len(content) - len(content.lstrip())
+            part = replace(part, start=turn.start + begin + lead, end=turn.start + begin + lead + len(part.content))
+        yield from _pieces(part, fits)
+
+
+def _cut(content: str) -> int:
+    middle = len(content) // 2
+    for pattern in (_SENTENCE_END, _SPACE):
+        ends = [found.end() for found in pattern.finditer(content) if 0 < found.end() < len(content)]
+        if ends:
+            return min(ends, key=lambda end: abs(end - middle))
+    return middle
+
+
+def _chunks(units: Sequence[_Unit], budget: int, overlap: int, count: Count) -> Iterator[list[_Unit]]:
+    """Pack lines up to the budget. A chunk that is half full ends before a scene that would not fit into it whole."""
+    rest = list(_rest_of_scene(units))
+    gap = count(SCENE_BREAK + "\n")
+    chunk: list[_Unit] = []
+    used = 0
+    for unit, scene_tokens in zip(units, rest, strict=True):
+        entering = bool(chunk) and chunk[-1].scene != unit.scene
+        cost = unit.tokens + (gap if entering else 0)
+        if entering and used * 2 >= budget and used + gap + scene_tokens > budget:
+            yield chunk
+            chunk, used = [], 0
+        elif chunk and used + cost > budget:
+            yield chunk
+            chunk = _carried(chunk, unit, min(overlap, budget - unit.tokens))
+            used = sum(item.tokens for item in chunk)
+        else:
+            used += cost
+            chunk.append(unit)
+            continue
+        used += unit.tokens
+        chunk.append(unit)
+    if chunk:
+        yield chunk
+
+
+def _rest_of_scene(units: Sequence[_Unit]) -> Iterable[int]:
+    """For each line the tokens from it to the end of its scene."""
+    sums: list[int] = []
+    for unit, after in zip(reversed(units), [None, *reversed(units)], strict=False):
+        sums.append(unit.tokens + (sums[-1] if after is not None and after.scene == unit.scene else 0))
+    return reversed(sums)
+
+
+def _carried(chunk: Sequence[_Unit], unit: _Unit, room: int) -> list[_Unit]:
+    """The last lines of a chunk that the next one repeats: of the same scene, and as many as there is room for."""
+    kept: list[_Unit] = []
+    for item in reversed(chunk[1:]):
+        if item.scene != unit.scene or item.tokens > room:
+            break
+        room -= item.tokens
+        kept.insert(0, item)
+    return kept

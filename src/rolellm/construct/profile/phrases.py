@@ -1,0 +1,253 @@
+"""Phrases that a role may be known by: said often, and more often by it than by everybody else in its script.
+
+Phrases are word n-grams within a sentence, counted once a line. What ranks them is the log-odds ratio with an
+informative Dirichlet prior of Monroe, Colaresi and Quinn, "Fightin' Words" (Political Analysis 16(4), 2008,
+equations 15, 18, 20 and 22), divided by its standard deviation; counts of phrases of one length are compared with each
+other. With y and o the lines of the role and of others that have the phrase, n and m how many phrases of that length
+their lines have, and as prior the script as a whole (a = y + o, A = n + m)::
+
+    delta = log((y + a) / (n + A - y - a)) - log((o + a) / (m + A - o - a))
+    score = delta / sqrt(1 / (y + a) + 1 / (o + a)) * (1 + share)
+
+The factor with `share`, the part of its lines in which the phrase is a whole clause, is ours: "Bazinga!" is one, and
+"of the" is none. So is the rest: which n-grams are looked at, and that one is dropped for a longer one that has it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from rolellm.construct.character import Character
+from rolellm.construct.profile.sentences import Sentence, sentences_of
+from rolellm.records import Language
+
+#: How many phrases a model is shown to choose from.
+OFFERED: Final = 40
+_LONGEST: Final = 8
+_LONGEST_SENTENCE: Final = 16
+_CHARACTERS: Final = {"en": (2, 90), "zh": (3, 24)}
+_REPEATED: Final = 2
+# Of a phrase's lines, those in which a longer one has it: from here on it is no phrase of its own.
+_ABSORBED: Final = 0.6
+_SAID_ONCE: Final = {"en": (3, 9), "zh": (3, 9)}
+_LIST: Final = """
+a about all am an and any are as at be been but by can could did do does for from had has have he her him his how
+i i'd i'll i'm i've if in is it it's its let may me might more must my no nor not now of on one or our out shall
+she should so some such than that that's the thee their them then there these they this those thou thy to too up
+upon us was we were what when where which who why will with would yet you you'll you're your yours
+"""
+_FUNCTION_WORDS: Final = frozenset(_LIST.split())
+_HAN: Final = re.compile(r"[\u3400-\u9fff]")
+
+Words = tuple[str, ...]
+_Lines = Sequence[Sequence[Sentence]]
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A phrase of a role's.
+
+    Attributes:
+        text: As the script mostly has it.
+        lines: How many of the role's lines have it.
+        others: How many lines of others have it.
+        score: See the module; 0 for one that was said once.
+    """
+
+    text: str
+    lines: int
+    others: int
+    score: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {"text": self.text, "lines": self.lines, "others": self.others, "score": round(self.score, 3)}
+
+
+@dataclass(slots=True)
+class _Seen:
+    """How a phrase stands in the role's lines."""
+
+    lines: int = 0
+    clauses: int = 0
+    edged: int = 0
+    sentences: int = 0
+
+
+def repeated_phrases(character: Character, most: int = OFFERED) -> list[Phrase]:
+    """The phrases that two or more of the role's lines have, the best first; none twice within a longer one."""
+    return _repeated(_lines(character), character.language, most)
+
+
+def offered_phrases(character: Character, most: int = OFFERED) -> list[Phrase]:
+    """What a model is shown: repeated phrases, and in at most half of the places short sentences that were said once.
+
+    Famous words are often said once. Those sentences come first whose words the role says more often than others do
+    (the mean over the words of the score of the module, without its last factor; one more for ``!`` or ``?``).
+    """
+    lines = _lines(character)
+    repeated = _repeated(lines, character.language, most)
+    once = _said_once(lines, character.language, {phrase.text.casefold() for phrase in repeated})
+    chosen = once[: max(most - len(repeated), most // 2)]
+    return [*repeated[: most - len(chosen)], *chosen]
+
+
+def _repeated(lines: tuple[_Lines, _Lines], language: Language, most: int) -> list[Phrase]:
+    own, others = lines
+    seen = _count_own(own)
+    against = _count_others(others, seen)
+    sums = _sums(own), _sums(others)
+    kept = {words: found for words, found in seen.items() if _is_phrase(words, found, language)}
+    scored: list[tuple[float, Words]] = []
+    for words in _apart(kept):
+        length, found = min(len(words), _LONGEST), kept[words]
+        score = _log_odds(found.lines, against[words], sums[0][length], sums[1][length])
+        # Where others say nothing of that length there is nothing to compare with, and the score is 0.
+        if score > 0 or not against[words]:
+            scored.append((score * (1 + found.clauses / found.lines), words))
+    scored.sort(key=lambda item: (-item[0], -kept[item[1]].lines, item[1]))
+    forms = _forms(own, [words for _, words in scored[:most]])
+    return [Phrase(forms[words], kept[words].lines, against[words], score) for score, words in scored[:most]]
+
+
+def _forms(lines: _Lines, wanted: Sequence[Words]) -> dict[Words, str]:
+    """The commonest form of each phrase, the first of equals."""
+    forms: dict[Words, Counter[str]] = {words: Counter() for words in wanted}
+    begun = {words[:end] for words in wanted for end in range(1, len(words) + 1)}
+    for sentence in (sentence for line in lines for sentence in line):
+        for start, end in _met(sentence, begun):
+            words = sentence.words[start:end]
+            if words in forms:
+                forms[words][sentence.shown(start, end)] += 1
+    return {words: found.most_common(1)[0][0] for words, found in forms.items()}
+
+
+def _lines(character: Character) -> tuple[_Lines, _Lines]:
+    own: list[list[Sentence]] = []
+    others: list[list[Sentence]] = []
+    profile = character.profile()
+    for turn in character.turns:
+        if turn.kind == "speech":
+            (own if profile.owns(turn) else others).append(list(sentences_of(turn.content, character.language)))
+    return own, others
+
+
+def _sums(lines: _Lines) -> list[int]:
+    """How many phrases there are, by length."""
+    lengths = Counter(len(sentence.words) for line in lines for sentence in line)
+    return [sum(max(size - n + 1, 0) * count for size, count in lengths.items()) for n in range(_LONGEST + 1)]
+
+
+def _count_own(lines: _Lines) -> dict[Words, _Seen]:
+    """The phrases of two or more lines, and each that one of them begins with."""
+    seen: dict[Words, _Seen] = {}
+    alive: set[Words] = set()
+    for length in range(1, _LONGEST + 1):
+        counts: Counter[Words] = Counter()
+        for line in lines:
+            here = {words for sentence in line for words in _grams(sentence.words, length)}
+            # What is not said twice cannot be part of anything that is.
+            counts.update(words for words in here if length == 1 or (words[1:] in alive and words[:-1] in alive))
+        alive = {words for words, count in counts.items() if count >= _REPEATED}
+        seen.update((words, _Seen()) for words in alive)
+    whole = Counter(words for line in lines for words in {sentence.words for sentence in line if _is_long(sentence)})
+    seen.update((words, _Seen()) for words, count in whole.items() if count >= _REPEATED)
+    for line in lines:
+        _look(line, seen)
+    return seen
+
+
+def _look(line: Sequence[Sentence], seen: Mapping[Words, _Seen]) -> None:
+    met: dict[Words, tuple[bool, bool, bool]] = {}
+    for sentence in line:
+        for start, end in _met(sentence, seen):
+            words = sentence.words[start:end]
+            before, after = sentence.edges[start], sentence.edges[end]
+            clause, edge, whole = met.get(words, (False, False, False))
+            here = start == 0 and end == len(sentence.words)
+            met[words] = clause or (before and after), edge or before or after, whole or here
+    for words, (clause, edge, whole) in met.items():
+        found = seen[words]
+        found.lines += 1
+        found.clauses += clause
+        found.edged += edge
+        found.sentences += whole
+
+
+def _count_others(lines: _Lines, wanted: Mapping[Words, _Seen]) -> Counter[Words]:
+    counts: Counter[Words] = Counter()
+    for line in lines:
+        counts.update({s.words[start:end] for s in line for start, end in _met(s, wanted)})
+    return counts
+
+
+def _met(sentence: Sentence, wanted: Container[Words]) -> Iterator[tuple[int, int]]:
+    """Where phrases stand in a sentence; it is enough to go on while the beginning of one is itself among them."""
+    size = len(sentence.words)
+    for start in range(size):
+        for end in range(start + 1, min(start + _LONGEST, size) + 1):
+            if sentence.words[start:end] not in wanted:
+                break
+            yield start, end
+    if _is_long(sentence) and sentence.words in wanted:
+        yield 0, size
+
+
+def _grams(words: Words, length: int) -> Iterator[Words]:
+    return (words[start : start + length] for start in range(len(words) - length + 1))
+
+
+def _is_long(sentence: Sentence) -> bool:
+    return _LONGEST < len(sentence.words) <= _LONGEST_SENTENCE
+
+
+def _log_odds(own: int, others: int, all_own: int, all_others: int) -> float:
+    prior, total = own + others, all_own + all_others
+    mine, theirs = own + prior, others + prior
+    odds = mine / max(all_own + total - mine, 1), theirs / max(all_others + total - theirs, 1)
+    return (math.log(odds[0]) - math.log(odds[1])) / math.sqrt(1 / mine + 1 / theirs)
+
+
+def _is_phrase(words: Words, found: _Seen, language: Language) -> bool:
+    least, most = _CHARACTERS[language]
+    size = sum(map(len, words)) + (len(words) - 1) * (language == "en")
+    mostly_whole = 2 * found.sentences >= found.lines
+    short = len(words) < least if language == "en" else size < least
+    if size > most or (short and not mostly_whole) or 2 * found.edged < found.lines:
+        return False
+    if size < _REPEATED or all(word.isdigit() for word in words):
+        return False
+    return mostly_whole or not _FUNCTION_WORDS.issuperset(words)
+
+
+def _apart(kept: dict[Words, _Seen]) -> list[Words]:
+    """The phrases without those that mostly stand within a longer one."""
+    absorbed: set[Words] = set()
+    for words, found in kept.items():
+        for length in range(1, len(words)):
+            for part in _grams(words, length):
+                if part in kept and kept[part].lines * _ABSORBED <= found.lines:
+                    absorbed.add(part)
+    return [words for words in kept if words not in absorbed]
+
+
+def _said_once(lines: tuple[_Lines, _Lines], language: Language, known: Container[str]) -> list[Phrase]:
+    counts = [Counter(word for line in part for word in {w for s in line for w in s.words}) for part in lines]
+    sums = [counter.total() for counter in counts]
+    least, most = _SAID_ONCE[language]
+    found: dict[str, float] = {}
+    for sentence in (sentence for line in lines[0] for sentence in line):
+        text = sentence.shown(0, len(sentence.words))
+        if not least <= len(sentence.words) <= most or _FUNCTION_WORDS.issuperset(sentence.words):
+            continue
+        if len(text) > _CHARACTERS[language][1] or (language == "zh" and not _HAN.search(text)):
+            continue
+        scores = [_log_odds(counts[0][word], counts[1][word], *sums) for word in sentence.words]
+        found.setdefault(text, sum(scores) / len(scores) + bool(sentence.end))
+    ranked = sorted((text for text in found if text.casefold() not in known), key=lambda text: (-found[text], text))
+    return [Phrase(text, 1, 0, 0.0) for text in ranked]

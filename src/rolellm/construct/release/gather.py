@@ -1,0 +1,159 @@
+"""Reads a character's folder: who it is, the questions that Context-Instruct kept, and RoleGPT's replies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rolellm.construct.character import Character, read_character
+from rolellm.errors import DataError
+from rolellm.fingerprint import hash_file
+from rolellm.jsonl import read_jsonl
+from rolellm.records import Language
+from rolellm.text import fold
+
+INSTRUCT = "instruct"
+RESPOND = "respond"
+KEPT = "kept.jsonl"
+REPLIES = "replies.jsonl"
+_TYPES = ("script_based", "script_agnostic")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A role-specific question with its answer, as Context-Instruct kept it.
+
+    Attributes:
+        question: The question.
+        answer: The answer, in the role's voice.
+        type: ``script_based`` or ``script_agnostic``.
+        confidence: The textual confidence with its reasons.
+        rolegpt: RoleGPT's reply to the question, where it was asked for.
+    """
+
+    question: str
+    answer: str
+    type: str
+    confidence: str = ""
+    rolegpt: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """A general instruction with RoleGPT's replies to it.
+
+    Attributes:
+        question: The instruction.
+        generated: The replies that serve as references; may be empty.
+        rolegpt: The one held out as the RoleGPT baseline, where there is one.
+        target: The instruction's role-free answer, where it has one.
+    """
+
+    question: str
+    generated: tuple[str, ...]
+    rolegpt: str | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleData:
+    """All that a release needs of one role.
+
+    Attributes:
+        character: Who it is.
+        questions: Role-specific questions, in the order of their file.
+        general: General instructions with replies, in the order of their file.
+        sources: SHA-256 of each file read, by its path within the character's folder.
+    """
+
+    character: Character
+    questions: tuple[Question, ...]
+    general: tuple[Replies, ...]
+    sources: Mapping[str, str]
+
+    @property
+    def role(self) -> str:
+        """The role's name."""
+        return self.character.role
+
+    @property
+    def language(self) -> Language:
+        """The role's language."""
+        return self.character.language
+
+    def describe(self) -> dict[str, Any]:
+        """For the manifest: counts, sources, and how the character was made."""
+        return {
+            "role": self.role,
+            "language": self.language,
+            "questions": len(self.questions),
+            "general": len(self.general),
+            "sources": dict(self.sources),
+            "made": dict(self.character.made),
+        }
+
+
+def gather(folder: str | Path) -> RoleData:
+    """Read a character's folder: ``instruct*/kept.jsonl`` and ``respond*/replies.jsonl``, both of which may be absent.
+
+    A reply to one of the role's own questions is RoleGPT's baseline for it; any other is to a general instruction.
+    Where a question repeats, the first one counts.
+
+    Raises:
+        DataError: For a folder that holds no character, or a line that is not as those commands write it.
+    """
+    root = Path(folder)
+    character = read_character(root)
+    sources: dict[str, str] = {}
+    questions: dict[str, Question] = {}
+    for path in _files(root, INSTRUCT, KEPT, sources):
+        for number, value in read_jsonl(path):
+            question = _question(value, path, number)
+            questions.setdefault(fold(question.question), question)
+    general: dict[str, Replies] = {}
+    for path in _files(root, RESPOND, REPLIES, sources):
+        for number, value in read_jsonl(path):
+            replies = _replies(value, path, number)
+            key = fold(replies.question)
+            if key not in questions:
+                general.setdefault(key, replies)
+                continue
+            baseline = replies.rolegpt or next(iter(replies.generated), None)
+            if questions[key].rolegpt is None:
+                questions[key] = replace(questions[key], rolegpt=baseline)
+    return RoleData(character, tuple(questions.values()), tuple(general.values()), sources)
+
+
+def _files(root: Path, prefix: str, name: str, sources: dict[str, str]) -> Sequence[Path]:
+    found = sorted(path for path in root.glob(f"{prefix}*/{name}") if path.is_file())
+    for path in found:
+        sources[path.relative_to(root).as_posix()] = hash_file(path)
+    return found
+
+
+def _question(value: Mapping[str, Any], path: Path, number: int) -> Question:
+    for key in ("question", "answer"):
+        if not isinstance(value.get(key), str) or not value[key].strip():
+            raise DataError(f"expected a text `{key}`, found {value.get(key)!r:.60}", path=path, line=number)
+    if value.get("type") not in _TYPES:
+        raise DataError(
+            f"expected `type` to be one of {', '.join(_TYPES)}, found {value.get('type')!r:.60}", path=path, line=number
+        )
+    confidence = value.get("confidence")
+    return Question(
+        value["question"], value["answer"], value["type"], confidence if isinstance(confidence, str) else ""
+    )
+
+
+def _replies(value: Mapping[str, Any], path: Path, number: int) -> Replies:
+    question, generated = value.get("question"), value.get("generated")
+    if not isinstance(question, str) or not question.strip():
+        raise DataError(f"expected a text `question`, found {question!r:.60}", path=path, line=number)
+    if not isinstance(generated, list) or not all(isinstance(reply, str) for reply in generated):
+        raise DataError(f"expected a list of texts `generated`, found {generated!r:.60}", path=path, line=number)
+    for key in ("rolegpt", "target"):
+        if not isinstance(value.get(key), str | None):
+            raise DataError(f"expected `{key}` to be a text or null, found {value[key]!r:.60}", path=path, line=number)
+    return Replies(question, tuple(generated), value.get("rolegpt"), value.get("target"))

@@ -1,0 +1,260 @@
+"""Writes the release's layout: profiles, instructions and splits, with a manifest of every choice.
+
+What it writes loads by ``load_dataset("rolebench", CONFIG, data_dir=OUT)``, since it is what `rolellm.rolebench` reads.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rolellm.construct.release.gather import Question, Replies, RoleData
+from rolellm.construct.release.splits import SplitRule, check_disjoint
+from rolellm.construct.scripts.turns import write_turns
+from rolellm.errors import DataError, RecipeError
+from rolellm.files import write_json
+from rolellm.fingerprint import hash_file
+from rolellm.jsonl import write_jsonl
+from rolellm.records import Language
+from rolellm.rolebench.schema import FOLDERS
+from rolellm.text import fold, safe_name, squash
+from rolellm.version import __version__
+
+MANIFEST = "manifest.json"
+KIND = "rolellm release"
+_Rows = list[dict[str, Any]]
+_SUBSETS = ("general", "role_specific")
+_SPLITS = ("train", "test")
+_FILES = (*_SPLITS, "rolegpt_baseline")
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSummary:
+    """What was written.
+
+    Attributes:
+        out: The folder.
+        configs: Those that load from it.
+        rows: Rows by file, relative to the folder.
+        held_out: The roles of the role-generalization test split.
+        notes: What a user should know: what is missing, and why.
+    """
+
+    out: Path
+    configs: tuple[str, ...]
+    rows: Mapping[str, int]
+    held_out: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {**asdict(self), "out": str(self.out), "rows": dict(self.rows)}
+
+
+def write_release(
+    roles: Sequence[RoleData], out: str | Path, rule: SplitRule | None = None, *, overwrite: bool = False
+) -> ReleaseSummary:
+    """Write a release, complete or not at all.
+
+    Args:
+        roles: As `rolellm.construct.release.gather.gather` reads them; their names must differ.
+        out: The folder to write.
+        rule: How splits are made.
+        overwrite: Replace an earlier release of this kind in the folder.
+
+    Raises:
+        RecipeError: For two roles of one name, a role to hold out that is not there, or a folder with other files.
+        DataError: When there is nothing to write, or splits would overlap.
+    """
+    target = Path(out)
+    rule = rule or SplitRule()
+    _check_names(roles)
+    _claim(target, overwrite)
+    part = target.with_name(f".{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        draft = _Draft(part, rule)
+        for language in FOLDERS:
+            draft.add([role for role in roles if role.language == language], language)
+        if not any(name.startswith("rolebench-") for name in draft.rows):
+            raise DataError("there is nothing to write: no role has questions or replies; run `rolellm instruct` first")
+        _write_manifest(draft, roles)
+        if target.exists():
+            shutil.rmtree(target)
+        part.replace(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return ReleaseSummary(target, tuple(draft.configs), draft.rows, tuple(sorted(draft.held_out)), tuple(draft.notes))
+
+
+def _check_names(roles: Sequence[RoleData]) -> None:
+    seen: dict[tuple[str, str], str] = {}
+    for role in roles:
+        # The reader looks names up by their letters and digits.
+        key = role.language, squash(role.role) or role.role
+        if key in seen:
+            raise RecipeError(
+                f"two of the roles are called {seen[key]!r} and {role.role!r}; a release needs other names"
+            )
+        seen[key] = role.role
+
+
+def _claim(target: Path, overwrite: bool) -> None:
+    if target.exists() and not target.is_dir():
+        raise RecipeError(f"{target} is a file; a release needs a folder")
+    if not target.is_dir() or not any(target.iterdir()):
+        return
+    ours = (target / MANIFEST).is_file() and KIND in (target / MANIFEST).read_text(encoding="utf-8", errors="replace")
+    if not ours:
+        raise RecipeError(f"{target} holds other files; name another folder")
+    if not overwrite:
+        raise RecipeError(f"{target} holds a release already; use --overwrite, or name another folder")
+
+
+class _Draft:
+    """A release on its way to disk."""
+
+    def __init__(self, root: Path, rule: SplitRule) -> None:
+        self.root = root
+        self.rule = rule
+        self.rows: dict[str, int] = {}
+        self.configs: list[str] = []
+        self.held_out: frozenset[str] = frozenset()
+        self.notes: list[str] = []
+
+    def add(self, roles: Sequence[RoleData], language: Language) -> None:
+        """Write all that there is of one language."""
+        if not roles:
+            return
+        self._profiles(roles, language)
+        self._instructions(roles, language)
+        if language == "zh":
+            self._by_instruction(roles, "rolebench-zh")
+            self.configs.append("instruction-generalization-zh")
+            if len(roles) > 1:
+                self.notes.append("the release's layout has no role generalization in Chinese, so none was written")
+            return
+        self._by_instruction(roles, "rolebench-eng/instruction-generalization")
+        self.configs.append("instruction-generalization-eng")
+        if len(roles) < 2:
+            self.notes.append("role generalization needs two English roles or more; there is one, so none was written")
+            return
+        self._by_role(roles, "rolebench-eng/role-generalization")
+        self.configs.append("role-generalization-eng")
+
+    def _profiles(self, roles: Sequence[RoleData], language: Language) -> None:
+        folder = f"profiles-{FOLDERS[language]}"
+        described = {role.role: text for role in roles if (text := role.character.described())}
+        without = [role.role for role in roles if role.role not in described]
+        if without:
+            self.notes.append(f"no description of {', '.join(without)}; `rolellm role build` makes one")
+        write_json(self.root / folder / "desc.json", described)
+        scripts = {role.role: role.character.script for role in roles if role.character.script}
+        if scripts:
+            write_json(self.root / folder / "scripts.json", scripts)
+        for role in roles:
+            if role.character.turns:
+                name = f"{folder}/{folder}-{safe_name(role.role)}.jsonl"
+                turns = role.character.turns
+                self.rows[name] = write_turns(self.root / name, turns, role.role, layout="release")
+
+    def _instructions(self, roles: Sequence[RoleData], language: Language) -> None:
+        folder = f"instructions-{FOLDERS[language]}"
+        targets: dict[str, dict[str, str]] = {}
+        for role in roles:
+            for item in role.general:
+                if item.target is not None:
+                    targets.setdefault(fold(item.question), {"instruction": item.question, "target": item.target})
+        if targets:
+            self._write(f"{folder}/instructions-general.jsonl", targets.values())
+        for role in roles:
+            if role.questions:
+                self._write(
+                    f"{folder}/role-specific-{safe_name(role.role)}.jsonl",
+                    [
+                        {
+                            "id": place,
+                            "instruction": item.question,
+                            "metrics": item.confidence,
+                            "answer": item.answer,
+                            "type": item.type,
+                        }
+                        for place, item in enumerate(role.questions)
+                    ],
+                )
+
+    def _by_instruction(self, roles: Sequence[RoleData], folder: str) -> None:
+        everywhere = frozenset(fold(item.question) for role in roles for item in role.general)
+        own = (item.question for role in roles for item in role.questions if fold(item.question) not in everywhere)
+        # A role's question that is a general instruction as well must not stand on both sides.
+        held_out = self.rule.test_questions(everywhere) | self.rule.test_questions(own)
+        self._split(roles, folder, lambda row: fold(row["question"]) in held_out, "question")
+
+    def _by_role(self, roles: Sequence[RoleData], folder: str) -> None:
+        self.held_out = self.rule.test_roles([role.role for role in roles])
+        self._split(roles, folder, lambda row: row["role"] in self.held_out, "role")
+
+    def _split(
+        self, roles: Sequence[RoleData], folder: str, in_test: Callable[[Mapping[str, Any]], bool], what: str
+    ) -> None:
+        """Write train, test and baseline of both subsets; train and test share no `what`, which is checked."""
+        files: dict[str, dict[str, _Rows]] = {name: {subset: [] for subset in _SUBSETS} for name in _FILES}
+        for role in roles:
+            for row, subset, baseline in _rows(role):
+                test = in_test(row)
+                files["test" if test else "train"][subset].append(row)
+                if test and baseline is not None:
+                    files["rolegpt_baseline"][subset].append(
+                        {"role": row["role"], "question": row["question"], "generated": [baseline]}
+                    )
+        train, held_out = (
+            {name: [row[what] for row in rows] for name, rows in files[split].items()} for split in _SPLITS
+        )
+        check_disjoint(train, held_out, what)
+        for name, subsets in files.items():
+            for subset, rows in subsets.items():
+                if rows:
+                    self._write(f"{folder}/{subset}/{name}.jsonl", rows)
+                elif name in _SPLITS:
+                    self.notes.append(f"{folder}/{subset} has no {name} rows")
+
+    def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.rows[name] = write_jsonl(self.root / name, rows)
+
+
+def _rows(role: RoleData) -> Iterable[tuple[dict[str, Any], str, str | None]]:
+    """The role's rows with the subset of each, and RoleGPT's reply where there is one."""
+    for item in role.general:
+        if item.generated:
+            yield _general(role, item), "general", item.rolegpt
+    for question in role.questions:
+        yield _specific(role, question), "role_specific", question.rolegpt
+
+
+def _general(role: RoleData, item: Replies) -> dict[str, Any]:
+    return {"role": role.role, "question": item.question, "generated": list(item.generated)}
+
+
+def _specific(role: RoleData, item: Question) -> dict[str, Any]:
+    return {"role": role.role, "question": item.question, "generated": [item.answer], "type": [item.type]}
+
+
+def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
+    files = sorted(path for path in draft.root.rglob("*") if path.is_file())
+    write_json(
+        draft.root / MANIFEST,
+        {
+            "kind": KIND,
+            "version": __version__,
+            "rule": asdict(draft.rule),
+            "held_out_roles": sorted(draft.held_out),
+            "configs": draft.configs,
+            "rows": draft.rows,
+            "sha256": {str(path.relative_to(draft.root)): hash_file(path) for path in files},
+            "roles": [role.describe() for role in roles],
+            "notes": draft.notes,
+        },
+    )

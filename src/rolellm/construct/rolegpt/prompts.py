@@ -1,0 +1,180 @@
+"""The prompts of RoleGPT's three strategies (arXiv 2310.00746), under a token budget.
+
+``zero-shot`` is the system instruction and the question. ``few-shot-prompt`` shows demonstrations as text in the one
+user turn; ``few-shot-dialogue`` shows them as alternating user and assistant turns, and is what the paper's RoleGPT is.
+
+Our choices: the wording; demonstrations stand best last, next to the question; whoever speaks before the role is named;
+lore stands in the system turn, after what all of a role's prompts share. What goes over the budget is left out whole,
+the worst demonstration first, then the worst lore; nothing is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from rolellm.construct.character import Character
+from rolellm.construct.rolegpt.demonstrations import Demonstration, Note, Shelf
+from rolellm.errors import RecipeError
+from rolellm.llm.model import Message, assistant, system, user
+from rolellm.llm.tokens import TokenCounter
+from rolellm.prompts.render import system_template
+from rolellm.prompts.script import script_line
+from rolellm.prompts.template import load_template
+
+Strategy = Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"]
+STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
+
+_PROMPT, _DIALOGUE, _LORE = "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSettings:
+    """How a question is put to a role.
+
+    Attributes:
+        strategy: One of `STRATEGIES`.
+        demonstrations: How many exchanges the strategies with demonstrations show; the paper's 5.
+        lore: The most entries of lore (our choice).
+        max_tokens: The most tokens of a prompt (our choice: a context of 4,096 has room for it); ``None``: no limit.
+        system_template: A system instruction of the user's own, see `rolellm.prompts.render.system_template`.
+
+    Raises:
+        RecipeError: For a value out of range.
+    """
+
+    strategy: Strategy = "few-shot-dialogue"
+    demonstrations: int = 5
+    lore: int = 2
+    max_tokens: int | None = 3000
+    system_template: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise RecipeError(f"no strategy {self.strategy!r}; there are {', '.join(STRATEGIES)}")
+        for name in ("demonstrations", "lore"):
+            if getattr(self, name) < 0:
+                raise RecipeError(f"{name} is {getattr(self, name)}; it has to be 0 or more")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise RecipeError(f"a prompt of at most {self.max_tokens} tokens has no room for a question")
+
+    @property
+    def shown(self) -> int:
+        """How many demonstrations a prompt shows where there is room."""
+        return 0 if self.strategy == "zero-shot" else self.demonstrations
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is asked, and how it came about.
+
+    Attributes:
+        messages: System, then demonstrations (`few-shot-dialogue`), then the question.
+        demonstrations: Shown, best first.
+        notes: Lore shown, best first.
+        dropped: Demonstrations that the budget left out, best first.
+        dropped_notes: Lore that the budget left out, best first.
+        tokens: Of the whole prompt, as counted.
+    """
+
+    messages: tuple[Message, ...]
+    demonstrations: tuple[Demonstration, ...]
+    notes: tuple[Note, ...]
+    dropped: tuple[Demonstration, ...]
+    dropped_notes: tuple[Note, ...]
+    tokens: int
+
+
+class RolePrompts:
+    """Makes a character's prompts.
+
+    Args:
+        character: Who is asked.
+        settings: How.
+        counter: Counts tokens; by default an estimate.
+
+    Raises:
+        RecipeError: For a system template that will not do.
+        MissingExtraError: Without ``bm25s``, which the extra ``llm`` brings.
+    """
+
+    def __init__(
+        self, character: Character, settings: PromptSettings | None = None, counter: TokenCounter | None = None
+    ) -> None:
+        self.character = character
+        self.settings = settings or PromptSettings()
+        self.counter = counter or TokenCounter()
+        self.shelf = Shelf(character)
+        self._system = system_template(character.language, self.settings.system_template)
+        self._templates = {name: load_template(character.language, name) for name in (_PROMPT, _DIALOGUE, _LORE)}
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of each template by its name: what decides the wording."""
+        return {"system": self._system.hash, **{name: item.hash for name, item in self._templates.items()}}
+
+    def __call__(self, question: str) -> Prompt:
+        """The prompt for a question.
+
+        Raises:
+            RecipeError: When the question alone goes over the budget; says by how much.
+        """
+        found = self.shelf.demonstrations(question, self.settings.shown)
+        notes = self.shelf.notes(question, self.settings.lore)
+        kept, kept_notes = len(found), len(notes)
+        limit = self.settings.max_tokens
+        while True:
+            messages = self.messages(question, found[:kept], notes[:kept_notes])
+            tokens = self.counter.prompt(messages)
+            if limit is None or tokens <= limit:
+                break
+            if kept:
+                kept -= 1
+            elif kept_notes:
+                kept_notes -= 1
+            else:
+                raise RecipeError(
+                    f"the prompt for {question[:60]!r} has {tokens} tokens without any demonstration, and at most "
+                    f"{limit} are allowed; allow more (--max-prompt-tokens), or take a shorter question or description"
+                )
+        return Prompt(
+            messages,
+            tuple(found[:kept]),
+            tuple(notes[:kept_notes]),
+            tuple(found[kept:]),
+            tuple(notes[kept_notes:]),
+            tokens,
+        )
+
+    def messages(
+        self, question: str, demonstrations: Sequence[Demonstration], notes: Sequence[Note]
+    ) -> tuple[Message, ...]:
+        """The messages with these demonstrations and this lore, both best first, whatever they cost."""
+        described = self._system.fill(self.character.role, self.character.described())
+        parts = [described]
+        if demonstrations and self.settings.strategy == "few-shot-dialogue":
+            parts.append(self._templates[_DIALOGUE].fill())
+        if notes:
+            lore = "\n".join(f"- {note.lore.content.strip()}" for note in notes)
+            parts.append(self._templates[_LORE].fill(lore=lore))
+        opening = system("\n\n".join(parts))
+        shown = [item.exchange for item in reversed(demonstrations)]
+        language = self.character.language
+        if not shown or self.settings.strategy == "zero-shot":
+            return opening, user(question)
+        if self.settings.strategy == "few-shot-prompt":
+            text = "\n\n".join(
+                f"{script_line(item.before, language, whole=True)}\n{script_line(item.line, language, whole=True)}"
+                for item in shown
+            )
+            return opening, user(
+                self._templates[_PROMPT].fill(role=self.character.role, demonstrations=text, question=question)
+            )
+        turns = [
+            turn
+            for item in shown
+            for turn in (user(script_line(item.before, language, whole=True)), assistant(item.line.content))
+        ]
+        return opening, *turns, user(question)

@@ -1,0 +1,188 @@
+"""The words by which Chinese prose brings in speech, and by which its clauses begin. Lists of our own making."""
+
+from __future__ import annotations
+
+import re
+
+from rolellm.construct.scripts.attribution import word_list
+
+#: What comes before the subject of a clause and says nothing about it.
+LEADS = word_list(
+    "却说 且说 话说 话表 再说 单说 只见 但见 忽见 又见 正见 早见 便见 只听得 忽听得 又听得 猛听得 只听见 "
+    "忽听 只听 又听 只闻得 忽闻得 闻得 听得 听见 看见 原来 不想 不料 不期 谁知 哪知 那知 谁料 忽然 忽的 忽地 "
+    "突然 猛然 于是 接着 随后 然后 后来 这时候 那时候 这时 此时 那时 当时 当下 须臾 少时 少顷 霎时 顷刻 "
+    "不一时 不多时 只是 但是 可是 不过 然而 而且 因此 所以 只 但 而 却 又 便 即 就 遂 忽 被 且 才 正 那边 "
+    "这边 旁边 旁 慌得 唬得 吓得 惊得 急得 喜得 气得 一日 忽一日 次日 早有 旁有 内有 当有 幸有 另有 还有 "
+    "又有 惟有 惟 你看 且不言 不言 终于 果然 果 结果 最后 今天 昨天 有一天 有 只有 连 还是 还 由于 因为 当 "
+    "等到 等 一旁的 坐在一旁的 一边的 旁边的 身后的 身旁的 身边的 对面的 门口的 床上的 年轻的 年老的 可怜的 "
+    "聪明的 善良的 老实的 真个 真是 下面 上面 里面 外面 班中 班部中 一向 向来 显然 没想到 想不到 "
+)
+_LEADS = re.compile("(?:" + "|".join(sorted(LEADS, key=lambda word: -len(word))) + ")")
+_POINTERS = re.compile("(?:那个|这个|那位|这位|那名|这名|那|这|好个|好|一[个名位只条起员]|个)")
+
+#: How something is said; taken off the end of what stands before a verb of speech.
+MANNERS = word_list(
+    "又 也 都 即 便 就 才 却 再 乃 遂 忙 急 慌 忽 俱 齐 连 各 自 亦 只 且 方 还 复 因 猛 直 先 后 更 竟 高 "
+    "低 冷 苦 微 狂 发声 咬牙 咬牙切齿 跺脚 顿足 拍手 鼓掌 拍掌 一齐 齐声 一同 同声 异口同声 忽然 连忙 急忙 "
+    "慌忙 赶忙 赶紧 赶快 立刻 立即 马上 当即 随即 随后 顿时 不禁 不由得 不由 忍不住 终于 继续 接着 跟着 突然 "
+    "最后 首先 依然 仍然 仍 只好 只得 似乎 好像 故意 特意 笑 冷笑 大笑 暗笑 微笑 苦笑 陪笑 赔笑 干笑 狂笑 "
+    "嘲笑 讥笑 傻笑 微微一笑 笑了笑 一笑 笑着 笑呵呵 笑嘻嘻 笑吟吟 笑眯眯 呵呵 哈哈 嘿嘿 嘻嘻 呵呵笑 "
+    "哈哈大笑 呵呵大笑 嘻嘻笑 怒 大怒 发怒 恼 大恼 喜 又喜 大喜 暗喜 甚喜 欢喜 惊 大惊 心惊 失惊 惊讶 惊奇 "
+    "惊喜 惊慌 吃惊 诧异 奇怪 好奇 哭 大哭 痛哭 泣 哭着 含泪 流泪 垂泪 哽咽 抽泣 叹 长叹 叹气 叹息 叹了口气 "
+    "怕 喝 大喝 断喝 怒喝 喝令 骂 大骂 笑骂 怒骂 叫 大叫 高叫 惊叫 喊叫 高声 厉声 应声 低声 轻声 小声 大声 "
+    "柔声 沉声 朗声 尖声 悄声 失声 颤声 细声 粗声 恨声 正色 答 回 应 问 惊问 追问 反问 动问 奏 启 启奏 上奏 "
+    "拜奏 回奏 奏上 上启 回报 报 禀 禀报 告 祷告 传报 报告 劝 说 讲 称扬 称赞 称 赞 赞叹 赞扬 夸 吩咐 分付 "
+    "嘱咐 叮嘱 命 命令 令 教 传旨 传令 宣 唱 吟 念 谢 拜谢 谢恩 对 躬身 叩头 叩首 磕头 礼拜 跪 跪下 下跪 "
+    "下拜 拜 合掌 合十 叉手 点头 点点头 点了点头 摇头 摇摇头 摇了摇头 摇手 摆手 挥手 拱手 作揖 抱拳 欠身 "
+    "起身 上前 近前 向前 进前 前来 出来 过来 走来 仰面 仰天 抬头 低头 回头 转身 皱眉 皱着眉头 皱了皱眉 "
+    "耸耸肩 耸了耸肩 心中 心里 心下 心内 心想 暗暗 暗自 暗 默默 自己 自言自语 喃喃自语 喃喃 自语 想 思 思量 "
+    "寻思 思想 暗想 沉吟 沉吟片刻 沉思 方才 醒悟 顿然 恍然 大悟 恍然大悟 满口 开口 接口 插口 插嘴 插话 开言 "
+    "着 了 一声 一句 几声 片刻 半晌 良久 一会儿 慢慢 缓缓 淡淡 冷冷 轻轻 悠悠 急急 匆匆 狠狠 恶狠狠 气冲冲 "
+    "怒冲冲 兴冲冲 乐呵呵 怯生生 懒洋洋 慢吞吞 慢条斯理 气呼呼 认真 平静 温柔 温和 生气 愤怒 高兴 兴奋 激动 "
+    "得意 无奈 严肃 严厉 焦急 着急 伤心 难过 失望 不满 不耐烦 不高兴 满意 坚定 果断 犹豫 迟疑 吞吞吐吐 "
+    "结结巴巴 支支吾吾 有些 有点 十分 非常 很 十分欢喜 满心欢喜 欢喜不胜 地 得 的 忙不迭 连连 不住 不停 再三 "
+    "反复 欣然 忻然 愤然 慨然 毅然 公然 当然 果然 率先 抢先 抢着 争着 帮腔 解释 补充 提醒 安慰 抱怨 抗议 "
+    "哀求 恳求 央求 催促 打断 重复 附和 嘀咕 嘟囔 咕哝 回答 答应 回应 惊呼 感叹 感慨 大发 呼 呼喊 喊 嚷 吼 "
+    "怒吼 吼叫 尖叫 嚷嚷 传 传话 呵斥 训斥 斥责 斥 责备 责怪 警告 威胁 建议 提议 宣布 声明 承认 否认 强调 "
+    "保证 发誓 坦白 招呼 打招呼 请求 请教 打听 询问 质问 逼问 诘问 盘问 求 求饶 讨饶 "
+)
+_MANNERS = frozenset(MANNERS)
+_LONGEST_MANNER = max(map(len, MANNERS))
+
+_VERBS = word_list(
+    "道 曰 云 说 问 答 讲 喊 叫 骂 吼 嚷 喝 叹 唤 呼 念 吟 唱 笑 哭 劝 回 报 奏 禀 应 嘱 求 催 斥 谓 言 吩咐 "
+    "分付 嘱咐 叮嘱 命令 宣布 回答 答应 回应 应声 解释 补充 反问 追问 质问 询问 感叹 感慨 惊呼 惊叫 尖叫 "
+    "大叫 嘀咕 嘟囔 咕哝 喃喃 自语 自言自语 低语 低吟 耳语 抱怨 抗议 哀求 央求 恳求 催促 提醒 安慰 劝说 打断 "
+    "重复 附和 开口 接口 接话 接腔 插嘴 插话 搭话 搭腔 发话 帮腔 打趣 调侃 嘲笑 讥讽 呵斥 训斥 斥责 责备 "
+    "怒吼 咆哮 嚷嚷 呼喊 大喊 招呼 警告 威胁 建议 提议 承认 强调 保证 发誓 请求 请教 打听 称赞 赞叹 夸奖 "
+    "夸赞 介绍 总结 推测 猜测 说明 告诉 继续 下令 "
+)
+_VERB = "(?:" + "|".join(sorted(_VERBS, key=lambda word: -len(word))) + ")"
+#: A clause after a quotation that says who spoke it: head, verb and what trails it.
+AFTER = re.compile(
+    rf"(?P<head>[^，。！？：；、\s“”\"「」『』]{{0,18}}?)(?P<verb>{_VERB})(?:道|说|着|了|起来|出声|出来|一声|一句|几声|一遍|个不停)*"
+    r"(?=[，。！？；…—]|$)"
+)
+#: What stands right before a quotation and says that it is spoken.
+BEFORE = re.compile(
+    rf"(?:{_VERB}|日|教|令|命|告|启|传旨|旨|骂|思|想|寻思|忖|暗想|心想)(?:着|了|道|说|曰|云|声|一声|几声|个|几个|一句)*$"
+)
+#: Speech without a colon before it: ``叫一声"变！"``.
+SHOUTED = re.compile(
+    r"(?:叫|喊|喝|骂|嚷|吼|呼|唤|说|道|念|问|答|答应|应|哼|啐)(?:道|了)?(?:一声|几声|声|几个|了声|一句|了一句)$|(?:[^叫唤称说念]|口|只|连|高|大|声)(?:叫|喊|喝|道|曰|说|问)$"
+)
+_CITED = re.compile(
+    r"(?:(?:歌|诗|词|赋|赞|偈|表|颂|谚|谚语|俗语|常言|俗话|老话|古语|自古|古人|古|圣经|经|易|历|谣|诗》|》)\s*(?:有)?(?:云|曰|道|说|言)"
+    r"|(?:写|书|镌|刻|题|印|绣|标)(?:着|有|道|了|下|上)?[^，。！？]{0,10}|(?:字|旨意|上云|榜文|批文|为证|正是|正所谓))$"
+)
+HEARD = re.compile(
+    r"(?:听|闻|见|据|没|不|想|要|话|如|虽|再|难|来|小|传|学|假|按|照|胡|乱|瞎|别|莫|休|能|会|敢|可|该|好|所|并|未|无)$"
+)
+GROUP = re.compile(
+    r"(?:(?:那|这|许多|无数|所有的?|满[山城屋堂]的?)?(?:众|群|诸)|那些|这些|一群|那群|这群|一班|那班|一伙|那伙|一队|几个|几位|几名|数个|"
+    r"[两二三四五六七八九十百千]+(?:个|位|名|人)|那[两二三四五六七八九十]+|大众|大家)(?P<noun>[\u4e00-\u9fff]{0,4})"
+)
+PLURAL = re.compile(r"(?:都|齐|一齐|齐声|俱|异口同声|同声|纷纷|皆|一个个|各个|个个|七嘴八舌)")
+#: After an appearance comes the one who appears: ``跳出一名石猴``.
+APPEARS = re.compile(
+    r"(?:(?P<surely>[闪转][出过上来](?:了)?)|(?:跳|闪|走|转|撞|钻|冲|跑|飞|站|来|过|进|出|立|坐|伸|奔|涌|闯|迎)"
+    r"(?:出来|进来|过来|出|上|来|了|过|着|起|下)*)"
+    r"(?P<counted>(?:[一两二三四五六七八九十几数]+)?[个名位员只条群班队伙])?(?P<noun>[\u4e00-\u9fff]{2,10}(?:、[\u4e00-\u9fff]{2,6})*)$"
+)
+_PLACE = re.compile(r"[中上下里内外前后边间处去]$")
+#: The same of somebody seen or met: ``忽见一个巡海的夜叉``.
+MET = re.compile(
+    r"(?:[^，]{0,6}有|[只忽早又正就却猛恰]*(?:看见|遇见|遇到|碰见|碰到|见|遇))(?:了|有)?(?:[一两二三四五六七八九十几数]+)?[个名位员群班伙队]"
+    r"(?P<noun>[\u4e00-\u9fff]{1,14})$"
+)
+#: What the word for a person ends with.
+PERSON = re.compile(
+    r"[汉人怪妖婆叟翁僧尼童女妇兵将王官臣鬼神仙龙贼匪徒生夫娘爷爹哥姐弟妹叔伯公帝后妃师客猴鬟婢仆丐郎嫂姑]$|(?:孩子|老头|老子|小子|女子|男子|汉子|胖子|瘦子|儿子|道士|护士|战士|队长|老板|司机|伙计|小二)$"
+)
+#: Somebody comes in who is not known yet; the one before has nothing more to say.
+COMES_IN = re.compile(r"(?:早|旁|当|幸|内|另|忽|又)有")
+ANYBODY = re.compile(r"(?:.{0,4}(?:有人|有个人|一人|某人))(?=[一-鿿]{0,6}$)")
+#: A clause that makes its object the subject of what follows: ``把那九曜星战得筋疲力软``.
+MADE = re.compile(r"(?:把|将|打得|唬得|吓得|慌得)(?P<whom>[^，]+?)(?:[战打杀唬吓骂羞气急慌惊喜说问笑逗累]|弄|搞)得")
+#: A clause that is there for another one; its subject is not what the passage is about.
+ASIDE = re.compile(
+    r"(?:奈何|怎奈|争奈|无奈|虽|若|倘|如果|要是|假如|即使|即便|尽管|除非|好像|好似|仿佛|宛如|犹如|恰似|不管|无论|不论)"
+)
+EACH = re.compile(r"(?:一个个|个个|各各|各个|人人)")
+#: A clause that only says when.
+WHEN = re.compile(r"(?:间|时|处|后|候|日|天|夜|晚|晨|毕|了|罢|已|刻|久)$")
+PRONOUNS = re.compile("(?:他们|她们|它们|咱们|咱俩|他俩|我们|俺们|他|她|它|我|俺)")
+#: Words after a name that make it another's: ``悟空道人`` is not 悟空.
+TITLES = word_list(
+    "道人 道长 真人 真君 和尚 长老 大师 禅师 法师 师父 师傅 师兄 师弟 师姐 师妹 先生 老爷 少爷 娘娘 夫人 "
+    "太太 小姐 公子 姑娘 大人 将军 元帅 行者 菩萨 天王 龙王 魔王 国王 大王 鬼王 太子 公主 员外 掌柜 妈妈 "
+    "爸爸 母亲 父亲 爷爷 奶奶 哥哥 弟弟 姐姐 妹妹 叔叔 阿姨 舅舅 伯伯 老师 医生 警官 队长 经理 主任 嫂 婶 "
+)
+_TITLES = re.compile("(?:" + "|".join(TITLES) + ")")
+#: No name has one of these.
+NEVER = frozenset(
+    "的了着把将被对向从到是有不没你我他她它吗呢吧啊什么怎谁一两几每些就都也却便又还只已很最更且或若所，。！？"
+    "：；、（）…—·《》〈〉0123456789 "
+)
+#: A name does not begin with one of these.
+NEVER_FIRST = frozenset(
+    "听看见说想走拿问答叫喊笑哭怒喝骂忽正再随因以为于在与和跟给让使令教请去来回过出进上下起坐站跪拜伸抬放抓推"
+    "打立接转低睁闭望瞧盯指点摇挥叹沉自心口手眼头言话语此其"
+)
+#: What follows a name in a clause of which it is the subject.
+FOLLOWS = frozenset(
+    "是有在也都又就便才却即忙急连正已将把被对向朝从与跟和给让叫令教着了过走来去到上下进出回看见听闻说道问答喊"
+    "笑哭怒喝骂想心忽突慢轻低一点摇转站坐跪拜伸抬拿放抓拉推打起立躬叩惊吃喜欢气叹皱睁闭望瞧盯指接不没只还再终"
+    "几先则亦乃遂因由往猛冷微苦大高厉应仰合领依顿登飞跳奔跑冲，"
+)
+
+
+def without_lead(clause: str) -> tuple[str, bool]:
+    """A clause without what leads up to its subject, and whether it stands in the passive (``被``)."""
+    is_passive = False
+    while match := _LEADS.match(clause):
+        is_passive = is_passive or match.group() == "被"
+        clause = clause[match.end() :]
+    return clause, is_passive
+
+
+def without_pointer(clause: str) -> str:
+    """A clause without a pointing word in front: ``那大圣`` is 大圣."""
+    match = _POINTERS.match(clause)
+    return clause[match.end() :] if match else clause
+
+
+def without_manner(head: str) -> str:
+    """What stands before a verb of speech, without how it is said."""
+    while head:
+        length = next((size for size in range(_LONGEST_MANNER, 0, -1) if head[-size:] in _MANNERS), 0)
+        if not length:
+            break
+        head = head[:-length]
+    return head
+
+
+def title_of(rest: str) -> str | None:
+    """The title that stands right after a name and makes it a longer one."""
+    match = _TITLES.match(rest)
+    return match.group() if match else None
+
+
+def without_title(name: str) -> str:
+    """A name without the title it ends with, unless it is nothing else."""
+    title = next((title for title in TITLES if name.endswith(title) and name != title), "")
+    return name.removesuffix(title)
+
+
+def could_be_name(text: str) -> bool:
+    """Whether a string of characters looks like the name of somebody."""
+    if "·" in text:
+        return 3 <= len(text) <= 16
+    if len(text) > 2 and _PLACE.search(text):
+        return False
+    return 1 <= len(text) <= 7 and not NEVER & {*text.removesuffix("将")} and text[0] not in NEVER_FIRST
+
+
+def is_cited(before: str) -> bool:
+    """Whether what leads up to a quotation says that it is written or cited."""
+    return bool(_CITED.search(before.rstrip("：: 　\n")))

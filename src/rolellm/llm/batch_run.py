@@ -1,0 +1,145 @@
+"""A run by the Batch API: the same journal, the same judgement, at half the price and in the server's time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from rolellm.errors import RecipeError
+from rolellm.llm.batch import Handlers, run_batch
+from rolellm.llm.batch_lines import BatchItem
+from rolellm.llm.endpoint import Endpoint
+from rolellm.llm.journal import JournalFullError
+from rolellm.llm.model import CallError, Json, Model, Outcome, Request, T
+from rolellm.llm.run import Run, StopAskingError
+from rolellm.llm.task import Task, judge
+
+#: What a reply costs of the usual price.
+SHARE = 0.5
+
+
+def batch_endpoint(models: list[Model]) -> Endpoint:
+    """The endpoint that batches go to.
+
+    Raises:
+        RecipeError: When the model is none, or there are several.
+    """
+    if len(models) != 1 or not isinstance(models[0], Endpoint):
+        raise RecipeError("--batch takes one endpoint that has the OpenAI Batch API; leave it out for other models")
+    return models[0]
+
+
+class BatchRun(Run[T]):
+    """Asks all in batches, those that need another try in a further one; see `rolellm.llm.run.Run`."""
+
+    async def go(self, requests: Iterable[tuple[int, Request]], done: Callable[[int, Outcome[T]], None]) -> None:
+        """Ask all of them; each outcome goes to `done` with the place that came with its request.
+
+        Args:
+            requests: All are read before any is sent.
+            done: Called once for each request that is settled.
+        """
+        self._done = done
+        self._exhausted = True
+        tasks = [task for item in requests if (task := self._begin(*item)) is not None]
+        while tasks and self.stopped is None:
+            tasks = await self._round(tasks)
+
+    async def _round(self, tasks: list[Task[T]]) -> list[Task[T]]:
+        """Have one batch answered; the tasks that go into the next one."""
+        endpoint = batch_endpoint([pace.model for pace in self.paces])
+        waiting = self._note_sent(endpoint, tasks)
+        again: list[Task[T]] = []
+
+        def reply(key: str, attempt: int, raw: Json) -> None:
+            # Handed on twice where a kill came between the journal and the note that the batch was collected.
+            if self._journal.count(key) < attempt:
+                self._came(endpoint, key, attempt, raw, waiting, again)
+
+        def error(key: str, attempt: int, problem: CallError) -> None:
+            self._journal.lost(key, attempt, f"{problem.kind}: {problem.reason}", 0.0)
+            if (found := waiting.pop(key, None)) is not None:
+                self._budget.settle(found[1], 0.0)
+                self._failed(found[0], problem, again)
+
+        items = [BatchItem(key, task.paid + 1, task.request) for key, (task, _) in waiting.items()]
+        self.counts.in_flight = len(items)
+        work = asyncio.create_task(
+            run_batch(endpoint, items, self._folder, Handlers(reply, error), poll=self._options.batch_poll)
+        )
+        await self._until_stopped(work)
+        self.counts.in_flight = 0
+        return again
+
+    @property
+    def _folder(self) -> Path:
+        return self._journal.path.parent
+
+    def _note_sent(self, endpoint: Endpoint, tasks: list[Task[T]]) -> dict[str, tuple[Task[T], float]]:
+        """The tasks that the budget has room for, with what was set aside for each."""
+        waiting: dict[str, tuple[Task[T], float]] = {}
+        for task in tasks:
+            worst = SHARE * self._budget.worst(endpoint, task.request)
+            if not self._budget.reserve(worst):
+                self.stop_after = StopAskingError(f"the budget of {self._budget.limit:g} US dollars")
+                break
+            key = task.keys[0]
+            # One that an earlier run sent is on its way still, and was counted then.
+            if not self._journal.is_open(key):
+                self._journal.sent(key, task.paid + 1, endpoint.name, worst)
+                self.counts.calls += 1
+            waiting[key] = task, worst
+        return waiting
+
+    def _came(
+        self,
+        endpoint: Endpoint,
+        key: str,
+        attempt: int,
+        raw: Json,
+        waiting: dict[str, tuple[Task[T], float]],
+        again: list[Task[T]],
+    ) -> None:
+        task, worst = waiting.pop(key, (None, 0.0))
+        request = None if task is None else task.request
+        cost = self._keep(endpoint, key, attempt, request, raw, worst, share=SHARE)
+        self._budget.settle(worst, cost)
+        self.counts.in_flight = len(waiting)
+        if task is None:
+            return
+        task.paid += 1
+        task.tries += 1
+        answer = judge(task, endpoint, raw, self._accept, self._also)
+        if answer is not None:
+            self._finish(task, answer)
+        else:
+            self._again(task, again)
+
+    def _failed(self, task: Task[T], problem: CallError, again: list[Task[T]]) -> None:
+        task.tries += 1
+        task.last = problem.kind, problem.reason, None
+        if problem.retry:
+            self._again(task, again)
+        else:
+            self._finish(task, task.failure())
+
+    def _again(self, task: Task[T], again: list[Task[T]]) -> None:
+        if task.tries < task.allowed:
+            again.append(task)
+        else:
+            self._finish(task, task.failure())
+
+    async def _until_stopped(self, work: asyncio.Task[None]) -> None:
+        """Wait for a batch; a request to stop leaves it on its way, to be collected by the next run."""
+        while not work.done() and self.stopped is None:
+            changed = asyncio.create_task(self._changed.wait())
+            await asyncio.wait({work, changed}, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+        if not work.done():
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+        elif (error := work.exception()) is not None:
+            self.stop(error if isinstance(error, Exception | JournalFullError) else RuntimeError(str(error)))
+        if self.stop_after is not None:
+            self.stop(self.stop_after)

@@ -1,0 +1,310 @@
+"""Asks models on behalf of a stage, in a run folder that keeps every reply.
+
+A second run of the same stage in the same folder takes from the journal what was paid for already, whatever stopped the
+first: it asks only what has no answer yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, overload
+
+from rolellm.errors import EndpointError, RecipeError, StoppedShortError
+from rolellm.jsonl import write_jsonl
+from rolellm.llm.budget import Budget
+from rolellm.llm.journal import Journal, JournalFullError
+from rolellm.llm.model import Accept, Failure, Finish, Model, Outcome, Request, T, Usage, text_of
+from rolellm.llm.options import RunOptions
+from rolellm.llm.order import prefix_order
+from rolellm.llm.progress import shown
+from rolellm.llm.run import Run, StopAskingError
+from rolellm.llm.task import Counts
+from rolellm.locks import locked
+
+FAILED = "failed.jsonl"
+_RESERVE_A_CALL = 1 << 16
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a client did so far.
+
+    Attributes:
+        calls: Calls that went out, faults included.
+        from_journal: Requests that journaled replies settled.
+        failed: Requests without an answer.
+        usage: Tokens of the replies that were taken, journaled ones included.
+        cost: US dollars that this folder cost in all, calls of unknown end counted in full.
+    """
+
+    calls: int = 0
+    from_journal: int = 0
+    failed: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return asdict(self)
+
+
+class Client:
+    """A run folder, its journal, and the models to ask; a context manager.
+
+    Args:
+        folder: The run's folder, made where it is not there; held by a lock while the client is open.
+        models: Who is asked. With several, each request goes to the next one that is free.
+        options: How often to ask, for how much, and what to show.
+
+    Raises:
+        RunInUseError: When another process holds the folder; names that one.
+        RecipeError: For no models, or a budget without prices.
+        StoppedShortError: When the disk is full.
+    """
+
+    def __init__(self, folder: str | Path, models: Sequence[Model], options: RunOptions | None = None) -> None:
+        if not models:
+            raise RecipeError("there is no model to ask; name an endpoint")
+        self.folder = Path(folder)
+        self.models = list(models)
+        self.options = options or RunOptions()
+        self.spent = Spent()
+        self._failed: dict[tuple[str, int], dict[str, Any]] = {}
+        with ExitStack() as stack:
+            stack.enter_context(locked(self.folder))
+            room = _RESERVE_A_CALL * sum(max(model.concurrency, 1) for model in models)
+            try:
+                self._journal = Journal(self.folder, reserve=room)
+            except JournalFullError as error:
+                raise self._disk_full(error) from error
+            stack.callback(self._journal.close)
+            self._budget = Budget(self.options.budget, self._journal.spent + self._journal.unknown, self.models)
+            self.spent.cost = self._budget.spent
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the journal, and let go of the folder."""
+        self._stack.close()
+
+    @property
+    def damaged(self) -> int:
+        """How many pieces of the journal were damaged and set aside on opening; what they held is asked again."""
+        return self._journal.damaged
+
+    @overload
+    def ask(
+        self, requests: Iterable[Request], *, label: str = "", also: Collection[Finish] = ()
+    ) -> list[Outcome[str]]: ...
+
+    @overload
+    def ask(
+        self, requests: Iterable[Request], accept: Accept[T], *, label: str = "", also: Collection[Finish] = ()
+    ) -> list[Outcome[T]]: ...
+
+    def ask(
+        self,
+        requests: Iterable[Request],
+        accept: Accept[Any] = text_of,
+        *,
+        label: str = "",
+        also: Collection[Finish] = (),
+    ) -> list[Outcome[Any]]:
+        """Ask all of them, those with a long shared beginning first.
+
+        Args:
+            requests: What to ask.
+            accept: Makes a value of a reply, or raises `rolellm.llm.model.UnacceptableError` to have it asked again; by
+                default any text will do. It sees journaled replies anew, so it must not depend on anything else.
+            label: Of the progress bar.
+            also: Ways for a reply to end, beside ``stop``, that are for `accept` to judge, such as ``length``.
+
+        Returns:
+            Outcomes in the order of the requests.
+
+        Raises:
+            StoppedShortError: At the budget, on Ctrl-C or with a full disk; says what is kept.
+            EndpointError: When no endpoint answers.
+        """
+        given = list(requests)
+        found: list[Outcome[Any] | None] = [None] * len(given)
+
+        def done(place: int, outcome: Outcome[Any]) -> None:
+            found[place] = outcome
+
+        ordered = ((place, given[place]) for place in prefix_order(given))
+        self.ask_each(ordered, accept, done, label=label, total=len(given), also=also)
+        return [outcome for outcome in found if outcome is not None]
+
+    def ask_each(
+        self,
+        requests: Iterable[tuple[int, Request]],
+        accept: Accept[T],
+        done: Callable[[int, Outcome[T]], None],
+        *,
+        label: str = "",
+        total: int | None = None,
+        also: Collection[Finish] = (),
+    ) -> None:
+        """Ask requests as they come, and hand each outcome on as it comes; nothing is held in memory.
+
+        Args:
+            requests: A number of the caller's and a request each; taken from as there is room to ask.
+            accept: As for `ask`.
+            done: Called with the number and the outcome; from the thread that asks.
+            label: Of the progress bar.
+            total: How many requests there are, for the bar.
+            also: As for `ask`.
+
+        Raises:
+            StoppedShortError: As `ask`.
+            EndpointError: As `ask`.
+        """
+        run = self._run_class()(self.models, self._journal, self._budget, self.options, accept, also)
+
+        def note(place: int, outcome: Outcome[T]) -> None:
+            self._note(outcome)
+            done(place, outcome)
+
+        def read() -> tuple[Counts, float]:
+            return run.counts, self._budget.spent
+
+        try:
+            with shown(label, total, read, show=self.options.show_progress):
+                _run_to_end(self._drive(run, requests, note))
+        finally:
+            self._count(run)
+        if run.stopped is not None:
+            raise self._stopped(run, run.stopped)
+
+    def _run_class(self) -> type[Run[Any]]:
+        if not self.options.batch:
+            return Run
+        from rolellm.llm.batch_run import BatchRun, batch_endpoint
+
+        batch_endpoint(self.models)
+        return BatchRun
+
+    async def _drive(
+        self, run: Run[T], requests: Iterable[tuple[int, Request]], done: Callable[[int, Outcome[T]], None]
+    ) -> None:
+        try:
+            with _interruptible(run):
+                await run.go(requests, done)
+        finally:
+            await asyncio.gather(*(model.close() for model in self.models), return_exceptions=True)
+
+    def _note(self, outcome: Outcome[Any]) -> None:
+        request = outcome.request
+        name = request.prompt_hash, request.repeat
+        if not isinstance(outcome, Failure):
+            self.spent.usage += outcome.reply.usage
+            self._failed.pop(name, None)
+            return
+        self._failed[name] = {
+            "tag": request.tag,
+            "kind": outcome.kind,
+            "reason": outcome.reason,
+            "attempts": outcome.attempts,
+            "refused": list(outcome.refused),
+            "request": request.payload(),
+        }
+
+    def _count(self, run: Run[Any]) -> None:
+        self.spent.calls += run.counts.calls
+        self.spent.from_journal += run.counts.from_journal
+        self.spent.failed = len(self._failed)
+        self.spent.cost = self._budget.spent
+        path = self.folder / FAILED
+        if not self._failed:
+            path.unlink(missing_ok=True)
+            return
+        # On a full disk the failures are found again from the journal.
+        with suppress(OSError):
+            write_jsonl(path, self._failed.values())
+
+    def _stopped(self, run: Run[Any], stop: Exception) -> Exception:
+        if isinstance(stop, JournalFullError):
+            return self._disk_full(stop)
+        if not isinstance(stop, StopAskingError):
+            return stop
+        if not any(pace.alive for pace in run.paces):
+            last = "; ".join(f"{pace.model.name}: {pace.last[1]}" for pace in run.paces if pace.last is not None)
+            return EndpointError(
+                f"no endpoint takes what it is asked ({last}); {self._kept()}. Check the model's name, the key's "
+                "environment variable and the address, then give the same command again"
+            )
+        return self._short(f"stopped: {stop}", "a larger --budget" if self._budget.limit is not None else "")
+
+    def _disk_full(self, error: JournalFullError) -> StoppedShortError:
+        return self._short(f"stopped: no room left on the disk of {error.path}", "room there")
+
+    def _short(self, reason: str, need: str) -> StoppedShortError:
+        more = f", with {need}" if need else ""
+        return StoppedShortError(f"{reason}; {self._kept()}", resume=f"the same command{more}")
+
+    def _kept(self) -> str:
+        count = len(self._journal) if hasattr(self, "_journal") else 0
+        return f"{count} replies are kept in {self.folder}"
+
+
+def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """Run it from here, or, where a loop runs already as in a notebook, from a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    raised: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            asyncio.run(work)
+        except BaseException as error:  # Handed on to the thread that waits.
+            raised.append(error)
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+@contextmanager
+def _interruptible(run: Run[Any]) -> Iterator[None]:
+    """Take the first Ctrl-C as a request to stop, which lets calls in flight come home; the second cuts them off."""
+    loop = asyncio.get_running_loop()
+    main = asyncio.current_task()
+    asked = 0
+
+    def heard() -> None:
+        nonlocal asked
+        asked += 1
+        run.stop(StopAskingError("asked to stop"))
+        if asked > 1 and main is not None:
+            main.cancel()
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, heard)
+    except (ValueError, RuntimeError, NotImplementedError):
+        # Only the main thread hears signals.
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

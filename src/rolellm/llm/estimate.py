@@ -1,0 +1,236 @@
+"""What it would take to ask: calls, tokens and US dollars, low, expected and at worst; nothing is asked.
+
+What each case takes for granted (all of it our choice, but for the worst, which is a bound):
+
+- low: each request is answered at the first call, with a reply of a tenth of its limit; what requests share at their
+  beginning is in the server's cache, at the price of `Price.cached` where there is one; the cheapest model answers.
+- expected: one request in ten is asked twice; replies are half as long as they may be; nothing is cached; the models
+  answer in proportion to how many calls they take at once.
+- worst: every request is asked `max_attempts` times, each prompt has as many tokens as it has bytes, each reply is as
+  long as it may be, and the dearest model answers: what a budget sets aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from rolellm.errors import RecipeError
+from rolellm.llm.model import Message, Price, Request, Usage
+from rolellm.llm.tokens import TokenCounter
+
+#: A batch costs half (OpenAI's Batch API).
+BATCH_SHARE = 0.5
+_LOW_SHARE = 0.1
+# One request in so many is asked twice.
+_ASKED_AGAIN = 10
+_AT_ONCE = 8
+
+
+class Priced(Protocol):
+    """What an estimate has to know of a model; also true of its settings, before there is a key or a server."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def price(self) -> Price:
+        """What its tokens cost."""
+
+    @property
+    def concurrency(self) -> int | None:
+        """How many calls it takes at once; ``None`` for the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case of an estimate.
+
+    Attributes:
+        calls: How many calls go out.
+        usage: Tokens of all of them.
+        cost: US dollars; ``None`` where no model has a price.
+    """
+
+    calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
+
+    def __add__(self, other: Case) -> Case:
+        costs = [case.cost for case in (self, other) if case.cost is not None]
+        return Case(self.calls + other.calls, self.usage + other.usage, sum(costs) if costs else None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        usage = {"prompt": self.usage.prompt, "cached": self.usage.cached, "completion": self.usage.completion}
+        return {"calls": self.calls, "tokens": usage, "cost": self.cost}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What it would take to ask some requests; estimates of several stages add up.
+
+    Attributes:
+        requests: How many there are.
+        low: Hardly less than this.
+        expected: About this.
+        worst: Never more than this.
+        max_attempts: Calls for one request at worst.
+        exact: Whether prompts were counted by a tokenizer, for low and expected.
+        batch: Whether it is a batch, at half the price.
+        unpriced: Models without a price.
+    """
+
+    requests: int
+    low: Case
+    expected: Case
+    worst: Case
+    max_attempts: int
+    exact: bool = False
+    batch: bool = False
+    unpriced: tuple[str, ...] = ()
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return replace(
+            self,
+            requests=self.requests + other.requests,
+            low=self.low + other.low,
+            expected=self.expected + other.expected,
+            worst=self.worst + other.worst,
+            max_attempts=max(self.max_attempts, other.max_attempts),
+            exact=self.exact and other.exact,
+            unpriced=tuple(dict.fromkeys((*self.unpriced, *other.unpriced))),
+        )
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows for people: a row a case."""
+        headings = ["", "calls", "prompt tokens", "of them cached", "reply tokens", "US dollars"]
+        rows = []
+        for name, case in (("low", self.low), ("expected", self.expected), ("at worst", self.worst)):
+            numbers = [case.calls, case.usage.prompt, case.usage.cached, case.usage.completion]
+            rows.append([name, *(f"{number:,}" for number in numbers), dollars(case.cost)])
+        return headings, rows
+
+    def notes(self) -> list[str]:
+        """What the numbers rest on, in sentences."""
+        found = []
+        if not self.exact:
+            found.append("Tokens are estimated; --tokenizer counts them.")
+        if self.batch:
+            found.append("A batch costs half.")
+        if self.unpriced:
+            found.append(f"No price is given for {', '.join(self.unpriced)}.")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {
+            "requests": self.requests,
+            "low": self.low.to_dict(),
+            "expected": self.expected.to_dict(),
+            "worst": self.worst.to_dict(),
+            "max_attempts": self.max_attempts,
+            "counted_by": "tokenizer" if self.exact else "estimate",
+            "batch": self.batch,
+            "unpriced": list(self.unpriced),
+        }
+
+
+def estimate(
+    requests: Iterable[Request],
+    models: Sequence[Priced],
+    *,
+    max_attempts: int = 5,
+    counter: TokenCounter | None = None,
+    expected_share: float = 0.5,
+    batch: bool = False,
+) -> Estimate:
+    """What it would take to ask requests; no socket is opened, and what a journal holds already is not looked at.
+
+    Args:
+        requests: Each is looked at once and let go.
+        models: Who would be asked.
+        max_attempts: The most calls for one request.
+        counter: Counts tokens for low and expected; by default by estimate.
+        expected_share: The length of an expected reply, as a share of `Sampling.max_tokens`.
+        batch: Whether they go as a batch, at half the price.
+
+    Raises:
+        RecipeError: For no models, or a share that is not above 0 and at most 1.
+    """
+    if not models:
+        raise RecipeError("there is no model to ask; name an endpoint")
+    if not 0 < expected_share <= 1:
+        raise RecipeError(f"expected_share is {expected_share}; it has to be above 0 and at most 1")
+    sums = _Sums(counter or TokenCounter())
+    for request in requests:
+        sums.add(request)
+    prices = [model.price for model in models]
+    share = BATCH_SHARE if batch else 1.0
+    calls = sums.count - (-sums.count // _ASKED_AGAIN if max_attempts > 1 else 0)
+    again = calls / sums.count if sums.count else 0.0
+    caches = any(price.cached is not None for price in prices)
+    low = Usage(sums.prompt, sums.short, sums.shared if caches else 0)
+    replies = max(round(sums.longest * expected_share), sums.short)
+    expected = Usage(round(sums.prompt * again), round(replies * again))
+    worst = Usage(sums.bound * max_attempts, sums.longest * max_attempts)
+    unpriced = tuple(model.name for model in models if not (model.price.prompt or model.price.completion))
+    costs: list[float | None] = [None, None, None]
+    if len(unpriced) < len(models):
+        weights = [model.concurrency or _AT_ONCE for model in models]
+        mean = sum(weight * price.cost(expected) for weight, price in zip(weights, prices, strict=True)) / sum(weights)
+        dearest = max(Price(max(price.prompt, price.cached or 0.0), price.completion).cost(worst) for price in prices)
+        costs = [share * min(price.cost(low) for price in prices), share * mean, share * dearest]
+    return Estimate(
+        requests=sums.count,
+        low=Case(sums.count, low, costs[0]),
+        expected=Case(calls, expected, costs[1]),
+        worst=Case(sums.count * max_attempts, worst, costs[2]),
+        max_attempts=max_attempts,
+        exact=sums.counter.exact,
+        batch=batch,
+        unpriced=unpriced,
+    )
+
+
+def dollars(cost: float | None) -> str:
+    """An amount for people: to the cent, small ones to four digits.
+
+    >>> dollars(12.345), dollars(0.0012344), dollars(None)
+    ('12.35', '0.001234', 'no price')
+    """
+    if cost is None:
+        return "no price"
+    return f"{cost:,.2f}" if cost >= 1 or cost == 0 else f"{cost:.4g}"
+
+
+class _Sums:
+    """Tokens of requests, added up."""
+
+    def __init__(self, counter: TokenCounter) -> None:
+        self.counter = counter
+        self.count = self.prompt = self.shared = self.bound = self.short = self.longest = 0
+        # Without a tokenizer, as a budget counts: a bound must not rest on the tokenizer being the right one.
+        self._bytes = TokenCounter()
+        self._beginnings: set[int] = set()
+
+    def add(self, request: Request) -> None:
+        self.count += 1
+        self.prompt += self.counter.request(request)
+        self.shared += self._seen_before(request.messages)
+        self.bound += self._bytes.request_upper_bound(request)
+        self.short += max(round(request.sampling.max_tokens * _LOW_SHARE), 1)
+        self.longest += request.sampling.max_tokens
+
+    def _seen_before(self, messages: Sequence[Message]) -> int:
+        """Tokens of the messages at the beginning that an earlier request began with, too."""
+        tokens, beginning, seen = 0, 0, True
+        for message in messages:
+            beginning = hash((beginning, message.role, message.content))
+            seen = seen and beginning in self._beginnings
+            if seen:
+                tokens += self.counter.count(message.content)
+            self._beginnings.add(beginning)
+        return tokens

@@ -1,0 +1,308 @@
+"""The journal of a run: every raw reply, on disk before anything reads it, and every call before it goes out.
+
+A line is a JSON object that ends in a checksum of itself. Three kinds: ``sent`` goes before a call, with the most that
+it can cost; ``reply`` is what came back, as it came; ``lost`` says that a call brought no reply. A call that is
+``sent`` and nothing else was in flight when a run was killed; what it may have cost counts as spent.
+
+What a kill, a full disk or a flipped bit leaves of a line is set aside in ``journal.damaged`` on opening, and asked
+again; every whole line is kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolellm.llm.model import Json
+
+JOURNAL = "journal.jsonl"
+DAMAGED = "journal.damaged"
+_RESERVE = "journal.reserve"
+_SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}')
+_START = b'{"key":"'
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a reply stands in the file."""
+
+    offset: int
+    length: int
+
+
+class JournalFullError(Exception):
+    """The disk is full; what was written before is whole.
+
+    Attributes:
+        path: The journal.
+        kept: Whether the record at hand was written all the same, into the room that was kept for it.
+    """
+
+    def __init__(self, path: Path, kept: bool) -> None:
+        super().__init__(f"no room left on the disk of {path}")
+        self.path = path
+        self.kept = kept
+
+
+class Journal:
+    """The journal in a run's folder; opening it reads what is there.
+
+    Args:
+        folder: The run's folder; the caller holds its lock.
+        reserve: Bytes kept free on the disk while it is open, so that replies in flight find room when the disk fills.
+
+    Attributes:
+        spent: US dollars that all replies cost.
+        unknown: US dollars that calls without an end may have cost.
+        damaged: How many pieces were set aside on opening.
+
+    Raises:
+        JournalFullError: When the disk has no room for the reserve.
+    """
+
+    def __init__(self, folder: Path, *, reserve: int = 1 << 20) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / JOURNAL
+        self.spent = 0.0
+        self.unknown = 0.0
+        self.damaged = 0
+        self._replies: dict[bytes, list[_Place]] = {}
+        self._open: dict[bytes, list[float]] = {}
+        self._reserve = folder / _RESERVE
+        self._load()
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._size = os.fstat(self._file).st_size
+        self._keep_room(reserve)
+
+    def __len__(self) -> int:
+        """How many replies it holds."""
+        return sum(map(len, self._replies.values()))
+
+    def replies(self, keys: Sequence[str]) -> Iterator[tuple[int, Json]]:
+        """The raw replies under any of these keys as they came, each with its key's place in `keys`."""
+        found = [
+            (place.offset, index, place)
+            for index, key in enumerate(keys)
+            for place in self._replies.get(bytes.fromhex(key), ())
+        ]
+        for _, index, place in sorted(found, key=lambda item: item[0]):
+            yield index, self._read(place)
+
+    def count(self, key: str) -> int:
+        """How many replies there are under a key."""
+        return len(self._replies.get(bytes.fromhex(key), ()))
+
+    def is_open(self, key: str) -> bool:
+        """Whether a call went out under a key of which no end is known."""
+        return bytes.fromhex(key) in self._open
+
+    def sent(self, key: str, attempt: int, model: str, worst: float) -> None:
+        """Note that a call goes out.
+
+        Raises:
+            JournalFullError: When there is no room; the call must not go out then.
+        """
+        self._write({"key": key, "attempt": attempt, "kind": "sent", "model": model, "worst": worst}, last=False)
+        self._note_sent(bytes.fromhex(key), worst)
+
+    def reply(self, key: str, attempt: int, raw: Json, cost: float, facts: Json) -> None:
+        """Keep a raw reply.
+
+        Args:
+            key: Of the request.
+            attempt: Counted from 1.
+            raw: As it came.
+            cost: In US dollars.
+            facts: What else to keep beside it, such as the model and the prompt's hash.
+
+        Raises:
+            JournalFullError: When the disk is full; its `kept` says whether the reply found room.
+        """
+        value = {"key": key, "attempt": attempt, "kind": "reply", **facts, "cost": cost, "raw": raw}
+        offset = self._size
+        full = None
+        try:
+            self._write(value, last=True)
+        except JournalFullError as error:
+            if not error.kept:
+                raise
+            full = error
+        self._note_reply(bytes.fromhex(key), _Place(offset, self._size - offset), cost)
+        if full is not None:
+            raise full
+
+    def lost(self, key: str, attempt: int, reason: str, cost: float) -> None:
+        """Note that a call brought no reply, and what it may have cost.
+
+        Raises:
+            JournalFullError: When there is no room; the call then counts as one that may have cost the most.
+        """
+        self._write({"key": key, "attempt": attempt, "kind": "lost", "reason": reason, "cost": cost}, last=False)
+        self._note_lost(bytes.fromhex(key), cost)
+
+    def sync(self) -> None:
+        """Have the system put all of it on the disk; against power cuts, for a killed process loses nothing anyhow."""
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        """Put all of it on the disk and close."""
+        with suppress(OSError):
+            self.sync()
+        os.close(self._file)
+        self._reserve.unlink(missing_ok=True)
+
+    def _read(self, place: _Place) -> Json:
+        line = os.pread(self._file, place.length, place.offset)
+        raw: Json = json.loads(line)["raw"]
+        return raw
+
+    def _keep_room(self, size: int) -> None:
+        try:
+            with self._reserve.open("wb") as stream:
+                stream.write(b"\0" * size)
+                stream.flush()
+                # Some file systems find out that they are full only now.
+                os.fsync(stream.fileno())
+        except OSError as error:
+            os.close(self._file)
+            self._reserve.unlink(missing_ok=True)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            raise JournalFullError(self.path, kept=False) from error
+
+    def _write(self, value: dict[str, Any], *, last: bool) -> None:
+        line = encode(value)
+        try:
+            self._append(line)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            kept = last and self._append_into_reserve(line)
+            raise JournalFullError(self.path, kept) from error
+
+    def _append(self, line: bytes) -> None:
+        written = 0
+        try:
+            while written < len(line):
+                written += os.write(self._file, line[written:])
+        except OSError:
+            os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(line)
+
+    def _append_into_reserve(self, line: bytes) -> bool:
+        self._reserve.unlink(missing_ok=True)
+        try:
+            self._append(line)
+        except OSError:
+            return False
+        return True
+
+    def _note_sent(self, key: bytes, worst: float) -> None:
+        self._open.setdefault(key, []).append(worst)
+        self.unknown += worst
+
+    def _note_reply(self, key: bytes, place: _Place, cost: float) -> None:
+        self._replies.setdefault(key, []).append(place)
+        self._settle(key, cost)
+
+    def _note_lost(self, key: bytes, cost: float) -> None:
+        self._settle(key, cost)
+
+    def _settle(self, key: bytes, cost: float) -> None:
+        worst = self._open.get(key)
+        if worst:
+            self.unknown -= worst.pop()
+            if not worst:
+                del self._open[key]
+        self.spent += cost
+
+    def _load(self) -> None:
+        if not self.path.is_file():
+            return
+        with self.path.open("rb") as stream:
+            sound = all(_is_sound(line) for line in stream)
+        if not sound:
+            self._mend()
+        offset = 0
+        with self.path.open("rb") as stream:
+            for line in stream:
+                self._note(line, offset)
+                offset += len(line)
+
+    def _note(self, line: bytes, offset: int) -> None:
+        value = json.loads(line)
+        key = bytes.fromhex(value["key"])
+        if value["kind"] == "sent":
+            self._note_sent(key, value["worst"])
+        elif value["kind"] == "reply":
+            self._note_reply(key, _Place(offset, len(line)), value["cost"])
+        else:
+            self._note_lost(key, value["cost"])
+
+    def _mend(self) -> None:
+        """Write the journal anew without what is damaged, which goes into a file of its own."""
+        mended = self.path.with_suffix(".mended")
+        with self.path.open("rb") as old, mended.open("wb") as new, (self.path.parent / DAMAGED).open("ab") as aside:
+            for line in old:
+                if _is_sound(line):
+                    new.write(line)
+                    continue
+                rest = line
+                for found in _whole_records(line):
+                    new.write(found + b"\n")
+                    rest = rest.replace(found, b"", 1)
+                if rest.strip(b"\n"):
+                    aside.write(rest if rest.endswith(b"\n") else rest + b"\n")
+                    self.damaged += 1
+            new.flush()
+            os.fsync(new.fileno())
+            os.fsync(aside.fileno())
+        mended.replace(self.path)
+
+
+def encode(value: Json) -> bytes:
+    """A record as its line: JSON that ends in the checksum of what stands before it."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    except UnicodeEncodeError:
+        # Half a surrogate pair, which servers do send, has no UTF-8.
+        text = json.dumps(value, separators=(",", ":")).encode("ascii")
+    body = text[:-1]
+    return body + b',"sum":"' + _checksum(body) + b'"}\n'
+
+
+def _checksum(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=8).hexdigest().encode("ascii")
+
+
+def _is_sound(line: bytes) -> bool:
+    if not line.startswith(_START) or not line.endswith(b'"}\n'):
+        return False
+    end = len(line) - 1
+    found = _SUM.fullmatch(line, end - 26, end)
+    return found is not None and found.group(1) == _checksum(line[: end - 26])
+
+
+def _whole_records(piece: bytes) -> Iterator[bytes]:
+    """The whole records within a damaged line, which may hold several where a line's end was damaged."""
+    start = piece.find(_START)
+    while start >= 0:
+        following = piece.find(_START, start + 1)
+        end = _SUM.search(piece, start)
+        while end is not None:
+            if _is_sound(piece[start : end.end()] + b"\n"):
+                yield piece[start : end.end()]
+                following = piece.find(_START, end.end())
+                break
+            # A reply may hold what looks like the end of a record; the true one may come later.
+            end = _SUM.search(piece, end.end()) if following < 0 or end.end() < following else None
+        start = following

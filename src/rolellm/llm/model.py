@@ -1,0 +1,306 @@
+"""What is asked of a model and what comes back: requests, raw replies, and outcomes, each way to fail with a type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+
+from rolellm.fingerprint import hash_json
+
+T = TypeVar("T")
+Json = Mapping[str, Any]
+
+#: Ways in which a reply can have come back from a model, by what the model says of it.
+Finish = Literal["stop", "length", "filtered", "refused", "empty"]
+
+#: Ways to fail: those of `Finish` that are no answer, what `accept` would not take, and what never became a reply.
+FailureKind = Literal[
+    "length",
+    "filtered",
+    "refused",
+    "empty",
+    "unacceptable",
+    "malformed",
+    "bad_request",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "rate_limited",
+    "server_error",
+    "timeout",
+    "connection",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a reply is drawn. The defaults are the paper's for replies (arXiv 2310.00746, by secondary notes).
+
+    Attributes:
+        temperature: 0 is greedy.
+        top_p: Sampling keeps the smallest set of tokens whose probabilities reach this sum.
+        max_tokens: The most tokens of a reply; the paper's 200 for replies, 2,000 for profiles and question generation.
+        presence_penalty: The paper's: none.
+        frequency_penalty: The paper's: none.
+        seed: Sent to servers that know it, together with the request's `repeat`; ``None`` sends none.
+        stop: Texts that end a reply.
+    """
+
+    temperature: float = 0.7
+    top_p: float = 0.95
+    max_tokens: int = 200
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The JSON schema that a reply has to follow, sent as structured output where a server takes it."""
+
+    name: str
+    schema: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a prompt: ``system``, ``user`` or ``assistant``, and its text."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One thing to ask of a model.
+
+    Attributes:
+        messages: The prompt; what many requests share should come first, as servers cache prefixes.
+        sampling: How the reply is drawn.
+        repeat: Which of several replies to the same prompt this is, from 0.
+        schema: Structured output, where the reply is to be JSON.
+        tag: What the caller knows it by, such as ``general/12``; shown in messages, not part of the key.
+    """
+
+    messages: tuple[Message, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+    repeat: int = 0
+    schema: Schema | None = None
+    tag: str = ""
+
+    def payload(self) -> dict[str, Any]:
+        """What decides the reply, but for who is asked; what a key is made of."""
+        sampling = {name: getattr(self.sampling, name) for name in Sampling.__slots__}
+        return {
+            "messages": [[message.role, message.content] for message in self.messages],
+            "sampling": {**sampling, "stop": list(self.sampling.stop)},
+            "repeat": self.repeat,
+            "schema": None if self.schema is None else [self.schema.name, dict(self.schema.schema)],
+        }
+
+    @property
+    def prompt_hash(self) -> str:
+        """SHA-256 of the messages alone, in hex: what a receipt names the prompt by."""
+        return hash_json(self.payload()["messages"])
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the server counted them; `cached` is the part of `prompt` that it took from its cache."""
+
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(self.prompt + other.prompt, self.completion + other.completion, self.cached + other.cached)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model sent back, read from its raw form.
+
+    Attributes:
+        text: The reply's text; empty where there is none.
+        finish: How it ended.
+        usage: Tokens, as counted by the server (estimated where it counts none).
+        model: The model that answered, by its own word.
+        endpoint: The endpoint's name; never a key.
+        raw: The body as it came, parsed; with secrets taken out.
+    """
+
+    text: str
+    finish: Finish
+    usage: Usage
+    model: str
+    endpoint: str
+    raw: Json
+
+
+class UnacceptableError(Exception):
+    """Raised by an `accept` function for a reply that it cannot take: the request is asked again, then given up.
+
+    Args:
+        reason: In words, such as ``"says that it is an AI"``; counted and kept.
+        kind: ``unacceptable``, or ``malformed`` where the reply is not of the form asked for.
+    """
+
+    def __init__(self, reason: str, kind: Literal["unacceptable", "malformed"] = "unacceptable") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.kind: Literal["unacceptable", "malformed"] = kind
+
+
+#: Makes a value of a reply, or raises `UnacceptableError`. It is called anew on journaled replies, so it must not
+#: depend on anything but the reply (and the request).
+Accept = Callable[[Request, Reply], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """A request that was answered.
+
+    Attributes:
+        request: What was asked.
+        value: What `accept` made of the reply.
+        reply: The reply.
+        attempts: How many replies were paid for until this one, itself included.
+        refused: Why `accept` turned down the earlier ones, in order.
+    """
+
+    request: Request
+    value: T
+    reply: Reply
+    attempts: int = 1
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that has no answer.
+
+    Attributes:
+        request: What was asked.
+        kind: How the last attempt failed.
+        reason: In words; never with a key, a header or an environment value.
+        attempts: How often it was tried.
+        reply: The last reply, where there was one.
+        refused: Why earlier replies were not taken, in order.
+    """
+
+    request: Request
+    kind: FailureKind
+    reason: str
+    attempts: int = 1
+    reply: Reply | None = None
+    refused: tuple[str, ...] = ()
+
+
+Outcome = Answer[T] | Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars a million tokens; `cached` is for prompt tokens that the server had cached, by default as `prompt`."""
+
+    prompt: float = field(default=0.0, metadata={"low": 0})
+    completion: float = field(default=0.0, metadata={"low": 0})
+    cached: float | None = field(default=None, metadata={"low": 0})
+
+    def cost(self, usage: Usage) -> float:
+        """What a reply cost, in US dollars."""
+        cached = self.prompt if self.cached is None else self.cached
+        fresh = max(usage.prompt - usage.cached, 0)
+        return (fresh * self.prompt + usage.cached * cached + usage.completion * self.completion) / 1e6
+
+
+class CallError(Exception):
+    """A call that brought no reply; raised by a `Model` and turned into a retry or a `Failure`.
+
+    Args:
+        kind: How it failed.
+        reason: In words, secrets taken out.
+        retry: Whether the same call may do better later.
+        after: Seconds to wait before the next call to this endpoint, where it says so; checked and capped by the run.
+        billed: Whether the call may have been charged all the same: a timeout or a reset, after which nobody knows.
+    """
+
+    def __init__(
+        self, kind: FailureKind, reason: str, *, retry: bool, after: float | None = None, billed: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.kind: FailureKind = kind
+        self.reason = reason
+        self.retry = retry
+        self.after = after
+        self.billed = billed
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A model that can be asked: an endpoint, one on this machine, or a scripted one."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages and records: host and model; never a key."""
+
+    @property
+    def identity(self) -> Json:
+        """What makes its replies its own: endpoint and model, or the hash of weights or rules. Part of every key."""
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls it takes at once."""
+
+    @property
+    def price(self) -> Price:
+        """What its tokens cost."""
+
+    async def call(self, request: Request, attempt: int = 1) -> Json:
+        """Ask once; give back the raw reply as JSON, secrets taken out, for the journal.
+
+        Args:
+            request: What to ask.
+            attempt: The how-many-th reply to this request it is to be, from 1. With a seed, each has to be drawn anew,
+                or asking again for a reply that was not taken brings the same.
+
+        Raises:
+            CallError: When no reply came.
+        """
+
+    def read(self, raw: Json) -> Reply:
+        """Read a raw reply; called anew for each journaled one.
+
+        Raises:
+            UnacceptableError: With the kind ``malformed``, for one that is no reply at all.
+        """
+
+    async def close(self) -> None:
+        """Let go of connections."""
+
+
+def request_key(model: Model, request: Request) -> str:
+    """What a reply is kept under: SHA-256 over endpoint, model, every sampling setting, prompt, schema and repeat."""
+    return hash_json([model.identity, request.payload()])
+
+
+def system(content: str) -> Message:
+    """A system message."""
+    return Message("system", content)
+
+
+def user(content: str) -> Message:
+    """A user message."""
+    return Message("user", content)
+
+
+def assistant(content: str) -> Message:
+    """An assistant message."""
+    return Message("assistant", content)
+
+
+def text_of(_: Request, reply: Reply) -> str:
+    """The `accept` that takes any text, trimmed."""
+    return reply.text.strip()

@@ -1,0 +1,78 @@
+"""The bar of a run: done, in flight, failed, spent and what is left, on standard error."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rolellm.llm.task import Counts
+
+_PATIENCE = 2.0
+
+
+@contextmanager
+def shown(label: str, total: int | None, read: Callable[[], tuple[Counts, float]], *, show: bool) -> Iterator[None]:
+    """Show a bar while the block runs, once it has run for two seconds.
+
+    Args:
+        label: Before the bar.
+        total: How many requests there are, where that is known.
+        read: Gives counts and US dollars spent so far; called from another thread.
+        show: Whether to show anything.
+    """
+    if not show:
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_draw, args=(label, total, read, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _draw(label: str, total: int | None, read: Callable[[], tuple[Counts, float]], ended: threading.Event) -> None:
+    if ended.wait(_PATIENCE):
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True, force_jupyter=False), refresh_per_second=4) as bar:
+        task = bar.add_task(label or "asking", total=total, state="")
+        begun = time.monotonic()
+        while True:
+            counts, spent = read()
+            bar.update(task, completed=counts.done, state=state_of(counts, spent))
+            if ended.wait(0.25 if time.monotonic() - begun < 60 else 1.0):
+                break
+        counts, spent = read()
+        bar.update(task, completed=counts.done, state=state_of(counts, spent))
+
+
+def state_of(counts: Counts, spent: float) -> str:
+    """What stands beside the bar.
+
+    >>> state_of(Counts(done=10, failed=1, in_flight=4), 0.0123)
+    '4 in flight, 1 failed, $0.0123'
+    """
+    return f"{counts.in_flight} in flight, {counts.failed} failed, ${spent:.4f}"

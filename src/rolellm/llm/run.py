@@ -1,0 +1,325 @@
+"""Asking many requests at once: bounded concurrency, retries that hold nobody up, replies on disk before read."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Generic
+
+from rolellm.llm.budget import Budget
+from rolellm.llm.journal import Journal, JournalFullError
+from rolellm.llm.model import (
+    Accept,
+    CallError,
+    Failure,
+    Finish,
+    Json,
+    Model,
+    Outcome,
+    Request,
+    T,
+    UnacceptableError,
+    request_key,
+)
+from rolellm.llm.options import RunOptions
+from rolellm.llm.pacing import Pace, delay_of
+from rolellm.llm.task import Counts, Task, judge
+
+#: What no other request to the same endpoint will do better with.
+_OF_THE_ENDPOINT = ("unauthorized", "forbidden", "not_found")
+#: Journaled replies read in one go, before others get a turn.
+_AT_ONCE = 64
+
+
+class StopAskingError(Exception):
+    """Raised within a run to end it: nothing more is sent, and calls in flight are waited for.
+
+    Args:
+        reason: What stopped it, in words.
+    """
+
+
+class Run(Generic[T]):
+    """One pass over requests; see `rolellm.llm.client.Client`, which makes and drives it.
+
+    Args:
+        models: Who is asked; each is given as many calls at once as it takes.
+        journal: Where replies are kept and looked up.
+        budget: What it may cost.
+        options: How often, and how long to wait.
+        accept: Makes a value of a reply.
+        also: Ways to end, beside ``stop``, that are for `accept` to judge.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Model],
+        journal: Journal,
+        budget: Budget,
+        options: RunOptions,
+        accept: Accept[T],
+        also: Collection[Finish] = (),
+    ) -> None:
+        self.counts = Counts()
+        self.stopped: Exception | None = None
+        self.stop_after: Exception | None = None
+        self.paces = [Pace(model, index) for index, model in enumerate(models)]
+        self._journal = journal
+        self._budget = budget
+        self._options = options
+        self._accept = accept
+        self._also = also
+        self._active: dict[tuple[str, ...], Task[T]] = {}
+        self._now: deque[Task[T]] = deque()
+        self._later: list[tuple[float, int, Task[T]]] = []
+        self._suspects: list[Task[T]] = []
+        self._exhausted = False
+        self._changed = asyncio.Event()
+
+    async def go(self, requests: Iterable[tuple[int, Request]], done: Callable[[int, Outcome[T]], None]) -> None:
+        """Ask all of them; each outcome goes to `done` with the place that came with its request.
+
+        Args:
+            requests: Taken from one at a time, as there is room to ask.
+            done: Called once for each request that is settled; none is, once a run is stopped.
+        """
+        self._source = iter(requests)
+        self._done = done
+        workers = [
+            asyncio.create_task(self._work(pace)) for pace in self.paces for _ in range(max(pace.model.concurrency, 1))
+        ]
+        syncing = asyncio.create_task(self._sync())
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for task in (*workers, syncing):
+                task.cancel()
+            await asyncio.gather(*workers, syncing, return_exceptions=True)
+        self._flush_suspects()
+
+    def stop(self, error: Exception) -> None:
+        """Send nothing more; what is in flight is waited for."""
+        if self.stopped is None:
+            self.stopped = error
+        self._notify()
+
+    async def _work(self, pace: Pace) -> None:
+        try:
+            while (task := await self._next(pace)) is not None:
+                await self._attempt(pace, task)
+        except Exception as error:  # Whatever it is, what is in flight was paid for and is waited for.
+            self.stop(error)
+
+    async def _next(self, pace: Pace) -> Task[T] | None:
+        while self.stopped is None and pace.alive:
+            wait = pace.paused_until - time.monotonic()
+            if wait <= 0:
+                if (task := self._take()) is not None:
+                    return task
+                if not self._exhausted:
+                    await asyncio.sleep(0)
+                    continue
+                if not self._active:
+                    self._notify()
+                    return None
+                if self._suspects and self.counts.in_flight == 0 and not self._later:
+                    self._flush_suspects()
+                    continue
+                wait = self._later[0][0] - time.monotonic() if self._later else 0.0
+            await self._wait(wait)
+        return None
+
+    def _take(self) -> Task[T] | None:
+        """A task that is ready; none, too, where journaled replies have taken long enough to let others have a turn."""
+        if self._now:
+            return self._now.popleft()
+        if self._later and self._later[0][0] <= time.monotonic():
+            return heapq.heappop(self._later)[2]
+        for _ in range(_AT_ONCE):
+            item = next(self._source, None)
+            if item is None:
+                self._exhausted = True
+                return None
+            task = self._begin(*item)
+            if task is not None:
+                return task
+        return None
+
+    def _begin(self, place: int, request: Request) -> Task[T] | None:
+        """A task for a request, unless journaled replies settle it, or one like it is on its way."""
+        keys = tuple(request_key(pace.model, request) for pace in self.paces)
+        if (other := self._active.get(keys)) is not None:
+            other.followers.append((place, request))
+            return None
+        task: Task[T] = Task(place, request, keys)
+        if self._replay(task):
+            return None
+        self._active[keys] = task
+        return task
+
+    def _replay(self, task: Task[T]) -> bool:
+        for index, raw in self._journal.replies(task.keys):
+            task.paid += 1
+            answer = judge(task, self.paces[index].model, raw, self._accept, self._also)
+            if answer is not None:
+                self.counts.from_journal += 1
+                self._settle(task, answer)
+                return True
+        task.tries = task.paid
+        task.allowed = self._options.max_attempts + (task.paid if self._options.retry_failed else 0)
+        if task.tries < task.allowed:
+            return False
+        self.counts.from_journal += 1
+        self._settle(task, task.failure())
+        return True
+
+    async def _attempt(self, pace: Pace, task: Task[T]) -> None:
+        model = pace.model
+        worst = self._budget.worst(model, task.request)
+        if not await self._reserve(worst):
+            return
+        key, number = task.keys[pace.index], task.paid + 1
+        try:
+            self._journal.sent(key, number, model.name, worst)
+        except JournalFullError as error:
+            self._budget.settle(worst, 0.0)
+            self.stop(error)
+            return
+        self.counts.in_flight += 1
+        self.counts.calls += 1
+        cost = worst
+        try:
+            raw = await model.call(task.request, number)
+            cost = self._keep(model, key, number, task.request, raw, worst)
+        except CallError as error:
+            cost = worst if error.billed else 0.0
+            self._lost(key, number, error, cost)
+            self._again_or_never(pace, task, error)
+        except JournalFullError as error:
+            self.stop(error)
+        else:
+            self._answered(pace, task, raw)
+        finally:
+            # A call that was cut off in the middle may have cost the most.
+            self.counts.in_flight -= 1
+            self._budget.settle(worst, cost)
+            if self._budget.limit is not None or not self.counts.in_flight:
+                self._notify()
+
+    def _keep(
+        self, model: Model, key: str, number: int, request: Request | None, raw: Json, worst: float, share: float = 1.0
+    ) -> float:
+        """Put a reply into the journal; what it cost, of the usual price this share."""
+        try:
+            cost = share * model.price.cost(model.read(raw).usage)
+        except (UnacceptableError, RecursionError):
+            cost = worst
+        facts: dict[str, str] = {"model": model.name}
+        if request is not None:
+            facts |= {"tag": request.tag, "prompt_hash": request.prompt_hash}
+        try:
+            self._journal.reply(key, number, raw, cost, facts)
+        except JournalFullError as error:
+            if not error.kept:
+                raise
+            self.stop(error)
+        return cost
+
+    def _answered(self, pace: Pace, task: Task[T], raw: Json) -> None:
+        task.paid += 1
+        task.tries += 1
+        pace.answered()
+        answer = judge(task, pace.model, raw, self._accept, self._also)
+        if answer is not None:
+            self._finish(task, answer)
+        elif task.tries >= task.allowed:
+            self._finish(task, task.failure())
+        else:
+            self._now.append(task)
+            self._notify()
+
+    def _lost(self, key: str, number: int, error: CallError, cost: float) -> None:
+        try:
+            self._journal.lost(key, number, f"{error.kind}: {error.reason}", cost)
+        except JournalFullError as full:
+            self.stop(full)
+
+    def _again_or_never(self, pace: Pace, task: Task[T], error: CallError) -> None:
+        task.tries += 1
+        task.last = error.kind, error.reason, None
+        wait = delay_of(error, task.tries, task.keys[0], self._options.max_wait)
+        pace.failed(error, wait)
+        if error.kind in _OF_THE_ENDPOINT and not pace.ever_answered:
+            # Perhaps nothing will do with this endpoint; then others have to take it.
+            self._suspects.append(task)
+            if not pace.alive:
+                self._retire()
+        elif error.retry and task.tries < task.allowed:
+            heapq.heappush(self._later, (time.monotonic() + wait, task.place, task))
+            self._notify()
+        else:
+            self._finish(task, task.failure())
+
+    def _retire(self) -> None:
+        if any(pace.alive for pace in self.paces):
+            for task in self._suspects:
+                task.tries -= 1
+            self._now.extend(self._suspects)
+            self._suspects.clear()
+            self._notify()
+        else:
+            self.stop(StopAskingError("no endpoint answers"))
+
+    def _flush_suspects(self) -> None:
+        for task in self._suspects:
+            self._finish(task, task.failure())
+        self._suspects.clear()
+
+    def _finish(self, task: Task[T], outcome: Outcome[T]) -> None:
+        self._active.pop(task.keys, None)
+        self._settle(task, outcome)
+        if self._exhausted and not self._active:
+            self._notify()
+
+    def _settle(self, task: Task[T], outcome: Outcome[T]) -> None:
+        for place, request in ((task.place, task.request), *task.followers):
+            self.counts.done += 1
+            self.counts.failed += isinstance(outcome, Failure)
+            self._done(place, outcome if request is task.request else self._for(request, outcome))
+
+    def _for(self, request: Request, outcome: Outcome[T]) -> Outcome[T]:
+        """The outcome of one request as that of another that asks the same."""
+        if isinstance(outcome, Failure):
+            return replace(outcome, request=request)
+        return replace(outcome, request=request, value=self._accept(request, outcome.reply))
+
+    async def _reserve(self, worst: float) -> bool:
+        while not self._budget.reserve(worst):
+            if self.counts.in_flight == 0:
+                self.stop(StopAskingError(f"the budget of {self._budget.limit:g} US dollars"))
+            if self.stopped is not None:
+                return False
+            await self._wait(0.0)
+        return True
+
+    async def _wait(self, seconds: float) -> None:
+        """Until something changes; with seconds above 0, no longer than these."""
+        changed = self._changed
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds if seconds > 0 else None):
+                await changed.wait()
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _sync(self) -> None:
+        """Every second, off the loop: a power cut may cost a second of replies, a killed process none."""
+        while True:
+            await asyncio.sleep(1.0)
+            await asyncio.to_thread(self._journal.sync)

@@ -1,0 +1,125 @@
+"""Taking secrets out of what comes back: servers echo keys, whole, in part or encoded, in replies and in errors."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+from urllib.parse import quote
+
+HIDDEN = "[hidden]"
+_LEAST = 8
+#: What people put where a server wants no key; no secrets, and some of them are words that replies use.
+_PLACEHOLDERS = frozenset(
+    {"-", "dummy", "empty", "fake", "key", "local", "no-key", "none", "not-needed", "null", "token"}
+)
+_DEPTH = 100
+
+
+class Scrubber:
+    """Finds a secret in text: the whole of it, and every part of 8 characters or more that begins or ends it.
+
+    Parts within it count from 16 characters on. So do its URL encoding and base64, whatever stood before it. A part
+    that is all lower or all upper case letters may be a word and stays. Placeholders that are no keys (``EMPTY``,
+    ``none``, …) are left alone. (All this is our choice.)
+
+    Args:
+        secret: The secret; an empty one is never found.
+    """
+
+    def __init__(self, secret: str) -> None:
+        forms = [] if secret.casefold() in _PLACEHOLDERS | {""} else list(dict.fromkeys(_forms(secret)))
+        self._short = re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)") if forms and len(secret) < _LEAST else None
+        self._forms = [form for form in forms if len(form) >= _LEAST]
+        self._parts = [(part, form) for form in self._forms for part in _parts(form)]
+
+    def text(self, text: str) -> str:
+        """The text with every such part replaced by ``[hidden]``."""
+        if self._short is not None:
+            text = self._short.sub(HIDDEN, text)
+        for part, form in self._parts:
+            start = text.find(part)
+            while start >= 0:
+                begin, end = _grown(text, start, part, form)
+                text = text[:begin] + HIDDEN + text[end:]
+                start = text.find(part, begin + len(HIDDEN))
+        return text
+
+    def found_in(self, texts: list[str]) -> bool:
+        """Whether any of them holds it."""
+        joined = "\0".join(texts)
+        return any(part in joined for part, _ in self._parts) or bool(self._short and self._short.search(joined))
+
+    def json(self, value: Any) -> Any:
+        """A parsed JSON value with the same done to every text and every name in it; itself where nothing is found.
+
+        Raises:
+            RecursionError: For one nested over 100 deep, which is no reply of a model.
+        """
+        return self._replaced(value) if self.found_in(list(_texts(value, 0))) else value
+
+    def _replaced(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(name): self._replaced(part) for name, part in value.items()}
+        if isinstance(value, list):
+            return [self._replaced(part) for part in value]
+        return value
+
+
+@lru_cache(maxsize=64)
+def scrubber(secret: str) -> Scrubber:
+    """The scrubber of a secret."""
+    return Scrubber(secret)
+
+
+def _texts(value: Any, depth: int) -> Iterator[str]:
+    if depth > _DEPTH:
+        raise RecursionError("nested too deeply")
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, part in value.items():
+            yield name
+            yield from _texts(part, depth + 1)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _texts(part, depth + 1)
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """The ways in which a secret may be written."""
+    data = secret.encode("utf-8")
+    yield secret
+    yield quote(secret, safe="")
+    yield data.hex()
+    # In base64 a character hangs on where its bytes stand in groups of three; the ends mix with what is beside them.
+    for before in range(3):
+        plain = base64.b64encode(b"\0" * before + data).decode("ascii").rstrip("=")
+        middle = plain[(0, 2, 3)[before] : -1]
+        yield middle
+        yield middle.replace("+", "-").replace("/", "_")
+
+
+def _parts(form: str) -> Iterator[str]:
+    """Parts one of which is in every echo that counts: the beginning, the end, and every eighth place between."""
+    starts = {0, len(form) - _LEAST, *range(_LEAST, len(form) - _LEAST, _LEAST)}
+    for start in sorted(starts):
+        part = form[start : start + _LEAST]
+        if not (part.isalpha() and (part.islower() or part.isupper())) or len(form) < 2 * _LEAST:
+            yield part
+
+
+def _grown(text: str, start: int, part: str, form: str) -> tuple[int, int]:
+    """Where the longest piece of the form around a part begins and ends in the text."""
+    begin, end = start, start + len(part)
+    left = right = form.find(part)
+    right += len(part)
+    while left > 0 and begin > 0 and text[begin - 1] == form[left - 1]:
+        left, begin = left - 1, begin - 1
+    while right < len(form) and end < len(text) and text[end] == form[right]:
+        right, end = right + 1, end + 1
+    return begin, end

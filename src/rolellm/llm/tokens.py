@@ -1,0 +1,167 @@
+"""Counting tokens: exactly with the model's tokenizer, else by an estimate; and a bound that no tokenizer exceeds.
+
+The estimate was fitted (our own measurement) to the mean of four vocabularies of over 100,000 tokens (o200k, Llama 3,
+Qwen, DeepSeek) on RoleBench and two scripts. Summed over many texts it is within 10 % for English, and within 30 % for
+Chinese, where vocabularies differ that much among themselves. A single short text can be off by half. Vocabularies of
+32,000 tokens (Llama 2, Mistral) need up to a third more in English and twice as many in Chinese. Other languages were
+not measured.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rolellm.errors import RecipeError
+from rolellm.extras import require
+
+if TYPE_CHECKING:
+    from rolellm.llm.model import Message, Request
+
+# What a message adds (role, separators) and what a prompt adds (start, and the start of the reply).
+_MESSAGE, _PROMPT = 4, 3
+# Chat templates in use add 3 to 12 tokens a message, and up to about 40 a prompt where they bring a preface.
+_MESSAGE_BOUND, _PROMPT_BOUND = 24, 96
+# The start of a text, which some tokenizers mark.
+_TEXT_BOUND = 2
+
+_HAN = "\u3400-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af\U00020000-\U0003ffff"
+#: Tokens that each match of a pattern stands for, and tokens for each of its characters.
+_RATES = (
+    # Twelve letters are the longest that is likely to be one token; what is longer may be no word at all.
+    (re.compile(r"[A-Za-z]{1,12}"), 0.85, 0.04),
+    (re.compile(r"[0-9]"), 0.75, 0.0),
+    (re.compile(r"[!-/:-@\[-`{-~]{1,16}"), 1.15, 0.0),
+    (re.compile(r"\s{2,}|\n"), 0.35, 0.0),
+    (re.compile(f"[{_HAN}]+"), 0.0, 0.7),
+    (re.compile(rf"[^\x00-\x7f\W{_HAN}]{{1,12}}"), 0.85, 0.4),
+    (re.compile(rf"[^\x00-\x7f\w\s{_HAN}]"), 1.5, 0.0),
+)
+
+
+class TokenCounter:
+    """Counts tokens of texts and prompts.
+
+    Args:
+        tokenizer: A folder with the model's tokenizer, or its id on the Hub where it is in the cache already: nothing
+            is fetched. Without one, counts are estimates.
+
+    Attributes:
+        exact: Whether there is a tokenizer, so that a text's count is no estimate.
+
+    Raises:
+        RecipeError: For a tokenizer that is not there or cannot be read.
+        MissingExtraError: For a tokenizer without transformers.
+    """
+
+    def __init__(self, tokenizer: str | Path | None = None) -> None:
+        self._tokenizer: Any = None if tokenizer is None else _load(str(tokenizer))
+        self.exact = tokenizer is not None
+
+    def count(self, text: str) -> int:
+        """Tokens of a text, special tokens not among them; 0 only for an empty one.
+
+        >>> TokenCounter().count("To be, or not to be, that is the question.")
+        13
+        >>> TokenCounter().count("床前明月光，疑是地上霜。")
+        10
+        """
+        if self._tokenizer is None:
+            return _estimated(text)
+        return len(self._tokenizer(_encodable(text), add_special_tokens=False)["input_ids"])
+
+    def upper_bound(self, text: str) -> int:
+        """The most tokens that a text can have.
+
+        With a tokenizer, what it counts. Without, the bytes of the text in UTF-8, in whichever normal form has most,
+        and a little for the start: a token of a byte-level BPE, or of SentencePiece with byte fallback, stands for one
+        byte or more of the text after normalization (Qwen's is NFC, SentencePiece's own NFKC).
+        """
+        return self.count(text) + _TEXT_BOUND if self.exact else _bytes_at_most(text) + _TEXT_BOUND
+
+    def prompt(self, messages: Sequence[Message]) -> int:
+        """Tokens of a prompt; with a tokenizer that has a chat template, exactly what that makes of it."""
+        if self._template is not None:
+            return self._templated(messages)
+        return _PROMPT + sum(_MESSAGE + self.count(message.content) for message in messages)
+
+    def prompt_upper_bound(self, messages: Sequence[Message]) -> int:
+        """The most tokens that a prompt can have, the chat template's own among them.
+
+        What a server's template may add is no law of nature: 24 tokens a message and 96 a prompt is our choice, about
+        twice the longest seen.
+        """
+        return _PROMPT_BOUND + sum(_MESSAGE_BOUND + self.upper_bound(message.content) for message in messages)
+
+    def request(self, request: Request) -> int:
+        """Tokens of a request's prompt, with its schema, which servers count as part of it."""
+        return self.prompt(request.messages) + self.count(_schema_text(request))
+
+    def request_upper_bound(self, request: Request) -> int:
+        """The most tokens that a request's prompt can have; its schema counts twice, for what a server makes of it."""
+        schema = _schema_text(request)
+        return self.prompt_upper_bound(request.messages) + (2 * self.upper_bound(schema) if schema else 0)
+
+    @cached_property
+    def _template(self) -> str | None:
+        template: str | None = getattr(self._tokenizer, "chat_template", None)
+        return template
+
+    def _templated(self, messages: Sequence[Message]) -> int:
+        from jinja2 import TemplateError
+
+        given = [{"role": message.role, "content": _encodable(message.content)} for message in messages]
+        try:
+            text = self._tokenizer.apply_chat_template(given, tokenize=False, add_generation_prompt=True)
+        except TemplateError:
+            # Some templates know no system message; their servers refuse it, which is not for an estimate to do.
+            return _PROMPT + sum(_MESSAGE + self.count(message.content) for message in messages)
+        return self.count(text)
+
+
+@lru_cache(maxsize=4096)
+def _estimated(text: str) -> int:
+    tokens = 0.0
+    for pattern, each, character in _RATES:
+        found = pattern.findall(text)
+        tokens += each * len(found)
+        if character and found:
+            tokens += character * sum(map(len, found))
+    return max(round(tokens), 1 if text else 0)
+
+
+@lru_cache(maxsize=4096)
+def _bytes_at_most(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    forms = (text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFKC")))
+    return max(len(form.encode("utf-8", errors="surrogatepass")) for form in forms)
+
+
+def _schema_text(request: Request) -> str:
+    import json
+
+    return "" if request.schema is None else json.dumps(request.schema.schema, ensure_ascii=False)
+
+
+def _encodable(text: str) -> str:
+    """The text with half surrogate pairs, which no tokenizer takes, replaced as servers do."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")
+
+
+def _load(name: str) -> Any:
+    require("transformers", extra="train")
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(name, local_files_only=True)
+    except Exception as error:
+        # What transformers raises for a folder that holds no tokenizer has no one base.
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise RecipeError(
+            f"no tokenizer at {name} ({reason}); give a folder with tokenizer.json, or leave it out for an estimate"
+        ) from error

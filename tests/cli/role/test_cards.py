@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.cli import app
+
+CARD: dict[str, Any] = {
+    "spec": "chara_card_v2",
+    "spec_version": "2.0",
+    "data": {
+        "name": "Ada\x1b[31m\u202e [bold]Fenn[/bold]",
+        "description": "{{char}} keeps a lighthouse. {{7*7}} {0.__class__}",
+        "first_mes": "Who's there?",
+        "mes_example": "<START>\n{{user}}: hi\n{{char}}: Count.",
+        "alternate_greetings": [],
+        "creator": "\x1b]0;title\x07",
+        "tags": 5,
+        "extensions": {"\x9b2J": 1.0},
+        "character_book": {"entries": [{"keys": ["lamp"], "content": "The lamp.", "name": "\u202e[red]x"}]},
+    },
+}
+
+
+def rolellm(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "rolellm", "role", *words],
+        cwd=cwd,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "ada.json").write_text(json.dumps(CARD), encoding="utf-8")
+    return tmp_path
+
+
+def inert(text: str) -> bool:
+    return all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_in_and_out_as_a_user_does_it(folder: Path) -> None:
+    done = rolellm(folder, "import-card", "ada.json", "--out", "ada", "--language", "en")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Ada[31m [bold]Fenn[/bold]" in done.stdout
+    assert "was cleaned" in done.stdout
+    assert "`data.tags`" in done.stdout
+    assert inert(done.stdout)
+
+    done = rolellm(folder, "export-card", "ada", "--out", "again.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (folder / "again.json").read_bytes() == (folder / "ada.json").read_bytes()
+
+    done = rolellm(folder, "export-card", "ada", "--out", "again.png", "--spec", "v3", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {
+        "out": "again.png",
+        "spec": "v3",
+        "chunks": ["chara", "ccv3"],
+        "picture": None,
+        "changed": [],
+        "notes": [],
+    }
+    assert inert(done.stdout)
+
+    done = rolellm(folder, "import-card", "again.png", "--out", "second", "--name", "Brom", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert inert(done.stdout)
+    summary = json.loads(done.stdout)
+    assert (summary["role"], summary["language"], summary["spec"]) == ("Brom", "en", "v3")
+    assert summary["aliases"] == ["Ada[31m [bold]Fenn[/bold]"]
+    assert (summary["greetings"], summary["example_scenes"], summary["turns"], summary["lore"]) == (1, 1, 3, 1)
+
+    done = rolellm(folder, "export-card", "second", "--out", "mine.png", "--image", "again.png")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (folder / "mine.png").read_bytes() == (folder / "again.png").read_bytes()
+
+
+def test_what_was_changed_is_named(folder: Path) -> None:
+    assert rolellm(folder, "import-card", "ada.json", "--out", "ada").returncode == 0
+    value = json.loads((folder / "ada" / "profile.json").read_text(encoding="utf-8"))
+    value["description"] = "You keep a lighthouse."
+    (folder / "ada" / "profile.json").write_text(json.dumps(value), encoding="utf-8")
+    done = rolellm(folder, "export-card", "ada", "--out", "new.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Changed since it was imported: description." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        pytest.param(["import-card", "none.json", "--out", "x"], 1, "found nothing there", id="no card"),
+        pytest.param(["import-card", "nameless.json", "--out", "x"], 1, "give one with --name", id="no name"),
+        pytest.param(["import-card", "escape.json", "--out", "x"], 1, "'\\x1b[2J\\u202e'", id="a wrong type"),
+        pytest.param(["import-card", "deep.json", "--out", "x"], 1, "nested too deep", id="nested"),
+        pytest.param(["import-card", "ada.json", "--out", "full"], 2, "holds no character", id="a folder in use"),
+        pytest.param(["import-card", "ada.json", "--out", "x", "--language", "fr"], 2, "'fr'", id="a language"),
+        pytest.param(["export-card", "full", "--out", "a.json"], 1, "no profile.json here", id="no character"),
+        pytest.param(["export-card", "full", "--out", "a.gif"], 2, "a .json or a .png", id="another ending"),
+    ],
+)
+def test_bad_input_ends_in_words(
+    words: list[str],
+    code: int,
+    says: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "nameless.json").write_text(json.dumps({"name": "", "description": "d"}))
+    (folder / "escape.json").write_text(
+        json.dumps({"spec": "\x1b[2J\u202e", "data": {"name": "A", "description": "d"}})
+    )
+    (folder / "deep.json").write_text('{"name": "A", "description": ' + "[" * 10_000 + "]" * 10_000 + "}")
+    (folder / "full").mkdir()
+    (folder / "full" / "mine.txt").write_text("x")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    monkeypatch.setattr(sys, "argv", ["rolellm", "role", *words])
+    with pytest.raises(SystemExit) as left:
+        app.main()
+    printed = capsys.readouterr()
+    assert left.value.code == code
+    assert says in printed.err
+    assert printed.out == ""
+    assert "\x1b[2J" not in printed.err
+    assert "\u202e" not in printed.err
+    assert not (folder / "x").exists()
+    assert sorted(path.name for path in (folder / "full").iterdir()) == ["mine.txt"]

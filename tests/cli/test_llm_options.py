@@ -1,0 +1,211 @@
+"""The options that commands which ask models share, through a command that has them."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.errors import RecipeError
+from rolellm.llm.model import Price, Request, Sampling, system, user
+from rolellm.llm.options import RunOptions
+from rolellm.llm.settings import ModelSettings
+
+HERE = ("--base-url", "http://localhost:8000/v1", "--model", "small")
+PRICED = """
+endpoints:
+  - base_url: https://api.example.com/v1
+    model: big
+    api_key_env: A_KEY_THAT_IS_NOT_SET
+    price: {prompt: 3, completion: 6}
+max_attempts: 3
+budget: 2.5
+"""
+
+# Whatever opens a socket or looks a host up ends the process, and cannot be caught.
+DRY = """
+import os, sys
+
+def audit(event, args):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"):
+        os.write(2, f"{event} {args}".encode())
+        os._exit(9)
+
+sys.addaudithook(audit)
+import pathlib
+sys.path.insert(0, str(pathlib.Path(sys.argv.pop(1))))
+from test_llm_options import app
+from rolellm.errors import RecipeError
+try:
+    app()
+except RecipeError as error:
+    print(error, file=sys.stderr)
+    sys.exit(2)
+"""
+
+app = typer.Typer()
+seen: list[LLM] = []
+
+
+@app.command()
+@takes_llm
+def ask(
+    context: typer.Context,
+    count: int,
+    llm: LLM,
+    as_json: bool = typer.Option(False, "--json"),
+) -> None:
+    """Ask something so many times."""
+    seen.append(llm)
+    requests = (Request((system("Be brief."), user(str(number))), Sampling(max_tokens=50)) for number in range(count))
+    if llm.dry_run:
+        show_estimate(llm.estimate(requests), as_json)
+
+
+def call(*words: str) -> LLM:
+    seen.clear()
+    done = CliRunner().invoke(app, ["4", *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return seen[0]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "llm.yaml"
+    path.write_text(PRICED, encoding="utf-8")
+    return path
+
+
+def test_a_server_on_the_command_line() -> None:
+    llm = call(*HERE, "--concurrency", "3", "--api-key-env", "SOME_KEY")
+    (entry,) = llm.settings.endpoints
+    assert entry == ModelSettings(
+        base_url="http://localhost:8000/v1", model="small", api_key_env="SOME_KEY", concurrency=3
+    )
+    assert llm.options == RunOptions()
+    assert not llm.dry_run
+    (model,) = call(*HERE).models
+    assert model.name == "localhost:8000/small"
+
+
+def test_a_file_and_what_goes_before_it(file: Path) -> None:
+    llm = call("--llm", str(file))
+    assert llm.options == RunOptions(max_attempts=3, budget=2.5)
+    assert llm.settings.endpoints[0].concurrency is None
+    llm = call("--llm", str(file), "--budget", "0", "--max-attempts", "7", "--concurrency", "2", "--retry-failed")
+    assert llm.options == RunOptions(max_attempts=7, budget=0.0, retry_failed=True)
+    assert llm.settings.endpoints[0].concurrency == 2
+    # A local model takes as many calls as its batch has room for.
+    file.write_text("endpoints: [{backend: local, model: m}]", encoding="utf-8")
+    assert call("--llm", str(file), "--concurrency", "2").settings.endpoints[0].concurrency is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param((), "no model is named", id="nothing"),
+        pytest.param(HERE[:2], "--base-url needs --model", id="address-alone"),
+        pytest.param(HERE[2:], "--model needs --base-url", id="model-alone"),
+        pytest.param(("--llm", "FILE", *HERE[2:]), "--model does not go with --llm; say it in", id="both"),
+        pytest.param(("--llm", "nowhere.yaml"), "no settings file at nowhere.yaml", id="no-file"),
+        pytest.param((*HERE, "--api-key-env", "sk-1234567890"), "may be a key itself", id="key-for-its-variable"),
+        pytest.param(("--base-url", "ftp://x", "--model", "m"), "base_url is no address", id="address"),
+    ],
+)
+def test_bad_usage_is_refused_in_words(file: Path, words: tuple[str, ...], said: str) -> None:
+    given = [str(file) if word == "FILE" else word for word in words]
+    done = CliRunner().invoke(app, ["4", *given])
+    assert isinstance(done.exception, RecipeError)
+    assert said in str(done.exception)
+    assert "sk-1234567890" not in str(done.exception)
+    if said.startswith(("no model", "--")) and "does not" not in said:
+        # Both ways, and one that costs nothing.
+        for way in ("--base-url", "--llm", "localhost", "backend: local"):
+            assert way in str(done.exception)
+
+
+@pytest.mark.parametrize("option", ["--concurrency", "--max-attempts"])
+def test_numbers_out_of_range_are_refused_by_the_command_line(option: str) -> None:
+    done = CliRunner().invoke(app, ["4", *HERE, option, "0"])
+    assert done.exit_code == 2
+
+
+def test_a_command_may_ask_nobody() -> None:
+    idle = typer.Typer()
+    given: list[LLM] = []
+
+    @idle.command()
+    @partial(takes_llm, unless="explain")
+    def show(llm: LLM, explain: bool = False) -> None:
+        given.append(llm)
+
+    assert CliRunner().invoke(idle, ["--explain"]).exit_code == 0
+    assert given[0].settings.endpoints == ()
+    assert isinstance(CliRunner().invoke(idle, []).exception, RecipeError)
+    CliRunner().invoke(idle, ["--explain", *HERE])
+    assert given[1].settings.endpoints[0].model == "small"
+
+
+def test_the_rules_that_come_with_the_library(file: Path) -> None:
+    file.write_text("endpoints: [{backend: scripted, rules: quotes, price: {prompt: 2}}]", encoding="utf-8")
+    (model,) = call("--llm", str(file)).models
+    assert (model.name, model.price, model.concurrency) == ("quotes", Price(2.0), 8)
+
+
+def test_a_missing_key_is_an_error_only_when_models_are_made(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("A_KEY_THAT_IS_NOT_SET", raising=False)
+    llm = call("--llm", str(file), "--dry-run")
+    with pytest.raises(RecipeError, match="A_KEY_THAT_IS_NOT_SET"):
+        _ = llm.models
+
+
+def dry_run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", DRY, str(Path(__file__).parent), "100", *words, "--dry-run"]
+    # As at a user's: nothing in the environment keeps other libraries off the network.
+    environment = {name: value for name, value in os.environ.items() if "OFFLINE" not in name}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_dry_run_opens_no_socket_and_prints_one_object(file: Path) -> None:
+    done = dry_run("--llm", str(file), "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["requests"] == found["low"]["calls"] == 100
+    assert found["worst"]["calls"] == 300
+    assert 0 < found["low"]["cost"] < found["expected"]["cost"] < found["worst"]["cost"]
+    assert found["counted_by"] == "estimate"
+
+
+def test_a_dry_run_for_people(file: Path, tiny_model: Path) -> None:
+    done = dry_run("--llm", str(file), "--batch", "--tokenizer", str(tiny_model))
+    assert done.returncode == 0, done.stderr
+    for words in ("100 requests; nothing was asked", "low", "expected", "at worst", "US dollars", "A batch costs half"):
+        assert words in done.stdout
+    assert "estimated" not in done.stdout
+
+
+def test_a_dry_run_without_prices() -> None:
+    done = CliRunner().invoke(app, ["100", *HERE, "--dry-run"], catch_exceptions=False)
+    assert "no price" in done.output
+    assert "No price is given for localhost:8000/small." in done.output
+    assert "Tokens are estimated" in done.output
+
+
+def test_the_hook_of_these_tests_would_end_a_process_that_connects() -> None:
+    code = DRY.split("import pathlib")[0] + "import socket\nsocket.create_connection(('127.0.0.1', 9))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 9
+
+
+def test_the_options_are_in_the_help_once() -> None:
+    done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    for option in ("--llm", "--base-url", "--api-key-env", "--budget", "--batch", "--retry-failed", "--dry-run"):
+        assert done.output.count(f"{option} ") == 1
+    assert "llm_file" not in done.output

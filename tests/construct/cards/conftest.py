@@ -1,0 +1,83 @@
+"""Cards made on the spot, and PNGs made by hand."""
+
+import json
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIELDS: dict[str, Any] = {
+    "name": "Ada Fenn",
+    "description": "{{char}} keeps a lighthouse.",
+    "personality": "dry, exact",
+    "scenario": "A storm. {{user}} knocks.",
+    "first_mes": "Who's there, <USER>?",
+    "mes_example": (
+        "<START>\n{{user}}: hi\n{{char}}: Count the steps.\nAll 212.\n<START>\n*Dawn.*\n<user>: Tea?\nAda Fenn: Please."
+    ),
+    "creator_notes": "",
+    "system_prompt": "Stay in character.",
+    "post_history_instructions": "",
+    "alternate_greetings": ["You again.", "<BOT> nods."],
+    "tags": ["sea"],
+    "creator": "nobody",
+    "character_version": "1.0",
+    "extensions": {"depth": {"prompt": "x"}},
+    "character_book": {
+        "extensions": {},
+        "entries": [
+            {"keys": ["lamp"], "content": "The lamp.", "extensions": {}, "enabled": True, "insertion_order": 2},
+            {"keys": ["fog"], "content": "The fog.", "extensions": {"f": 1}, "enabled": True, "insertion_order": 1},
+            {"keys": ["off"], "content": "Unused.", "extensions": {}, "enabled": False, "insertion_order": 0},
+        ],
+    },
+}
+MakeCard = Callable[..., bytes]
+
+
+@pytest.fixture(scope="session")
+def make_card() -> MakeCard:
+    """The JSON of a card; keyword arguments replace fields, None takes one out, `spec` is v1, v2 or v3."""
+
+    def make(spec: str = "v2", **replaced: Any) -> bytes:
+        data = {name: value for name, value in (FIELDS | replaced).items() if value is not None}
+        heads = {"v2": ("chara_card_v2", "2.0"), "v3": ("chara_card_v3", "3.0")}
+        if spec == "v1":
+            return json.dumps(data).encode()
+        head, version = heads[spec]
+        if spec == "v3":
+            data.setdefault("group_only_greetings", [])
+            if "character_book" not in replaced:
+                entries = [{**entry, "use_regex": False} for entry in data["character_book"]["entries"]]
+                data["character_book"] = {**data["character_book"], "entries": entries}
+        return json.dumps({"spec": head, "spec_version": version, "data": data}).encode()
+
+    return make
+
+
+def packed(kind: bytes, data: bytes, *, length: int | None = None, checksum: int | None = None) -> bytes:
+    found = zlib.crc32(kind + data) if checksum is None else checksum
+    return struct.pack(">I", len(data) if length is None else length) + kind + data + struct.pack(">I", found)
+
+
+@pytest.fixture(scope="session")
+def chunk() -> Callable[..., bytes]:
+    """A chunk of a PNG; its length and checksum can be made false."""
+    return packed
+
+
+@pytest.fixture
+def write_png_file(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a PNG of one point with chunks before its IDAT; returns the file."""
+
+    def write(*chunks: bytes, name: str = "card.png", size: tuple[int, int] = (1, 1), tail: bytes = b"") -> Path:
+        header = packed(b"IHDR", struct.pack(">IIBBBBB", *size, 8, 0, 0, 0, 0))
+        pixels = packed(b"IDAT", zlib.compress(b"\0\0"))
+        file = tmp_path / name
+        file.write_bytes(b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + pixels + packed(b"IEND", b"") + tail)
+        return file
+
+    return write

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rolellm.construct.context_instruct.duplicates import Method, repeats
+
+METHODS: tuple[Method, ...] = ("bm25", "minhash")
+OTHERS = [
+    f"Ada, tell me about the {thing} in the harbour." for thing in ("lamp", "crane", "fog", "bell", "gull", "rope")
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        pytest.param("Ada, who found the jam?", "ada,  who found the JAM?", True, id="case and white space"),
+        pytest.param(
+            "Ada, what do you think of the new electric lamps on the quay?",
+            "Ada, what do you think about the new electric lamps on the quay?",
+            True,
+            id="one small word",
+        ),
+        pytest.param("Ada, who found the jam?", "Ada, where did you hide the jam?", False, id="another question word"),
+        pytest.param(
+            "Ada, what do you think of thieves?", "Ada, what do you think of gardeners?", False, id="one frame"
+        ),
+        pytest.param("Ada, do you like it?", "Brom sleeps.", False, id="nothing in common"),
+        pytest.param("???", "!!!", False, id="no words"),
+    ],
+)
+def test_english(method: Method, first: str, second: str, same: bool) -> None:
+    found = repeats([first, *OTHERS, second], "en", method)
+    assert (7 in found) == same
+    assert not same or found[7][0] == 0
+    assert set(found) <= {7}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_chinese(method: Method) -> None:
+    questions = [
+        "鲁智深，钱麻子为什么牵走了柳家的小毛驴？",
+        "鲁智深，你在磨坊里扔了什么？",
+        "鲁智深，小满是谁？",
+        "鲁智深，那坛桂花酒你怎么喝的？",
+        "鲁智深，钱麻子为何牵走了柳家的小毛驴？",
+    ]
+    assert set(repeats(questions, "zh", method, 0.6)) == {4}
+    assert repeats(questions[:4], "zh", method) == {}
+
+
+def test_a_short_question_is_no_repeat_of_a_long_one_that_holds_it() -> None:
+    questions = [
+        "Ada, what do you think of roses that a rabbit painted white with stolen paint before the queen came?",
+        "Ada, what do you think of roses?",
+        *OTHERS,
+    ]
+    assert repeats(questions, "en", "bm25") == {}
+
+
+def test_what_is_near_to_a_repeat_but_not_to_what_is_kept_stays() -> None:
+    chain = ["red blue green black white", "red blue green black pink", "red blue green grey pink"]
+    found = repeats(chain, "en", "minhash", 0.6)
+    assert found == {1: (0, pytest.approx(7 / 11))}
+
+
+def test_nothing_makes_nothing() -> None:
+    for method in METHODS:
+        assert repeats([], "en", method) == {}
+        assert repeats(["", " ", "?"], "en", method) == {1: (0, 1.0)}
+
+
+WORDS = st.sampled_from(["ada", "bell", "crane", "dusk", "fog", "gull", "who", "what"])
+QUESTIONS = st.lists(st.lists(WORDS, max_size=6).map(" ".join), max_size=12)
+
+
+@settings(deadline=None, max_examples=30)
+@given(QUESTIONS, st.sampled_from(METHODS))
+def test_kept_ones_are_first_of_their_like_and_repeats_point_at_kept_ones(questions: list[str], method: Method) -> None:
+    found = repeats(questions, "en", method)
+    for place, (first, value) in found.items():
+        assert first < place
+        assert first not in found
+        assert 0 < value <= 1
+    kept = [question for place, question in enumerate(questions) if place not in found]
+    assert len(kept) == len(set(kept))
+    assert found == repeats(questions, "en", method)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_repeats_among_thousands_are_found(method: Method) -> None:
+    draw = random.Random(0)
+    vocabulary = [f"word{number}" for number in range(3000)]
+    questions = ["Ada, " + " ".join(draw.choices(vocabulary, k=12)) for _ in range(3000)]
+    questions += questions[:100]
+    found = repeats(questions, "en", method)
+    assert len(found) == 100

@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from rolellm.construct.character import Character
+from rolellm.construct.context_instruct.candidates import Candidate
+from rolellm.construct.context_instruct.filters import FilterSettings, Verdict, ill_formed, judge
+from rolellm.construct.context_instruct.standalone import leans_on_segment
+from rolellm.construct.context_instruct.voice import out_of_character
+from rolellm.errors import RecipeError
+from rolellm.records import Language
+
+Make = Callable[..., Candidate]
+ADA = Character(
+    "Ada Fenn",
+    "en",
+    description="You keep the lighthouse.",
+    aliases=("Keeper",),
+    catchphrases=("I'm sorry, I can't do that.",),
+)
+MONK = Character("鲁智深", "zh", description="你是花和尚。")
+
+
+def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
+    return judge(candidates, ADA, FilterSettings(**settings))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "language", "reason"),
+    [
+        pytest.param("Ada, why?", "word " * 201, "en", "the answer has 201 words, more than 200", id="long answer"),
+        pytest.param("why " * 61, "So.", "en", "the question has 61 words, more than 60", id="long question"),
+        pytest.param("问" * 121, "是。", "zh", "the question has 121 characters, more than 120", id="long, Chinese"),
+        pytest.param("Ada\u202e, why?", "So.", "en", "the question has control characters in it", id="bidi"),
+        pytest.param("Ada, why?", "\x1b[31mSo.", "en", "the answer has control characters in it", id="escape"),
+        pytest.param("Ada, why?", "…!", "en", "the answer has no words", id="no words"),
+        pytest.param("鲁智深，何故？", "Because of the donkey.", "zh", "the answer is not in Chinese", id="English"),
+        pytest.param("Ada, why?", "因为驴。", "en", "the answer is not in English", id="Chinese"),
+        pytest.param("Ada, why?", "ada,  WHY?", "en", "the answer repeats the question", id="echo"),
+        pytest.param(
+            "Ada, why?", "Because of 鲁智深, the monk of the far inn by the river!", "en", None, id="a foreign name"
+        ),
+        pytest.param("鲁智深，OK 是什么意思？", "洒家不晓得OK，只晓得吃酒！", "zh", None, id="a foreign word"),
+        pytest.param("Ada, are you well?", "Very well! 👩‍🚀", "en", None, id="joined emoji"),
+    ],
+)
+def test_form(question: str, answer: str, language: Language, reason: str | None) -> None:
+    assert ill_formed(question, answer, language) == reason
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "language"),
+    [
+        pytest.param("Ada, what does the passage say?", "That I keep it.", "en", id="the passage"),
+        pytest.param("According to the script, who came?", "Brom.", "en", id="according to"),
+        pytest.param("Ada, what happens in scene 2?", "Fog.", "en", id="scene number"),
+        pytest.param("Ada, what did you do in the opening scene?", "I lit it.", "en", id="opening scene"),
+        pytest.param("Ada, who came?", "The text above says Brom.", "en", id="in the answer"),
+        pytest.param("Ada, who came?", "That is not mentioned in here.", "en", id="not mentioned"),
+        pytest.param("Ada, who came?", "There is no information on that.", "en", id="no information"),
+        pytest.param("Ada, who came?", "Unknown.", "en", id="unknown"),
+        pytest.param("Ada, who came?", "I do not know.", "en", id="nothing but ignorance"),
+        pytest.param("鲁智深，根据剧本，你做了什么？", "吃酒。", "zh", id="according to, Chinese"),
+        pytest.param("鲁智深，这段文本里谁来了？", "柳老汉。", "zh", id="this text, Chinese"),
+        pytest.param("鲁智深，第二场里你扔了什么？", "磨盘。", "zh", id="scene number, Chinese"),
+        pytest.param("鲁智深，谁来了？", "文中没有提到。", "zh", id="not mentioned, Chinese"),
+        pytest.param("鲁智深，谁来了？", "不知道。", "zh", id="nothing but ignorance, Chinese"),
+    ],
+)
+def test_pairs_that_lean_on_their_segment(question: str, answer: str, language: Language) -> None:
+    assert leans_on_segment(question, answer, language) is not None
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "language"),
+    [
+        pytest.param("Ada, what of the passage of time?", "I count it.", "en", id="passage of time"),
+        pytest.param("Ada, who guards the passage to the cellar?", "I do.", "en", id="passage to the cellar"),
+        pytest.param("Ada, do you like to make a scene?", "Never in the harbour!", "en", id="make a scene"),
+        pytest.param("Ada, whose profile is on the coin?", "The old king's.", "en", id="profile on a coin"),
+        pytest.param(
+            "Ada, where is Brom?",
+            "I do not know, and the fog will not tell me either.",
+            "en",
+            id="ignorance in character",
+        ),
+        pytest.param("Ada, who wrote the play?", "A friend of mine, about a whale.", "en", id="a play within"),
+        pytest.param("鲁智深，场面大不大？", "大得很，满场都是人！", "zh", id="a crowd, Chinese"),
+        pytest.param("鲁智深，第一回吃酒是哪年？", "洒家七岁那年。", "zh", id="the first time, Chinese"),
+    ],
+)
+def test_pairs_that_stand_by_themselves(question: str, answer: str, language: Language) -> None:
+    assert leans_on_segment(question, answer, language) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "character", "found"),
+    [
+        pytest.param("As an AI language model, I keep no lamps.", ADA, "says that it is an AI", id="AI"),
+        pytest.param("I am only playing the role of Ada.", ADA, "says that it plays a role", id="player"),
+        pytest.param("I'm afraid I cannot answer that question.", ADA, "refuses to answer", id="refusal"),
+        pytest.param("I lit the lamp and then I went down to", ADA, "is not complete", id="cut off"),
+        pytest.param("Ada Fenn is proud of her lamp.", ADA, "tells about the role", id="told about"),
+        pytest.param("Keeper's lamp is the brightest of all.", ADA, "tells about the role", id="told about, by alias"),
+        pytest.param("Ada Fenn: I lit it.", ADA, "opens with the role's name", id="script form"),
+        pytest.param("**Ada Fenn**: I lit it.", ADA, "opens with the role's name", id="script form in bold"),
+        pytest.param("鲁智深是个爽快人，喜欢吃酒。", MONK, "tells about the role", id="told about, Chinese"),
+        pytest.param("鲁智深：吃酒！", MONK, "opens with the role's name", id="script form, Chinese"),
+        pytest.param("我是一个语言模型。", MONK, "says that it is an AI", id="AI, Chinese"),
+    ],
+)
+def test_out_of_character(answer: str, character: Character, found: str) -> None:
+    assert str(out_of_character(character)(answer)).startswith(found)
+
+
+@pytest.mark.parametrize(
+    ("answer", "character"),
+    [
+        pytest.param("Ada Fenn is my name, and lamps are my trade.", ADA, id="by name, and I"),
+        pytest.param("Nobody climbs these stairs but Ada Fenn!", ADA, id="name at the end"),
+        pytest.param("The lamp needs oil, the oil needs hauling.", ADA, id="no person at all"),
+        pytest.param("I'm sorry, I can't do that.", ADA, id="own catchphrase"),
+        pytest.param("洒家鲁智深是也，先吃三碗酒！", MONK, id="self-named, Chinese"),
+    ],
+)
+def test_in_character(answer: str, character: Character) -> None:
+    assert out_of_character(character)(answer) is None
+
+
+def test_a_machine_may_say_that_it_is_one() -> None:
+    hal = Character("HAL", "en", description="You are the computer of a ship.")
+    assert out_of_character(hal)("As an AI, I run this ship.") is None
+    assert out_of_character(replace(hal, description="You are a cook."))("As an AI, I run this ship.") is not None
+
+
+@pytest.mark.parametrize(
+    ("completeness", "factualness", "least", "reason"),
+    [
+        pytest.param("high", "high", "high", None, id="surest"),
+        pytest.param("medium", "high", "medium", None, id="as sure as asked"),
+        pytest.param("medium", "high", "high", "completeness is medium, below high", id="not sure enough"),
+        pytest.param(
+            "high",
+            {"level": "low", "reason": "A guess."},
+            "medium",
+            "factualness is low, below medium: A guess.",
+            id="says why",
+        ),
+        pytest.param("high", "blue", "low", 'no level of factualness could be read ("blue")', id="unreadable"),
+        pytest.param("high", None, "low", "no level of factualness could be read", id="absent"),
+        pytest.param("low", None, None, None, id="no filter"),
+    ],
+)
+def test_confidence(
+    make_candidate: Make, completeness: object, factualness: object, least: str | None, reason: str | None
+) -> None:
+    (found,) = only(
+        make_candidate("Ada, why?", completeness=completeness, factualness=factualness), min_confidence=least
+    )
+    assert found.reason == reason
+    assert found.by == (None if reason is None else "confidence")
+
+
+def test_the_first_filter_that_turns_a_pair_down_is_named(make_candidate: Make) -> None:
+    answer = "As an AI, I once met old Zebulon."
+    bad = make_candidate("Ada, what says the passage?", answer, kind="script", text="Ada: No.", completeness="low")
+    steps: list[dict[str, object]] = [{}, {"min_confidence": None}, {"standalone": False}, {"character": False}]
+    off: dict[str, object] = {}
+    found = []
+    for step in [*steps, {"grounding": None}]:
+        off |= step
+        found.append(only(bad, **off)[0].by)
+    assert found == ["confidence", "standalone", "character", "grounding", None]
+
+
+def test_grounding_is_for_script_based_pairs_and_kept_in_the_receipt(make_candidate: Make) -> None:
+    question, answer = "Ada, who came up the stairs?", "It was that Zebulon, and I threw him out."
+    based = make_candidate(question, answer, kind="script", text="Brom climbs the stairs. Ada: Out!")
+    agnostic = make_candidate("Ada, who comes up your stairs?", answer)
+    dropped, kept = only(based, agnostic)
+    assert (dropped.by, kept.by) == ("grounding", None)
+    assert dropped.to_dict("en")["receipt"]["grounding"]["names"] == ["Zebulon"]
+    assert "grounding" not in kept.to_dict("en")["receipt"]
+
+
+def test_of_near_duplicates_the_surest_is_kept_and_verdicts_stay_in_order(make_candidate: Make) -> None:
+    others = [make_candidate(f"Ada, tell me about the {thing}.") for thing in ("bell", "crane", "fog", "gull")]
+    unsure = make_candidate("Ada, who found the jam on the old stairs?", factualness="medium")
+    sure = make_candidate("Ada, who found the jam upon the old stairs?")
+    same = make_candidate("ada, who found the jam on the OLD stairs?")
+    found = only(unsure, *others, sure, same, similarity=0.7)
+    assert [item.by for item in found] == ["duplicate", *[None] * 5, "duplicate"]
+    assert f"asks what {sure.id} asks" in str(found[0].reason)
+    assert [item.candidate for item in found] == [unsure, *others, sure, same]
+
+
+def test_nothing_is_dropped_for_the_sake_of_what_is_dropped_itself(make_candidate: Make) -> None:
+    refused = make_candidate("Ada, who found the jam?", "As an AI, I cannot know.")
+    good = make_candidate("Ada, who found the jam?", "I found it, on the stairs.", factualness="medium")
+    assert [item.by for item in only(refused, good)] == ["character", None]
+
+
+def test_duplicates_across_kinds_of_segment_count(make_candidate: Make) -> None:
+    one = make_candidate(
+        "Ada, who found the jam?", "I found it on the stairs.", kind="script", text="Ada: I found jam on the stairs."
+    )
+    two = make_candidate("Ada, who found the jam?", "I did, on the stairs!")
+    assert [item.by for item in only(one, two)] == [None, "duplicate"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"min_confidence": "certain"}, id="level"),
+        pytest.param({"duplicates": "soundex"}, id="method"),
+        pytest.param({"grounding": 1.5}, id="share"),
+        pytest.param({"similarity": -0.1}, id="similarity"),
+    ],
+)
+def test_settings_out_of_range_say_what_there_is(wrong: dict[str, object]) -> None:
+    with pytest.raises(RecipeError, match=next(iter(wrong))):
+        FilterSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_settings_name_the_similarity_in_use() -> None:
+    assert FilterSettings().to_dict()["similarity"] == 0.8
+    assert FilterSettings(duplicates="minhash").to_dict()["similarity"] == 0.75
+    assert FilterSettings(duplicates=None).to_dict()["similarity"] is None

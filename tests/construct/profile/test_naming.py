@@ -1,0 +1,60 @@
+import pytest
+
+from rolellm.construct.character import Character
+from rolellm.construct.profile.naming import names_of
+from rolellm.records import Language, Turn
+
+
+def find(text: str, role: str, *aliases: str, language: Language = "en", script: str = "") -> str | None:
+    turns = (Turn(role, script),) if script else ()
+    return names_of(Character(role, language, turns, aliases=aliases)).find(text)
+
+
+@pytest.mark.parametrize(
+    ("role", "aliases", "text", "expected"),
+    [
+        pytest.param("CORIOLANUS", (), "Coriolanus's pride", "Coriolanus", id="capitals, possessive"),
+        pytest.param("Coriolanus", ("Caius Marcius",), "proud Marcius came", "Marcius", id="part of an alias"),
+        pytest.param("Ann", (), "Anna and Susann met Hannah", None, id="within words"),
+        pytest.param("Dr. Frank-N-Furter", (), "a Dr Frank N Furter", "Dr Frank N Furter", id="other punctuation"),
+        pytest.param("D_Artagnan", (), "young D'Artagnan", "D'Artagnan", id="underscore in the release"),
+        pytest.param("The Dude", (), "they call him the Dude", "Dude", id="article"),
+        pytest.param("Soldier", (), "a soldier among soldiers", None, id="common noun"),
+        pytest.param("Queen of Hearts", (), "a queen whose hearts are cards", None, id="common nouns"),
+        pytest.param("Queen of Hearts", (), "the Queen of Hearts", "Queen of Hearts", id="whole name"),
+        pytest.param("Captain Ahab", (), "The Captain hunts", None, id="title alone"),
+        pytest.param("Captain Ahab", (), "Old Ahab hunts", "Ahab", id="without the title"),
+        pytest.param("M", (), "the chief, called M, who", "M", id="one letter"),
+        pytest.param("I", (), "Elizabeth I reigns", None, id="a pronoun"),
+        pytest.param("???", (), "who? ??? indeed", None, id="no letters"),
+        pytest.param("(.*)+", (), "anything at all", None, id="regex"),
+        pytest.param("A[b", (), "the A[b of it", "A[b", id="unbalanced bracket"),
+        pytest.param("Élodie", (), "brave Élodie", "Élodie", id="accent"),
+        pytest.param("Marcius", ("Caius Marcius", "Caius"), "x Caius Marcius y", "Caius Marcius", id="longest first"),
+    ],
+)
+def test_names_in_english(role: str, aliases: tuple[str, ...], text: str, expected: str | None) -> None:
+    assert find(text, role, *aliases) == expected
+
+
+def test_a_word_that_the_script_has_in_lower_case_counts_only_within_a_sentence() -> None:
+    script = "a purse of silver, and a long way to go"
+    assert find("Silver he loves. Long is the way.", "Long John Silver", script=script) is None
+    assert find("Men fear Silver.", "Long John Silver", script=script) == "Silver"
+    assert find("Johns, but no John.", "Long John Silver", script=script) == "John"
+    assert find("Silver he loves.", "Long John Silver") == "Silver"
+
+
+@pytest.mark.parametrize(
+    ("role", "aliases", "text", "expected"),
+    [
+        pytest.param("孙悟空", ("悟空", "大圣"), "齐天大圣大闹天宫", "大圣", id="alias"),
+        pytest.param("孙悟空", ("悟空",), "他便是孙悟空", "孙悟空", id="longest first"),
+        pytest.param("白", (), "白天的白马", None, id="one character"),
+        pytest.param("亨利·鲍尔", (), "一个叫亨利的人", "亨利", id="part before the dot"),
+        pytest.param("Sam", (), "他叫Sam的朋友", "Sam", id="Latin name among Chinese"),
+        pytest.param("Sam", (), "他是Samuel", None, id="within a Latin word"),
+    ],
+)
+def test_names_in_chinese(role: str, aliases: tuple[str, ...], text: str, expected: str | None) -> None:
+    assert find(text, role, *aliases, language="zh") == expected

@@ -1,0 +1,210 @@
+"""What the stages made becomes a release: it loads as the published one does, and holds out what it says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm import load_rolebench
+from rolellm.construct.character import Character, write_character
+from rolellm.construct.release import SplitRule, gather, write_release
+from rolellm.construct.release.splits import check_disjoint
+from rolellm.errors import DataError, RecipeError
+from rolellm.jsonl import read_jsonl, write_jsonl
+from rolellm.records import Language, Turn
+from rolellm.rolebench.build import MissingFilesWarning
+from rolellm.rolebench.profiles import load_profiles
+from rolellm.text import fold
+
+GENERAL = [f"Name a thing number {number}." for number in range(10)]
+
+
+def make(folder: Path, role: str, language: Language = "en", *, questions: int = 8, general: int = 10) -> Path:
+    turns = (
+        Turn("scene", "A road.", "direction", 0),
+        Turn("Other", "Who goes there?", "speech", 0),
+        Turn(role, f"It is {role}.", "speech", 0),
+        Turn("narrator", "Silence.", "narration", 1),
+    )
+    character = Character(
+        role, language, turns, description=f"You are {role}.", catchphrases=("Ha!",), script="a.txt", made={"model": "m"}
+    )
+    write_character(character, folder)
+    write_jsonl(
+        folder / "instruct" / "kept.jsonl",
+        (
+            {
+                "id": f"q{number}",
+                "question": f"{role}, what is {number}?",
+                "answer": f"{number} it is.",
+                "type": "script_based" if number % 2 else "script_agnostic",
+                "confidence": "Completeness: high.",
+            }
+            for number in range(questions)
+        ),
+    )
+    write_jsonl(
+        folder / "respond" / "replies.jsonl",
+        (
+            {
+                "role": role,
+                "question": question,
+                "generated": [f"{role} says {copy}" for copy in range(5)],
+                "rolegpt": f"{role} says 5",
+                "target": "a thing",
+            }
+            for question in GENERAL[:general]
+        ),
+    )
+    write_jsonl(
+        folder / "respond-own" / "replies.jsonl",
+        ({"role": role, "question": f"{role}, what is {number}?", "generated": ["Well."]} for number in range(questions)),
+    )
+    return folder
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [value for _, value in read_jsonl(path)]
+
+
+def test_it_loads_as_the_published_release_does(tmp_path: Path) -> None:
+    folders = [make(tmp_path / name, name) for name in ("Ann", "Bob", "Dr. Frank/N-Furter")]
+    summary = write_release([gather(folder) for folder in folders], tmp_path / "out")
+    assert summary.configs == ("instruction-generalization-eng", "role-generalization-eng")
+    for config in summary.configs:
+        train, test = (load_rolebench(config, split, data_dir=tmp_path / "out") for split in ("train", "test"))
+        assert len(train) + len(test) == 3 * 18
+        assert all(row["role_description"].startswith(f"You are {row['role']}. Your catchphrase is:") for row in test)
+        assert {row["rolegpt"] for row in test if row["subset"] == "role_specific"} == {"Well."}
+        general = [row for row in test if row["subset"] == "general"]
+        assert {row["raw_reference"] for row in general} == {"a thing"}
+        assert {len(row["references"]) for row in general} == {5}
+        assert all(row["rolegpt"] == f"{row['role']} says 5" for row in general)
+        if config.startswith("role"):
+            assert not set(train["role"]) & set(test["role"]) and len(set(test["role"])) == 1
+        else:
+            assert not set(map(fold, train["question"])) & set(map(fold, test["question"]))
+            assert set(train["role"]) == set(test["role"])
+    profiles = {profile.role: profile for profile in load_profiles(data_dir=tmp_path / "out")}
+    assert set(profiles) == {"Ann", "Bob", "Dr. Frank/N-Furter"}
+    assert [turn.kind for turn in profiles["Ann"].turns] == ["direction", "speech", "speech", "narration"]
+
+
+def test_chinese_roles_go_into_the_chinese_config(tmp_path: Path) -> None:
+    folders = [make(tmp_path / "zh", "李白", "zh"), make(tmp_path / "en", "Ann")]
+    summary = write_release([gather(folder) for folder in folders], tmp_path / "out")
+    assert summary.configs == ("instruction-generalization-eng", "instruction-generalization-zh")
+    assert set(load_rolebench("instruction-generalization-zh", "train", data_dir=tmp_path / "out")["role"]) == {"李白"}
+    assert any("role generalization needs two English roles" in note for note in summary.notes)
+
+
+def test_the_manifest_names_every_choice(tmp_path: Path) -> None:
+    rule = SplitRule(test_share=0.3, held_out=("Bob",), seed=4)
+    roles = [gather(make(tmp_path / name, name)) for name in ("Ann", "Bob")]
+    write_release(roles, tmp_path / "out", rule)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["rule"] == {"test_share": 0.3, "role_share": 0.1, "held_out": ["Bob"], "seed": 4}
+    assert manifest["held_out_roles"] == ["Bob"]
+    assert manifest["roles"][0]["made"] == {"model": "m"}
+    assert sorted(manifest["roles"][0]["sources"]) == [
+        "instruct/kept.jsonl",
+        "respond-own/replies.jsonl",
+        "respond/replies.jsonl",
+    ]
+    assert set(manifest["sha256"]) == {
+        path.relative_to(tmp_path / "out").as_posix()
+        for path in (tmp_path / "out").rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+def test_the_same_input_gives_the_same_bytes_in_any_order(tmp_path: Path) -> None:
+    roles = [gather(make(tmp_path / name, name)) for name in ("Ann", "Bob", "Cid")]
+    write_release(roles, tmp_path / "one")
+    write_release(roles[::-1], tmp_path / "two")
+    split = "rolebench-eng/instruction-generalization/general/test.jsonl"
+    one, two = (sorted(json.dumps(row) for row in rows(tmp_path / name / split)) for name in ("one", "two"))
+    assert one == two
+
+
+def test_only_questions_still_make_a_release(tmp_path: Path) -> None:
+    folder = make(tmp_path / "Ann", "Ann", general=0)
+    with pytest.warns(MissingFilesWarning):
+        write_release([gather(folder)], tmp_path / "out")
+        found = load_rolebench("instruction-generalization-eng", "train", data_dir=tmp_path / "out")
+    assert set(found["subset"]) == {"role_specific"}
+
+
+@pytest.mark.parametrize(
+    ("break_it", "error", "words"),
+    [
+        pytest.param(lambda folder: (folder / "profile.json").unlink(), DataError, "role build", id="no-profile"),
+        pytest.param(
+            lambda folder: (folder / "profile.json").write_text('{"role": 3}'), DataError, "text `role`", id="bad-profile"
+        ),
+        pytest.param(
+            lambda folder: (folder / "profile.json").write_text("[" * 100_000), DataError, "not valid JSON", id="nested"
+        ),
+        pytest.param(
+            lambda folder: (folder / "instruct" / "kept.jsonl").write_text('{"question": "x"}\n'),
+            DataError,
+            r"kept.jsonl:1: expected a text `answer`",
+            id="bad-question",
+        ),
+        pytest.param(
+            lambda folder: (folder / "respond" / "replies.jsonl").write_text('{"question": "x", "generated": "y"}\n'),
+            DataError,
+            r"replies.jsonl:1: expected a list of texts",
+            id="bad-replies",
+        ),
+    ],
+)
+def test_broken_folders_are_named(tmp_path: Path, break_it: Any, error: type[Exception], words: str) -> None:
+    folder = make(tmp_path / "Ann", "Ann")
+    break_it(folder)
+    with pytest.raises(error, match=words):
+        gather(folder)
+
+
+def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    ann = gather(make(tmp_path / "Ann", "Ann"))
+    twin = gather(make(tmp_path / "twin", "ANN"))
+    empty = gather(make(tmp_path / "empty", "Eve", questions=0, general=0))
+    with pytest.raises(RecipeError, match="two of the roles are called"):
+        write_release([ann, twin], tmp_path / "out")
+    with pytest.raises(DataError, match="rolellm instruct"):
+        write_release([empty], tmp_path / "out")
+    with pytest.raises(RecipeError, match="no role Zed to hold out; the roles are Ann, Eve"):
+        write_release([ann, empty], tmp_path / "out", SplitRule(held_out=("Zed",)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["Ann", "empty", "twin"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "diary.txt").write_text("mine")
+    with pytest.raises(RecipeError, match="other files"):
+        write_release([ann], tmp_path / "out", overwrite=True)
+    write_release([ann], tmp_path / "fine")
+    with pytest.raises(RecipeError, match="--overwrite"):
+        write_release([ann], tmp_path / "fine")
+    write_release([ann], tmp_path / "fine", overwrite=True)
+    assert (tmp_path / "out" / "diary.txt").read_text() == "mine"
+
+
+@given(st.lists(st.text(min_size=1), min_size=2, unique_by=fold), st.floats(0.05, 0.95), st.integers(0, 5))
+def test_the_rule_depends_on_the_text_alone(questions: list[str], share: float, seed: int) -> None:
+    rule = SplitRule(test_share=share, seed=seed)
+    held_out = rule.test_questions(questions)
+    assert held_out == rule.test_questions([f" {question}\n" for question in questions[::-1]] + questions)
+    assert 1 <= len(held_out) < len({fold(question) for question in questions}) or len(questions) < 2
+
+
+def test_an_overlap_would_be_refused() -> None:
+    with pytest.raises(DataError, match="share 1 questions, such as 'same one'"):
+        check_disjoint({"train": ["Same  one"]}, {"test": ["same one "]}, "question")
+
+
+@pytest.mark.parametrize("share", [pytest.param(0.0, id="none"), pytest.param(1.0, id="all")])
+def test_shares_out_of_range(share: float) -> None:
+    with pytest.raises(RecipeError, match="above 0 and below 1"):
+        SplitRule(test_share=share)

@@ -1,0 +1,74 @@
+"""What is picked for a question: exchanges by BM25, lore by key and by words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rolellm.construct.character import Character, Lore
+from rolellm.construct.rolegpt.demonstrations import Shelf, stands_in
+from rolellm.records import Language
+
+
+def test_the_best_come_first_with_the_words_they_share(character: Character) -> None:
+    found = Shelf(character).demonstrations("Parrot, who has the captain's map?", 3)
+    assert [item.place for item in found] == [1, 4, 2]
+    assert [item.shared for item in found] == [("captain", "map"), ("parrot",), ("parrot",)]
+    scores = [item.score for item in found]
+    assert scores == sorted(scores, reverse=True) and scores[-1] > 0
+    assert found[0].exchange.line.content == "His map? I ate his map."
+
+
+def test_without_a_shared_word_the_script_decides(character: Character) -> None:
+    found = Shelf(character).demonstrations("Name a prime number.", 2)
+    assert [(item.place, item.score, item.shared) for item in found] == [(0, 0.0, ()), (1, 0.0, ())]
+
+
+def test_a_role_has_no_more_than_it_has(character: Character) -> None:
+    assert len(Shelf(character).demonstrations("map", 50)) == 6
+    assert Shelf(character).demonstrations("map", 0) == []
+    assert Shelf(replace(character, turns=())).demonstrations("map", 5) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        pytest.param("Who forged the Kettle?", [(0, "key", ("kettle",))], id="key, case folded"),
+        pytest.param("Whose iron\n pot is it?", [(0, "key", ("iron pot",))], id="key of two words"),
+        pytest.param("Where do we start?", [], id="part of a word is no key"),
+        pytest.param("When does dawn come to the cape?", [(1, "words", ("dawn", "cape"))], id="words"),
+        pytest.param(
+            "At dawn, is art for the kettle?", [(0, "key", ("kettle",)), (2, "key", ("art",))], id="keys first"
+        ),
+        pytest.param("Seven times six?", [], id="nothing shared, nothing shown"),
+    ],
+)
+def test_lore(character: Character, question: str, expected: list[tuple[int, str, tuple[str, ...]]]) -> None:
+    assert [(note.place, note.by, note.shared) for note in Shelf(character).notes(question, 2)] == expected
+
+
+def test_chinese(chinese: Character) -> None:
+    shelf = Shelf(chinese)
+    assert [item.place for item in shelf.demonstrations("河边的磨坊在哪里？", 2)] == [1, 0]
+    assert [(note.place, note.by) for note in shelf.notes("老农说河水如何？", 2)] == [(0, "key"), (1, "words")]
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "language", "expected"),
+    [
+        pytest.param("", "anything", "en", False, id="an empty key calls up nothing"),
+        pytest.param(" ", "a b", "zh", False, id="a blank one neither"),
+        pytest.param("c++ (old)", "Is C++ (old) dead?", "en", True, id="signs of patterns are text"),
+        pytest.param(".*", "anything", "en", False, id="a pattern is no key"),
+        pytest.param("王", "大王来了", "zh", True, id="a Chinese key stands within a text"),
+        pytest.param("Straße", "DIE STRASSE", "en", True, id="case folding"),
+    ],
+)
+def test_keys(key: str, text: str, language: Language, expected: bool) -> None:
+    assert stands_in(key, text, language) == expected
+
+
+def test_lore_may_be_empty(character: Character) -> None:
+    bare = replace(character, lore=(Lore("", ("kettle",), ""), Lore("…", (), "")))
+    assert [note.place for note in Shelf(bare).notes("the kettle", 2)] == [0]

@@ -1,0 +1,136 @@
+"""The rule-based answers to the stages' prompts: good enough that filters keep most, bad enough that they drop some."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rolellm.construct.character import Character, Lore
+from rolellm.construct.clean import broken_rules
+from rolellm.construct.context_instruct import InstructSettings, context_instruct
+from rolellm.construct.context_instruct.prompts import Task, request_of
+from rolellm.construct.context_instruct.segments import Segment
+from rolellm.construct.profile.build import BuildSettings, build_profile
+from rolellm.construct.profile.requests import knowledge_questions
+from rolellm.construct.scripted import scripted_answers, scripted_hash, scripted_model
+from rolellm.llm.client import Client
+from rolellm.llm.model import Request, Sampling, assistant, system, user
+from rolellm.llm.options import RunOptions
+from rolellm.rolebench.profiles import load_profiles
+
+QUIET = RunOptions(show_progress=False)
+
+
+@pytest.mark.parametrize("role", ["Queen of Hearts", "Long John Silver", "鲁智深", "诸葛亮"])
+def test_filters_keep_most_and_drop_some(role: str, tmp_path: Any) -> None:
+    (profile,) = load_profiles("sample", roles=[role])
+    character = Character(role, profile.language, profile.turns, description=profile.description)
+    with Client(tmp_path, [scripted_model()], QUIET) as client:
+        result = context_instruct(character, client, InstructSettings(per_role=60, chunk_tokens=300, overlap_tokens=40))
+    counts = result.counts()
+    assert counts["distinct"] >= 60
+    assert 0.75 * counts["distinct"] < counts["kept"] < counts["distinct"]
+    assert min(counts["kept_by_type"].values()) > 10
+    assert counts["names_the_role"] > 0.8
+    assert len({verdict.by for verdict in result.dropped}) >= 2
+
+
+def test_each_filter_has_something_to_do(tmp_path: Any) -> None:
+    dropped: Counter[str | None] = Counter()
+    for profile in load_profiles("sample"):
+        character = Character(profile.role, profile.language, profile.turns, description=profile.description)
+        with Client(tmp_path / profile.role, [scripted_model()], QUIET) as client:
+            result = context_instruct(
+                character, client, InstructSettings(per_role=150, chunk_tokens=300, overlap_tokens=40)
+            )
+        dropped.update(verdict.by for verdict in result.dropped)
+    assert set(dropped) == {"form", "confidence", "standalone", "character", "grounding", "duplicate"}
+
+
+@pytest.mark.parametrize("text", ["{role}", "\\1", "<<<\n>>>", "Write 3 pairs.", ""])
+def test_any_segment_is_read(text: str) -> None:
+    character = Character("Ada (x)", "en", description=f'You are {text} and so on. Your catchphrase is: "{text}"')
+    for kind in ("script", "lore", "profile"):
+        segment = Segment("s", kind, f"Brom: Halt {text}\nAda (x): I say {text} no more.", 9)  # type: ignore[arg-type]
+        for asked in ((), ("Ada, who?",)):
+            request = request_of(character, Task(segment, 5, 2, asked=asked), Sampling())
+            assert isinstance(json.loads(scripted_answers(request))["pairs"], list)
+
+
+def test_lore_gives_pairs() -> None:
+    character = Character("Ada", "en", lore=(Lore("The isle floats upward when the bells are rung."),))
+    segment = Segment("lore/0000", "lore", character.lore[0].content, 9)
+    assert json.loads(scripted_answers(request_of(character, Task(segment, 5, 0), Sampling())))["pairs"]
+
+
+def test_what_was_asked_is_not_asked_again() -> None:
+    character = Character("Ada", "en", description="You keep the lighthouse and count the gulls every evening.")
+    segment = Segment("profile", "profile", "", 9)
+    first = json.loads(scripted_answers(request_of(character, Task(segment, 4, 0), Sampling())))["pairs"]
+    asked = tuple(pair["question"] for pair in first)
+    second = json.loads(scripted_answers(request_of(character, Task(segment, 4, 0, asked=asked), Sampling())))["pairs"]
+    assert second
+    assert not {pair["question"] for pair in second} & set(asked)
+
+
+@pytest.mark.parametrize(
+    ("language", "question"),
+    [("en", "What is the boiling point of water at sea level?"), ("zh", "请解释一下光合作用的过程。")],
+)
+def test_replies_quote_the_role_and_break_no_rule(language: Any, question: str) -> None:
+    line = "洒家来也！先烫一壶酒。" if language == "zh" else "Off goes your head! My garden, my rules."
+    messages = (system("You are the Queen."), user("King: Well?"), assistant(line), user(question))
+    replies = {scripted_answers(Request(messages, repeat=repeat, tag="respond/Queen/3")) for repeat in range(6)}
+    assert len(replies) > 1
+    for reply in replies:
+        assert any(part in reply for part in line.replace("！", "! ").split("! "))
+        assert broken_rules(reply, language) == []
+
+
+def test_replies_find_lines_in_demonstrations_as_text_and_catchphrases_without_any() -> None:
+    shown = user("King: Well?\nQueen of A/B: Bring the tarts!\n\nAnd now:\n\nWhat is rain?")
+    found = scripted_answers(Request((system("You are she."), shown), tag="respond/Queen of A/B/3"))
+    assert "Bring the tarts!" in found
+    assert "Rain" in found
+    bare = Request((system('You are she. Your catchphrase is: "Next!"'), user("What is rain?")), tag="respond/Queen/3")
+    assert "Next!" in scripted_answers(bare)
+
+
+def test_the_same_request_gets_the_same_reply_and_another_tag_none() -> None:
+    request = Request((system("You are she."), user("What is rain?")), tag="respond/Queen/3")
+    assert scripted_answers(request) == scripted_answers(request)
+    with pytest.raises(ValueError, match="of none of them"):
+        scripted_answers(replace(request, tag="judge/1"))
+    with pytest.raises(ValueError, match="not a prompt of Context-Instruct"):
+        scripted_answers(replace(request, tag="instruct/profile/000"))
+
+
+def test_rules_have_a_hash() -> None:
+    assert len(scripted_hash()) == 64
+    assert scripted_model().identity["rules"] == scripted_hash()
+
+
+@pytest.mark.parametrize("role", ["Queen of Hearts", "Long John Silver", "鲁智深", "诸葛亮"])
+def test_profiles_are_taken(role: str, tmp_path: Any) -> None:
+    (profile,) = load_profiles("sample", roles=[role])
+    start = Character(role, profile.language, profile.turns)
+    with Client(tmp_path, [scripted_model()], QUIET) as client:
+        built = build_profile(start, client, BuildSettings(check_knowledge=False))
+    assert client.spent.calls == 3
+    assert built.background
+    assert str(built.description).startswith("You are" if profile.language == "en" else "你是")
+    own = " ".join(turn.content for turn in profile.turns if profile.owns(turn))
+    quoted = re.findall(r"“([^”]+)”", str(built.description))
+    assert quoted
+    assert all(item in own for item in quoted)
+
+
+def test_knowledge_is_not_feigned() -> None:
+    for start in (Character("Ada", "en"), Character("悟空", "zh")):
+        for request in knowledge_questions(start):
+            assert "model" in scripted_answers(request) or "模型" in scripted_answers(request)

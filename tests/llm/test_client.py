@@ -1,0 +1,526 @@
+"""The client: every request ends in one typed outcome, and nothing that was paid for is asked again."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.errors import EndpointError, RecipeError, RunInUseError, StoppedShortError
+from rolellm.jsonl import read_jsonl
+from rolellm.llm.client import FAILED, Client
+from rolellm.llm.journal import JOURNAL
+from rolellm.llm.model import (
+    Answer,
+    CallError,
+    Failure,
+    FailureKind,
+    Json,
+    Price,
+    Reply,
+    Request,
+    Sampling,
+    Schema,
+    UnacceptableError,
+    request_key,
+    system,
+    user,
+)
+from rolellm.llm.options import RunOptions
+from rolellm.llm.order import prefix_order
+from rolellm.llm.pacing import delay_of
+from rolellm.llm.scripted import ScriptedModel, read_plain
+
+QUIET = RunOptions(show_progress=False)
+
+
+class Faulty:
+    """A model of this process that counts what it sees and fails where it is told to."""
+
+    def __init__(
+        self,
+        fault: Callable[[Request, int], CallError | Json | None] = lambda request, seen: None,
+        *,
+        name: str = "faulty",
+        concurrency: int = 8,
+        price: Price | None = None,
+        seconds: float = 0.0,
+        cut: Callable[[Request], int] = lambda request: 0,
+    ) -> None:
+        self.name = name
+        self.identity = {"model": name}
+        self.concurrency = concurrency
+        self.price = price or Price()
+        self.seen: Counter[str] = Counter()
+        self.delivered: Counter[str] = Counter()
+        self.most = self.now = 0
+        self.spent = 0.0
+        self._fault = fault
+        self._seconds = seconds
+        self._cut = cut
+
+    async def call(self, request: Request, attempt: int = 1) -> Json:
+        key = request_key(self, request)
+        self.seen[key] += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await asyncio.sleep(self._seconds)
+        finally:
+            self.now -= 1
+        fault = self._fault(request, self.seen[key])
+        if fault is None and attempt <= self._cut(request):
+            fault = {"finish": "length"}
+        if isinstance(fault, CallError):
+            raise fault
+        self.delivered[key] += 1
+        text = f"to {request.messages[-1].content}, {request.repeat}"
+        raw = {"model": self.name, "text": text, "finish": "stop", "usage": {"prompt": 10, "completion": 5}}
+        raw |= dict(fault or {})
+        self.spent += self.price.cost(self.read(raw).usage)
+        return raw
+
+    def read(self, raw: Json) -> Reply:
+        return read_plain(raw, self.name)
+
+    async def close(self) -> None:
+        pass
+
+
+def asked(count: int, **changes: Any) -> list[Request]:
+    return [Request((system("You are a clerk."), user(f"question {number}")), **changes) for number in range(count)]
+
+
+def fault(kind: FailureKind, *, retry: bool = False, after: float | None = None, billed: bool = False) -> CallError:
+    return CallError(kind, f"a {kind} on purpose", retry=retry, after=after, billed=billed)
+
+
+def test_outcomes_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
+    model = Faulty()
+    with Client(tmp_path, [model], QUIET) as client:
+        outcomes = client.ask(asked(50))
+    assert [outcome.value for outcome in outcomes if isinstance(outcome, Answer)] == [
+        f"to question {number}, 0" for number in range(50)
+    ]
+    assert (client.spent.calls, client.spent.usage.prompt, client.spent.usage.completion) == (50, 500, 250)
+
+
+def test_what_is_journaled_is_not_asked_again(tmp_path: Path) -> None:
+    with Client(tmp_path, [Faulty()], QUIET) as client:
+        first = client.ask(asked(20))
+    model = Faulty()
+    with Client(tmp_path, [model], QUIET) as client:
+        assert client.ask(asked(20)) == first
+        assert (client.spent.calls, client.spent.from_journal) == (0, 20)
+        assert len(client.ask(asked(25))) == 25
+    assert sum(model.seen.values()) == 5
+
+
+def test_the_same_request_twice_is_paid_for_once(tmp_path: Path) -> None:
+    model = Faulty(seconds=0.01)
+    requests = [*asked(3), *(replace(request, tag="again") for request in asked(3)), *asked(1, repeat=1)]
+    with Client(tmp_path, [model], QUIET) as client:
+        outcomes = client.ask(requests)
+    assert sum(model.seen.values()) == 4
+    assert [outcome.request.tag for outcome in outcomes] == ["", "", "", "again", "again", "again", ""]
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+
+
+BASE = Request((system("a"), user("b")), schema=Schema("s", {"type": "object"}))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(replace(BASE, messages=(system("a"), user("c"))), id="prompt"),
+        pytest.param(replace(BASE, messages=(user("a"), user("b"))), id="message-role"),
+        pytest.param(replace(BASE, messages=(system("ab"), user(""))), id="message-border"),
+        pytest.param(replace(BASE, repeat=1), id="repeat"),
+        pytest.param(replace(BASE, schema=None), id="no-schema"),
+        pytest.param(replace(BASE, schema=Schema("s", {"type": "array"})), id="schema"),
+        *(
+            pytest.param(replace(BASE, sampling=replace(Sampling(), **{name: value})), id=name)
+            for name, value in {
+                "temperature": 0.1,
+                "top_p": 0.5,
+                "max_tokens": 7,
+                "presence_penalty": 1.0,
+                "frequency_penalty": 1.0,
+                "seed": 1,
+                "stop": ("x",),
+            }.items()
+        ),
+    ],
+)
+def test_a_request_that_differs_misses(tmp_path: Path, other: Request) -> None:
+    model = Faulty()
+    with Client(tmp_path, [model], QUIET) as client:
+        client.ask([BASE])
+        client.ask([other])
+        assert client.spent.from_journal == 0
+        client.ask([BASE, replace(other, tag="a tag is no part of it")])
+    assert sum(model.seen.values()) == 2
+    assert set(Sampling.__slots__) == set(BASE.payload()["sampling"]), "every sampling setting is in the key"
+
+
+def test_another_model_misses(tmp_path: Path) -> None:
+    with Client(tmp_path, [Faulty()], QUIET) as client:
+        client.ask(asked(3))
+    other = Faulty(name="another")
+    with Client(tmp_path, [other], QUIET) as client:
+        client.ask(asked(3))
+    assert sum(other.seen.values()) == 3
+    # With both, either's reply will do.
+    both = [Faulty(), Faulty(name="another"), Faulty(name="third")]
+    with Client(tmp_path, both, QUIET) as client:
+        client.ask(asked(3))
+    assert sum(sum(model.seen.values()) for model in both) == 0
+
+
+def test_parsing_is_repeated_for_free(tmp_path: Path) -> None:
+    def picky(request: Request, reply: Reply) -> str:
+        raise UnacceptableError("never good enough", "malformed")
+
+    model = Faulty()
+    with Client(tmp_path, [model], replace(QUIET, max_attempts=2)) as client:
+        (failed,) = client.ask(asked(1), picky)
+    assert isinstance(failed, Failure)
+    assert (failed.kind, failed.attempts, failed.refused) == ("malformed", 2, ("never good enough",) * 2)
+    with Client(tmp_path, [model], replace(QUIET, max_attempts=2)) as client:
+        (again,) = client.ask(asked(1), picky)
+        (answer,) = client.ask(asked(1), lambda _, reply: reply.text.upper())
+    assert isinstance(again, Failure) and again.attempts == 2
+    assert isinstance(answer, Answer) and answer.value == "TO QUESTION 0, 0" and answer.attempts == 1
+    assert sum(model.seen.values()) == 2, "what was given up stays given up, until it is asked for"
+    with Client(tmp_path, [model], replace(QUIET, max_attempts=2, retry_failed=True)) as client:
+        client.ask(asked(1), picky)
+    assert sum(model.seen.values()) == 4
+
+
+def test_refused_replies_are_counted(tmp_path: Path) -> None:
+    model = Faulty(lambda request, seen: {"text": "as an AI"} if seen < 3 else None)
+
+    def accept(_: Request, reply: Reply) -> str:
+        if "AI" in reply.text:
+            raise UnacceptableError("says that it is an AI")
+        return reply.text
+
+    with Client(tmp_path, [model], QUIET) as client:
+        (answer,) = client.ask(asked(1), accept)
+    assert isinstance(answer, Answer)
+    assert (answer.attempts, answer.refused) == (3, ("says that it is an AI",) * 2)
+
+
+@pytest.mark.parametrize(
+    "finish",
+    [pytest.param(name, id=name) for name in ("length", "filtered", "refused", "empty")],
+)
+def test_a_reply_that_is_no_answer_is_never_taken_for_one(tmp_path: Path, finish: FailureKind) -> None:
+    model = Faulty(lambda request, seen: {"finish": finish})
+    with Client(tmp_path, [model], replace(QUIET, max_attempts=3)) as client:
+        (failed,) = client.ask(asked(1))
+        assert isinstance(failed, Failure) and failed.kind == finish and failed.attempts == 3
+        if finish == "length":
+            (answer,) = client.ask(asked(1), also={"length"})
+            assert isinstance(answer, Answer)
+    assert sum(model.seen.values()) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "calls"),
+    [
+        pytest.param(fault("server_error", retry=True, after=0.0), 4, id="500-for-ever"),
+        pytest.param(fault("rate_limited", retry=True, after=0.0), 4, id="429-for-ever"),
+        pytest.param(fault("timeout", retry=True, after=0.0, billed=True), 4, id="timeout"),
+        pytest.param(fault("bad_request"), 1, id="400"),
+        pytest.param(fault("unauthorized"), 1, id="401"),
+        pytest.param(fault("forbidden"), 1, id="403"),
+        pytest.param(fault("not_found"), 1, id="404"),
+    ],
+)
+def test_a_fault_ends_in_its_type_and_in_the_dead_letters(tmp_path: Path, error: CallError, calls: int) -> None:
+    model = Faulty(lambda request, seen: error if request.messages[-1].content == "question 1" else None)
+    options = replace(QUIET, max_attempts=4)
+    with Client(tmp_path, [model], options) as client:
+        good, failed, *_ = client.ask(asked(3))
+    assert isinstance(good, Answer)
+    assert isinstance(failed, Failure) and (failed.kind, failed.attempts) == (error.kind, calls)
+    ((_, letter),) = read_jsonl(tmp_path / FAILED)
+    assert (letter["kind"], letter["attempts"], letter["reason"]) == (error.kind, calls, error.reason)
+    assert letter["request"]["messages"][-1] == ["user", "question 1"]
+    # A fault is no reply: the next run tries again, and clears the letter.
+    healed = Faulty()
+    with Client(tmp_path, [healed], options) as client:
+        assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(3)))
+    assert sum(healed.seen.values()) == 1 and not (tmp_path / FAILED).exists()
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        pytest.param(2.0, 2.0, id="as-asked"),
+        pytest.param(0.0, 0.0, id="at-once"),
+        pytest.param(1e9, 60.0, id="absurd"),
+        pytest.param(-5.0, None, id="negative"),
+        pytest.param(float("nan"), None, id="nan"),
+        pytest.param(float("inf"), None, id="endless"),
+        pytest.param(None, None, id="not-given"),
+    ],
+)
+def test_how_long_to_wait(after: float | None, expected: float | None) -> None:
+    error = fault("rate_limited", retry=True, after=after)
+    found = [delay_of(error, tries, "0" * 64, 60.0) for tries in range(1, 12)]
+    if expected is not None:
+        assert found == [expected] * 11
+    else:
+        assert all(0.25 * 2**n <= found[n] <= 0.75 * 2**n for n in range(6)) and max(found) <= 45
+
+
+def test_no_more_calls_at_once_than_each_model_takes(tmp_path: Path) -> None:
+    models = [Faulty(concurrency=5, seconds=0.01), Faulty(name="second", concurrency=3, seconds=0.01)]
+    with Client(tmp_path, models, QUIET) as client:
+        client.ask(asked(100))
+    assert [model.most for model in models] == [5, 3]
+    assert sum(models[0].seen.values()) > sum(models[1].seen.values()) > 20
+
+
+def test_a_request_that_waits_holds_nobody_up(tmp_path: Path) -> None:
+    first = fault("server_error", retry=True, after=0.5)
+    model = Faulty(lambda request, seen: first if seen == 1 else None, concurrency=4, seconds=0.001)
+    begun = time.monotonic()
+    with Client(tmp_path, [model], QUIET) as client:
+        client.ask(asked(40))
+    # Ten times four, half a second each, if every call slept in its place.
+    assert time.monotonic() - begun < 4.0 and model.most == 4
+
+
+def test_an_endpoint_that_is_full_is_given_a_pause(tmp_path: Path) -> None:
+    until = time.monotonic() + 0.6
+    limited = fault("rate_limited", retry=True, after=0.7)
+    model = Faulty(lambda request, seen: limited if time.monotonic() < until else None, concurrency=8)
+    with Client(tmp_path, [model], replace(QUIET, max_attempts=3)) as client:
+        outcomes = client.ask(asked(200))
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert sum(model.seen.values()) < 220, "all 200 would have been tried in vain"
+
+
+def test_a_refused_key_ends_the_run_in_words(tmp_path: Path) -> None:
+    model = Faulty(lambda request, seen: fault("unauthorized"))
+    with Client(tmp_path, [model], QUIET) as client, pytest.raises(EndpointError, match="environment variable"):
+        client.ask(asked(1000))
+    assert sum(model.seen.values()) < 30
+    assert len(list(read_jsonl(tmp_path / FAILED))) < 30
+
+
+def test_what_a_dead_endpoint_was_asked_goes_to_the_others(tmp_path: Path) -> None:
+    dead = Faulty(lambda request, seen: fault("not_found"), name="dead")
+    alive = Faulty(name="alive", seconds=0.01)
+    with Client(tmp_path, [dead, alive], QUIET) as client:
+        outcomes = client.ask(asked(100))
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert sum(dead.seen.values()) < 20
+
+
+PRICE = Price(prompt=1000.0, completion=10_000.0)
+
+
+def test_spend_never_goes_above_the_budget(tmp_path: Path) -> None:
+    # Every reply costs its most: as many tokens as it may have, and a prompt of one token a byte.
+    requests = asked(200, sampling=Sampling(max_tokens=5))
+    model = Faulty(concurrency=64, price=PRICE, seconds=0.002)
+    options = replace(QUIET, budget=2.0)
+    with Client(tmp_path, [model], options) as client, pytest.raises(StoppedShortError, match="budget of 2"):
+        client.ask(requests)
+    assert 0 < model.spent <= 2.0 and client.spent.cost <= 2.0
+    kept = sum(model.seen.values())
+    # The budget is the folder's: it does not begin anew.
+    with Client(tmp_path, [model], options) as client, pytest.raises(StoppedShortError):
+        client.ask(requests)
+    assert model.spent <= 2.0
+    with Client(tmp_path, [model], replace(QUIET, budget=1000.0)) as client:
+        assert all(isinstance(outcome, Answer) for outcome in client.ask(requests))
+    assert sum(model.seen.values()) == 200 and kept > 5
+
+
+def test_a_call_that_nobody_knows_the_end_of_counts_in_full(tmp_path: Path) -> None:
+    reset = fault("connection", retry=True, after=0.0, billed=True)
+    model = Faulty(lambda request, seen: reset, price=PRICE, concurrency=1)
+    with Client(tmp_path, [model], replace(QUIET, budget=0.5, max_attempts=50)) as client:
+        with pytest.raises(StoppedShortError):
+            client.ask(asked(1, sampling=Sampling(max_tokens=5)))
+        assert 0.3 < client.spent.cost <= 0.5
+
+
+def test_a_budget_needs_prices(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="there is none for faulty"):
+        Client(tmp_path, [Faulty()], replace(QUIET, budget=1.0))
+    Client(tmp_path, [Faulty()], QUIET).close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({"max_attempts": 0}, id="no-attempt"), pytest.param({"budget": float("nan")}, id="budget-nan")],
+)
+def test_options_out_of_range(options: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError):
+        RunOptions(**options)
+
+
+def test_a_second_process_is_told_who_holds_the_folder(tmp_path: Path) -> None:
+    script = f"""
+from pathlib import Path
+from rolellm.llm.client import Client
+from rolellm.llm.scripted import ScriptedModel
+with Client(Path({str(tmp_path)!r}), [ScriptedModel(lambda request: "x", rules_hash="0")]):
+    print("held", flush=True)
+    input()
+"""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", script], stdin=pipe, stdout=pipe, text=True) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(RunInUseError, match=rf"process {holder.pid} on .* since 20"):
+            Client(tmp_path, [Faulty()], QUIET)
+        holder.communicate("\n")
+    Client(tmp_path, [Faulty()], QUIET).close()
+
+
+def test_it_asks_from_within_a_running_loop_as_in_a_notebook(tmp_path: Path) -> None:
+    async def cell() -> list[Any]:
+        with Client(tmp_path, [Faulty()], QUIET) as client:
+            return list(client.ask(asked(5)))
+
+    assert len(asyncio.run(cell())) == 5
+
+
+def test_an_error_of_our_own_does_not_lose_what_is_in_flight(tmp_path: Path) -> None:
+    def broken(request: Request, reply: Reply) -> str:
+        if request.messages[-1].content == "question 0":
+            raise ZeroDivisionError("a bug")
+        return reply.text
+
+    model = Faulty(seconds=0.01)
+    with Client(tmp_path, [model], QUIET) as client, pytest.raises(ZeroDivisionError):
+        client.ask(asked(8), broken)
+    with Client(tmp_path, [model], QUIET) as client:
+        client.ask(asked(8))
+    assert max(model.seen.values()) == 1
+
+
+def test_those_that_share_the_longest_beginning_go_first() -> None:
+    texts = ["short", "x" * 500, "short", "alone " * 200, "x" * 500, "short"]
+    requests = [Request((system(text), user(str(place)))) for place, text in enumerate(texts)]
+    assert prefix_order(requests) == [1, 4, 0, 2, 5, 3]
+
+
+RUNNER = """
+import sys, asyncio, json, random
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from test_client import QUIET, asked, killable, write_out
+from rolellm.llm.client import Client
+folder = Path(sys.argv[1])
+model = killable()
+with Client(folder, [model], QUIET) as client:
+    print("begun", flush=True)
+    write_out(folder, client.ask(asked(150)))
+"""
+
+
+def sometimes_down(request: Request, seen: int) -> CallError | None:
+    """Faults by content and the how-many-th time."""
+    down = random.Random(f"{request.messages[-1].content} {seen}").random() < 0.05
+    return fault("server_error", retry=True, after=0.0) if down else None
+
+
+def sometimes_cut(request: Request) -> int:
+    """How many replies to a request are cut off, before one is whole."""
+    return int(random.Random(f"{request.messages[-1].content}").random() < 0.05)
+
+
+def killable() -> Faulty:
+    return Faulty(sometimes_down, seconds=0.004, concurrency=8, cut=sometimes_cut)
+
+
+def write_out(folder: Path, outcomes: list[Any]) -> None:
+    values = [outcome.value if isinstance(outcome, Answer) else outcome.kind for outcome in outcomes]
+    (folder / "out.json").write_text(json.dumps(values))
+
+
+def journaled(folder: Path) -> dict[str, int]:
+    path = folder / JOURNAL
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    kinds: Counter[str] = Counter()
+    for line in lines:
+        value = json.loads(line)
+        kinds[value["kind"]] += 1
+    return dict(kinds)
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed-{seed}") for seed in range(3)])
+def test_killed_at_any_moment_it_goes_on_as_if_it_never_was(tmp_path: Path, seed: int) -> None:
+    """The many kills are in `benchmarks/client.py`; these few walk the same way."""
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    with Client(whole, [killable()], QUIET) as client:
+        write_out(whole, client.ask(asked(150)))
+    command = [sys.executable, "-c", RUNNER.format(tests=str(Path(__file__).parent)), str(tmp_path)]
+    draw = random.Random(seed)
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None and process.stdout.readline() == "begun\n"
+            time.sleep(draw.uniform(0.0, 0.12))
+            os.kill(process.pid, signal.SIGKILL)
+    before = journaled(tmp_path)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    after = journaled(tmp_path)
+    assert json.loads((tmp_path / "out.json").read_text()) == json.loads((whole / "out.json").read_text())
+    in_flight = before.get("sent", 0) - before.get("reply", 0) - before.get("lost", 0)
+    assert 0 <= in_flight <= 16
+    assert after["reply"] == journaled(whole)["reply"], "no reply was paid for and journaled twice"
+
+
+INTERRUPTED = """
+import sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from test_client import Faulty, QUIET, asked
+from rolellm.errors import StoppedShortError
+from rolellm.llm.client import Client
+model = Faulty(seconds=0.05, concurrency=4)
+with Client(Path(sys.argv[1]), [model], QUIET) as client:
+    print("begun", flush=True)
+    try:
+        client.ask(asked(400))
+    except StoppedShortError as error:
+        print(sum(model.seen.values()), sum(model.delivered.values()), error)
+"""
+
+
+def test_ctrl_c_waits_for_what_is_in_flight(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED.format(tests=str(Path(__file__).parent)), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        time.sleep(0.4)
+        process.send_signal(signal.SIGINT)
+        out = process.stdout.read()
+    sent, delivered, words = out.split(" ", 2)
+    assert 0 < int(sent) == int(delivered) < 400
+    assert f"{delivered} replies are kept in {tmp_path}" in words and "Resume with: the same command" in words
+    assert journaled(tmp_path) == {"sent": int(sent), "reply": int(sent)}
+
+
+def test_scripted_models_are_models(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda request: {"n": len(request.messages)}, rules_hash="1")
+    with Client(tmp_path, [model], QUIET) as client:
+        (answer,) = client.ask(asked(1), lambda _, reply: json.loads(reply.text))
+    assert isinstance(answer, Answer) and answer.value == {"n": 2}

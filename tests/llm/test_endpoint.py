@@ -1,0 +1,579 @@
+"""An endpoint: every way in which a server can fail becomes a typed outcome, and no key gets out."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import socket
+import traceback
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from rolellm.errors import RecipeError, StoppedShortError
+from rolellm.jsonl import read_jsonl
+from rolellm.llm import pacing
+from rolellm.llm.client import Client
+from rolellm.llm.endpoint import Endpoint, EndpointSettings
+from rolellm.llm.model import (
+    Answer,
+    CallError,
+    Failure,
+    Model,
+    Price,
+    Request,
+    Sampling,
+    Schema,
+    UnacceptableError,
+    Usage,
+    system,
+    user,
+)
+from rolellm.llm.options import RunOptions
+
+from .conftest import KEY
+
+ASKED = Request((system("You are a fox."), user("Who are you?")))
+SHAPED = Request(ASKED.messages, schema=Schema("pair", {"type": "object", "properties": {"a": {"type": "integer"}}}))
+
+
+def ask(endpoint: Endpoint, *requests: Request, attempt: int = 1) -> list[Any]:
+    """What came of each request: a raw reply or a `CallError`."""
+
+    async def go() -> list[Any]:
+        try:
+            calls = (endpoint.call(request, attempt) for request in requests)
+            return await asyncio.gather(*calls, return_exceptions=True)
+        finally:
+            await endpoint.close()
+
+    return asyncio.run(go())
+
+
+def outcome(endpoint: Endpoint, raw: Any) -> str:
+    """How a call ended, in a word."""
+    if isinstance(raw, CallError):
+        return raw.kind
+    assert isinstance(raw, dict), raw
+    try:
+        return endpoint.read(raw).finish
+    except UnacceptableError as error:
+        return error.kind
+
+
+def echoes(secret: str) -> Iterator[str]:
+    """The forms in which a test looks for a secret."""
+    yield from (secret, secret[:8], secret[-8:], quote(secret, safe=""), secret.encode().hex())
+    yield base64.b64encode(f"Bearer {secret}".encode()).decode()[12:40]
+    yield base64.b64encode(secret.encode()).decode()[:16]
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """All that is logged by anything, at any level."""
+    with caplog.at_level(logging.NOTSET):
+        for name in ("openai", "httpx2", "httpcore2", "aiohttp", "asyncio"):
+            logging.getLogger(name).setLevel(logging.DEBUG)
+        yield caplog
+        for name in ("openai", "httpx2", "httpcore2", "aiohttp", "asyncio"):
+            logging.getLogger(name).setLevel(logging.NOTSET)
+
+
+# Fault: how it ends, whether it is worth another try, whether it may have been charged.
+CALLS_THAT_FAIL = {
+    "limited": ("rate_limited", True, False),
+    "limited_seconds": ("rate_limited", True, False),
+    "limited_ms": ("rate_limited", True, False),
+    "limited_date": ("rate_limited", True, False),
+    "limited_negative": ("rate_limited", True, False),
+    "limited_absurd": ("rate_limited", True, False),
+    "limited_words": ("rate_limited", True, False),
+    "limited_nan": ("rate_limited", True, False),
+    "quota": ("forbidden", False, False),
+    "error_500": ("server_error", True, False),
+    "error_502": ("server_error", True, False),
+    "error_503": ("server_error", True, False),
+    "error_in_200": ("server_error", True, False),
+    "bad_request": ("bad_request", False, False),
+    "unauthorized": ("unauthorized", False, False),
+    "forbidden": ("forbidden", False, False),
+    "not_found": ("not_found", False, False),
+    "request_timeout": ("timeout", True, True),
+    "conflict": ("server_error", True, False),
+    "unprocessable": ("bad_request", False, False),
+    "redirect": ("not_found", False, False),
+    "huge": ("malformed", True, True),
+    "bomb": ("malformed", True, True),
+    "drip": ("timeout", True, True),
+    "silent": ("timeout", True, True),
+    "reset": ("connection", True, True),
+    "reset_after": ("connection", True, True),
+    "cut": ("connection", True, True),
+    "echo": ("unauthorized", False, False),
+    "echo_500": ("server_error", True, False),
+}
+REPLIES = {
+    "empty_choices": "empty",
+    "no_choices": "empty",
+    "null_message": "empty",
+    "empty_text": "empty",
+    "tool_calls": "empty",
+    "refusal": "refused",
+    "content_filter": "filtered",
+    "length": "length",
+    "no_usage": "stop",
+    "wrong_usage": "stop",
+    "fenced": "stop",
+    "cut_json": "stop",
+    "doubled": "stop",
+    "deep": "stop",
+    "surrogate": "stop",
+    "echo_reply": "stop",
+    "deep_body": "malformed",
+    "not_json": "malformed",
+    "not_object": "malformed",
+    "not_utf8": "malformed",
+    "half_json": "malformed",
+}
+
+
+def test_every_fault_has_its_outcome_here(llm_server: Callable[..., Any]) -> None:
+    import llm_faults
+
+    assert set(llm_faults.FAULTS) == set(CALLS_THAT_FAIL) | set(REPLIES)
+
+
+@pytest.mark.parametrize("fault", [*CALLS_THAT_FAIL, *REPLIES])
+def test_a_fault_ends_in_a_typed_outcome_without_the_key(
+    fault: str,
+    llm_server: Callable[..., Any],
+    endpoint: Callable[..., Endpoint],
+    logged: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    server = llm_server(faults=[{"rate": 1.0, "kinds": [fault], "wait": 1.25}])
+    at = endpoint(server, timeout=0.4)
+
+    (raw,) = ask(at, ASKED)
+
+    assert server.counts.faults == {fault: 1}
+    if fault in REPLIES:
+        assert outcome(at, raw) == REPLIES[fault]
+        seen = json.dumps(raw)
+    else:
+        assert (raw.kind, raw.retry, raw.billed) == CALLS_THAT_FAIL[fault]
+        assert raw.__cause__ is None
+        assert raw.__context__ is None
+        seen = "".join(traceback.format_exception(raw)) + repr(raw)
+        assert len(raw.reason) < 400
+        assert raw.reason.isprintable()
+    printed = capfd.readouterr()
+    for text in (seen, repr(at), at.name, json.dumps(at.identity), logged.text, printed.out, printed.err):
+        for echo in echoes(KEY):
+            assert echo not in text
+
+
+def test_the_key_is_found_in_what_the_faults_echo(llm_server: Callable[..., Any]) -> None:
+    """Else the test before would pass with a server that echoes nothing."""
+    import llm_faults
+
+    asked = llm_faults.Asked({"authorization": f"Bearer {KEY}"}, 0.0)
+    whole = llm_faults.Answer(200, b'{"choices": [{"message": {"content": "x"}}]}')
+    for fault in ("echo", "echo_500", "echo_reply"):
+        assert KEY in llm_faults.FAULTS[fault](whole, asked).body.decode()
+
+
+@pytest.mark.parametrize(
+    ("fault", "low", "high"),
+    [
+        pytest.param("limited_seconds", 1.25, 1.25, id="seconds"),
+        pytest.param("limited_ms", 1.25, 1.25, id="milliseconds"),
+        pytest.param("limited_date", 0.0, 1.25, id="date"),
+        pytest.param("limited_absurd", 1e9, 1e9, id="absurd, for the run to cap"),
+    ],
+)
+def test_it_says_how_long_to_wait(
+    fault: str, low: float, high: float, llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]
+) -> None:
+    at = endpoint(llm_server(faults=[{"rate": 1.0, "kinds": [fault], "wait": 1.25}]))
+    (error,) = ask(at, ASKED)
+    assert low <= error.after <= high
+
+
+@pytest.mark.parametrize("fault", ["limited", "limited_negative", "limited_words", "limited_nan", "error_500"])
+def test_a_wait_that_makes_no_sense_is_none(
+    fault: str, llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]
+) -> None:
+    (error,) = ask(endpoint(llm_server(faults=[{"rate": 1.0, "kinds": [fault]}])), ASKED)
+    assert error.after is None
+
+
+def test_a_reply_is_read(llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]) -> None:
+    server = llm_server(lambda body: f"I am {body['messages'][1]['content']}", price=(1.0, 2.0))
+    at = endpoint(server)
+    assert isinstance(at, Model)
+    raw, again = ask(at, ASKED, ASKED)
+    reply = at.read(raw)
+    assert reply.text == "I am Who are you?"
+    assert (reply.finish, reply.model, reply.endpoint) == ("stop", "local", at.name)
+    assert reply.usage == Usage(server.counts.prompt_tokens // 2, server.counts.completion_tokens // 2, 0)
+    assert at.read(again).usage.cached == 4, "the server had the first message in its cache"
+    assert at.name == server.url.removeprefix("http://").removesuffix("/v1") + "/local"
+
+
+@pytest.mark.parametrize("fault", ["no_usage", "wrong_usage"])
+def test_tokens_are_estimated_where_the_server_counts_none(
+    fault: str, llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]
+) -> None:
+    at = endpoint(llm_server(lambda _: "A fox, of course.", faults=[{"rate": 1.0, "kinds": [fault]}]))
+    (raw,) = ask(at, ASKED)
+    assert raw["usage"]["estimated"] is True
+    usage = at.read(raw).usage
+    assert 10 <= usage.prompt <= 30
+    assert 3 <= usage.completion <= 8
+
+
+def test_what_is_sent(llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]) -> None:
+    server = llm_server()
+    at = endpoint(server, max_tokens_field="max_completion_tokens", extra_body={"top_k": 20, "temperature": None})
+    sampling = Sampling(max_tokens=7, presence_penalty=0.5, seed=3, stop=("\n",))
+    ask(at, Request(ASKED.messages, sampling))
+    assert server.bodies[-1] == {
+        "model": "local",
+        "messages": [{"role": "system", "content": "You are a fox."}, {"role": "user", "content": "Who are you?"}],
+        "top_p": 0.95,
+        "max_completion_tokens": 7,
+        "presence_penalty": 0.5,
+        "seed": 3,
+        "stop": ["\n"],
+        "top_k": 20,
+    }
+
+
+def test_no_header_of_the_environment_is_sent(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-of-mine")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-of-mine")
+    monkeypatch.setenv("OPENAI_ADMIN_KEY", "admin-of-mine")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-mine")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Secret: custom-of-mine")
+    server = llm_server()
+    ask(endpoint(server), ASKED)
+    assert server.headers[-1]["authorization"] == f"Bearer {KEY}"
+    assert server.headers[-1]["accept-encoding"] == "identity"
+    assert "of-mine" not in str(server.headers[-1])
+    assert "openai" not in str(server.headers[-1]).casefold()
+
+
+def test_without_a_key_no_authorization_is_sent(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-for-openai-and-nobody-else")
+    server = llm_server()
+    ask(endpoint(server, api_key_env=None), ASKED)
+    assert "authorization" not in server.headers[-1]
+
+
+def test_the_key_is_read_at_each_call(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = endpoint(llm_server(key=KEY))
+    assert outcome(at, ask(at, ASKED)[0]) == "stop"
+    monkeypatch.setenv("ROLELLM_TEST_KEY", "sk-another-0123456789")
+    assert outcome(at, ask(at, ASKED)[0]) == "unauthorized"
+
+
+def test_form_of_structured_output_falls_back_and_is_remembered(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]
+) -> None:
+    server = llm_server(structured=("json_object",))
+    at = endpoint(server)
+    replies = ask(at, *(Request((user(str(number)),), schema=SHAPED.schema) for number in range(20)))
+    assert [outcome(at, raw) for raw in replies] == ["stop"] * 20
+    assert at.structured == "json_object"
+    assert all(body["response_format"] == {"type": "json_object"} for body in server.bodies)
+    before = server.counts.calls
+    ask(at, SHAPED)
+    assert server.counts.calls == before + 1, "it does not ask by schema again"
+
+
+def test_form_of_structured_output_falls_back_to_none(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]
+) -> None:
+    server = llm_server(structured=())
+    at = endpoint(server)
+    assert outcome(at, ask(at, SHAPED)[0]) == "stop"
+    assert at.structured == "none"
+    assert "response_format" not in server.bodies[-1]
+
+
+def test_a_form_that_was_chosen_does_not_fall_back(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]
+) -> None:
+    at = endpoint(llm_server(structured=()), structured="json_schema")
+    assert outcome(at, ask(at, SHAPED)[0]) == "bad_request"
+
+
+def test_a_schema_is_sent_strictly(llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]) -> None:
+    server = llm_server()
+    (raw,) = ask(endpoint(server), SHAPED)
+    assert server.bodies[-1]["response_format"] == {
+        "type": "json_schema",
+        "json_schema": {"name": "pair", "schema": SHAPED.schema.schema, "strict": True},  # type: ignore[union-attr]
+    }
+    assert isinstance(json.loads(raw["choices"][0]["message"]["content"])["a"], int)
+
+
+def test_a_slow_loris_ends_at_the_timeout(llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]) -> None:
+    at = endpoint(llm_server(faults=[{"rate": 1.0, "kinds": ["drip"]}]), timeout=1.2)
+    (error,) = ask(at, ASKED)
+    assert "1.2 seconds" in error.reason
+
+
+def test_a_body_without_end_takes_bounded_memory() -> None:
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while True:
+                writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+                await writer.drain()
+        writer.close()
+
+    async def go() -> tuple[Any, int]:
+        async with await asyncio.start_server(flood, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            at = Endpoint(EndpointSettings("m", f"http://127.0.0.1:{port}/v1", timeout=20.0, most_bytes=1 << 20))
+            at.sdk()
+            tracemalloc.start()
+            try:
+                found = (await asyncio.gather(at.call(ASKED), return_exceptions=True))[0]
+                return found, tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+                await at.close()
+
+    error, peak = asyncio.run(go())
+    assert (error.kind, error.billed) == ("malformed", True)
+    assert "1,048,576 bytes" in error.reason
+    assert peak < 8 << 20
+
+
+def test_nothing_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    at = Endpoint(EndpointSettings("m", f"http://127.0.0.1:{port}/v1"))
+    (error,) = ask(at, ASKED)
+    assert (error.kind, error.retry, error.billed) == ("connection", True, False)
+    assert "nothing answers" in error.reason
+
+
+def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: Any, **__: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    (error,) = ask(Endpoint(EndpointSettings("m", "http://nowhere.invalid/v1", api_key_env="")), ASKED)
+    assert (error.kind, error.billed) == ("connection", False)
+
+
+def test_it_can_be_asked_again_after_it_was_closed_and_from_another_loop(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]
+) -> None:
+    at = endpoint(llm_server())
+    assert [outcome(at, ask(at, ASKED)[0]) for _ in range(3)] == ["stop"] * 3
+
+
+def test_connections_are_used_again(llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]) -> None:
+    server = llm_server()
+    at = endpoint(server)
+    opened = []
+
+    async def go() -> None:
+        for number in range(20):
+            await at.call(Request((user(str(number)),)))
+            opened.extend(server.connections)
+        await at.close()
+
+    asyncio.run(go())
+    assert len(set(map(id, opened))) == 1
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        pytest.param("http://user:sk-secret-0123456789@host/v1", id="password"),
+        pytest.param("https://sk-secret-0123456789@host/v1", id="user"),
+        pytest.param("https://host/v1?key=sk-secret-0123456789", id="query"),
+        pytest.param("https://host/v1#sk-secret-0123456789", id="fragment"),
+        pytest.param("ftp://host/sk-secret-0123456789", id="scheme"),
+        pytest.param("http://:80/sk-secret-0123456789", id="no host"),
+        pytest.param("http://host:port/sk-secret-0123456789", id="port"),
+        pytest.param("sk-secret-0123456789", id="no address"),
+        pytest.param("http://host/sk-secret-0123456789\x1b[31m", id="control"),
+        pytest.param("http://[::1/sk-secret-0123456789", id="bracket"),
+    ],
+)
+def test_addresses_that_are_refused_are_not_repeated(base_url: str) -> None:
+    with pytest.raises(RecipeError, match="base_url") as raised:
+        EndpointSettings("m", base_url)
+    assert "sk-secret" not in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"),
+    [
+        ({"model": ""}, "name"),
+        ({"model": "a\nb"}, "name"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"timeout": 0.0}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"structured": "xml"}, "structured"),
+        ({"max_tokens_field": "tokens"}, "max_tokens_field"),
+        ({"most_bytes": 0}, "most_bytes"),
+    ],
+)
+def test_settings_that_cannot_be(settings: dict[str, Any], found: str) -> None:
+    with pytest.raises(RecipeError, match=found):
+        EndpointSettings(**({"model": "m"} | settings))
+
+
+@pytest.mark.parametrize(
+    ("base_url", "named", "value", "found"),
+    [
+        pytest.param("https://api.openai.com/v1", None, None, "OPENAI_API_KEY", id="openai"),
+        pytest.param("https://api.example.com/v1", None, None, "api_key_env", id="nothing named"),
+        pytest.param("https://api.example.com/v1", "MY_KEY", None, "MY_KEY", id="not set"),
+        pytest.param("https://api.example.com/v1", "MY_KEY", "  ", "MY_KEY", id="blank"),
+        pytest.param("https://api.example.com/v1", "MY_KEY", "sk-0123456789\nX-Evil: 1", "characters", id="header"),
+        pytest.param("http://127.0.0.1:1/v1", "MY_KEY", "sk-0123456789é", "characters", id="not ascii"),
+        pytest.param("https://127.evil.com/v1", None, None, "api_key_env", id="looks local"),
+    ],
+)
+def test_keys_that_are_not_there(
+    base_url: str, named: str | None, value: str | None, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("MY_KEY", value)
+    at = Endpoint(EndpointSettings("m", base_url, api_key_env=named))
+    with pytest.raises(RecipeError, match=found) as raised:
+        at.check()
+    assert "sk-0123456789" not in str(raised.value)
+    (error,) = ask(at, ASKED)
+    assert isinstance(error, RecipeError)
+
+
+@pytest.mark.parametrize("base_url", ["http://localhost:1/v1", "http://10.1.2.3/v1", "http://gpu-box:8000/v1"])
+def test_near_servers_need_no_key(base_url: str) -> None:
+    Endpoint(EndpointSettings("m", base_url)).check()
+
+
+def test_identity_tells_settings_apart_that_decide_replies() -> None:
+    plain = EndpointSettings("m", "http://localhost:1/v1")
+    others = [
+        EndpointSettings("n", "http://localhost:1/v1"),
+        EndpointSettings("m", "http://localhost:2/v1"),
+        EndpointSettings("m", "http://localhost:1/v1", structured="none"),
+        EndpointSettings("m", "http://localhost:1/v1", extra_body={"top_k": 1}),
+    ]
+    same = EndpointSettings("m", "http://localhost:1/v1/", concurrency=3, timeout=1.0, api_key_env="X")
+    assert Endpoint(plain).identity == Endpoint(same).identity
+    assert all(Endpoint(plain).identity != Endpoint(other).identity for other in others)
+
+
+def test_a_server_that_speaks_no_http() -> None:
+    async def go() -> Any:
+        async def babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
+            await writer.drain()
+            writer.close()
+
+        async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            at = Endpoint(EndpointSettings("m", f"http://127.0.0.1:{port}/v1", timeout=3.0))
+            try:
+                await at.call(ASKED)
+            except CallError as error:
+                return error
+            finally:
+                await at.close()
+
+    error = asyncio.run(go())
+    assert (error.kind, error.retry) in {("malformed", True), ("connection", True)}
+
+
+def test_a_far_server_is_reached_through_the_proxy_and_this_machine_is_not(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, server = llm_server(), llm_server()
+    monkeypatch.setenv("HTTP_PROXY", proxy.url.removesuffix("/v1"))
+    monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/v1"))
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    far = Endpoint(EndpointSettings("m", "http://far.invalid/v1", api_key_env=""))
+    assert outcome(far, ask(far, ASKED)[0]) == "stop"
+    assert proxy.counts.calls == 1
+    near = endpoint(server)
+    assert outcome(near, ask(near, ASKED)[0]) == "stop"
+    assert (proxy.counts.calls, server.counts.calls) == (1, 1)
+
+
+def test_a_run_through_every_fault_ends_with_each_request_typed_and_no_key_on_the_disk(
+    llm_server: Callable[..., Any],
+    endpoint: Callable[..., Endpoint],
+    logged: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pacing, "_FIRST_BACKOFF", 0.01)
+    kinds = sorted({*CALLS_THAT_FAIL, *REPLIES} - {"huge", "bomb"})
+    server = llm_server(faults=[{"rate": 0.6, "kinds": kinds, "seed": 3, "forever": True}])
+    at = endpoint(server, timeout=0.4, concurrency=32)
+    asked = [Request((user(f"Question {number}?"),)) for number in range(300)]
+    options = RunOptions(max_attempts=3, show_progress=False, max_wait=0.05)
+
+    with Client(tmp_path, [at], options) as client:
+        outcomes = client.ask(asked)
+
+    assert server.counts.at_once <= 32
+    assert max(server.counts.seen.values()) <= 3
+    ended = {found.kind for found in outcomes if isinstance(found, Failure)}
+    assert ended == {kind for kind, _, _ in CALLS_THAT_FAIL.values()} | set(REPLIES.values()) - {"stop"}
+    assert len(outcomes) == 300
+    dead = [line for _, line in read_jsonl(tmp_path / "failed.jsonl")]
+    assert len(dead) == sum(isinstance(found, Failure) for found in outcomes)
+    written = "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file())
+    for text in (written, logged.text, repr(outcomes)):
+        for echo in echoes(KEY):
+            assert echo not in text
+
+
+def test_the_limit_of_calls_at_once_is_kept_at_both_ends(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    server = llm_server(latency=0.02)
+    asked = [Request((user(f"Question {number}?"),)) for number in range(60)]
+    with Client(tmp_path, [endpoint(server, concurrency=7)], RunOptions(show_progress=False)) as client:
+        assert all(isinstance(found, Answer) for found in client.ask(asked))
+    assert server.counts.at_once == 7
+
+
+def test_spend_stays_within_the_budget_by_the_servers_count(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    server = llm_server(price=(1.0, 4.0), faults=[{"rate": 0.1, "seed": 3}], latency=0.002)
+    at = endpoint(server, concurrency=64, price=Price(1.0, 4.0))
+    asked = [Request((user(f"Question {number}?"),), Sampling(max_tokens=40)) for number in range(400)]
+    limit = 0.012
+    with Client(tmp_path, [at], RunOptions(show_progress=False, budget=limit)) as client:
+        with pytest.raises(StoppedShortError, match="budget"):
+            client.ask(asked)
+        assert client.spent.cost <= limit
+    assert 0.2 * limit < server.counts.cost <= limit

@@ -1,0 +1,145 @@
+"""Estimates: what each case takes for granted, and that the worst is what a budget sets aside."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.errors import RecipeError
+from rolellm.llm.budget import Budget
+from rolellm.llm.client import Client
+from rolellm.llm.estimate import Estimate, estimate
+from rolellm.llm.model import Price, Request, Sampling, Schema, Usage, system, user
+from rolellm.llm.options import RunOptions
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.llm.settings import ModelSettings
+from rolellm.llm.tokens import TokenCounter
+
+PRICE = Price(1.0, 4.0, 0.25)
+SHARED = system("You are an old lighthouse keeper who counts the waves. " * 20)
+
+
+def priced(price: Price, concurrency: int | None = None) -> ModelSettings:
+    return ModelSettings(base_url="http://localhost/v1", model="m", price=price, concurrency=concurrency)
+
+
+def requests(count: int = 10, max_tokens: int = 100) -> list[Request]:
+    sampling = Sampling(max_tokens=max_tokens)
+    return [Request((SHARED, user(f"How many on day {number}?")), sampling) for number in range(count)]
+
+
+def test_the_three_cases() -> None:
+    asked = requests()
+    counter = TokenCounter()
+    found = estimate(iter(asked), [priced(PRICE)], max_attempts=3)
+    prompt = sum(counter.prompt(request.messages) for request in asked)
+    shared = 9 * counter.count(SHARED.content)
+    assert found.requests == 10
+    assert found.low.calls == 10
+    assert found.low.usage == Usage(prompt, 10 * 10, shared)
+    assert found.low.cost == pytest.approx((prompt - shared + 0.25 * shared + 4 * 100) / 1e6)
+    assert found.expected.calls == 11
+    assert found.expected.usage == Usage(round(1.1 * prompt), 550)
+    bound = sum(counter.prompt_upper_bound(request.messages) for request in asked)
+    assert found.worst.calls == 30
+    assert found.worst.usage == Usage(3 * bound, 3000)
+    assert found.worst.cost == pytest.approx((3 * bound + 4 * 3000) / 1e6)
+    assert estimate(asked, [priced(PRICE)], max_attempts=1).expected.calls == 10
+
+
+def test_a_batch_costs_half() -> None:
+    whole, half = (estimate(requests(), [priced(PRICE)], batch=batch) for batch in (False, True))
+    for name in ("low", "expected", "worst"):
+        assert getattr(half, name).usage == getattr(whole, name).usage
+        assert getattr(half, name).cost == pytest.approx(getattr(whole, name).cost / 2)
+
+
+def test_of_several_models_the_cheapest_the_mean_and_the_dearest_count() -> None:
+    cheap, dear = priced(Price(1.0, 1.0), 3), priced(Price(9.0, 9.0), 1)
+    both, low, high = (estimate(requests(), models) for models in ([cheap, dear], [cheap], [dear]))
+    assert both.low.cost == low.low.cost
+    assert both.worst.cost == high.worst.cost
+    assert low.expected.cost is not None
+    assert both.expected.cost == pytest.approx(3 * low.expected.cost)
+
+
+def test_without_prices_there_is_no_cost_and_never_a_zero() -> None:
+    found = estimate(requests(), [priced(Price())])
+    assert [case.cost for case in (found.low, found.expected, found.worst)] == [None, None, None]
+    assert found.unpriced == ("localhost/m",)
+    assert "no price" in found.table()[1][0]
+    mixed = estimate(requests(), [priced(Price()), priced(PRICE)])
+    assert mixed.low.cost == 0
+    assert any("No price is given for localhost/m." in note for note in mixed.notes())
+
+
+def test_a_cached_price_above_the_plain_one_counts_at_worst() -> None:
+    plain, odd = (estimate(requests(), [priced(Price(1.0, 1.0, cached))]) for cached in (None, 8.0))
+    assert plain.worst.cost is not None
+    assert odd.worst.cost is not None
+    assert odd.worst.cost > plain.worst.cost
+
+
+TEXT = st.text(max_size=40)
+
+
+@given(
+    st.lists(st.tuples(TEXT, TEXT, st.integers(1, 3000)), max_size=5),
+    st.integers(1, 6),
+    st.booleans(),
+    st.floats(0, 50),
+    st.none() | st.floats(0, 50),
+)
+def test_low_expected_and_worst_are_in_order_and_a_budget_never_needs_more(
+    texts: list[tuple[str, str, int]], attempts: int, schema: bool, price: float, cached: float | None
+) -> None:
+    form = Schema("s", {"type": "object", "properties": {"名字": {"type": "string"}}}) if schema else None
+    asked = [Request((system(a), user(b)), Sampling(max_tokens=most), schema=form) for a, b, most in texts]
+    dollars = Price(price, 2 * price + 0.1, None if cached is None else min(cached, price))
+    model = ScriptedModel(lambda _: "", rules_hash="1", price=dollars)
+    found = estimate(asked, [model], max_attempts=attempts)
+    cases = [found.low, found.expected, found.worst]
+    assert [case.calls for case in cases] == sorted(case.calls for case in cases)
+    assert [case.usage.completion for case in cases] == sorted(case.usage.completion for case in cases)
+    costs = [case.cost for case in cases if case.cost is not None]
+    assert costs == sorted(costs)
+    reserved = sum(Budget(None, 0.0, [model]).worst(model, request) for request in asked) * attempts
+    assert reserved <= costs[-1] * (1 + 1e-9)
+
+
+def test_a_budget_of_the_worst_case_is_enough_for_a_real_run(tmp_path: Path) -> None:
+    asked = requests(20)
+    model = ScriptedModel(lambda request: request.messages[-1].content, rules_hash="1", price=PRICE)
+    worst = estimate(asked, [model], max_attempts=2).worst.cost
+    assert worst is not None
+    options = RunOptions(max_attempts=2, budget=worst, show_progress=False)
+    with Client(tmp_path / "run", [model], options) as client:
+        assert len(client.ask(asked)) == 20
+        assert 0 < client.spent.cost <= worst
+
+
+def test_estimates_of_stages_add_up() -> None:
+    one = estimate(requests(4), [priced(PRICE)])
+    two = estimate(requests(6, 50), [priced(PRICE)])
+    both = one + two
+    assert isinstance(both, Estimate)
+    assert both.requests == 10
+    assert both.worst.calls == one.worst.calls + two.worst.calls
+    assert both.low.usage == one.low.usage + two.low.usage
+    assert both.expected.cost is not None
+    assert both.expected.cost == pytest.approx((one.expected.cost or 0) + (two.expected.cost or 0))
+    unpriced = estimate(requests(4), [priced(Price())])
+    assert (unpriced + unpriced).low.cost is None
+
+
+def test_bad_usage_is_refused() -> None:
+    with pytest.raises(RecipeError, match="no model to ask"):
+        estimate(requests(), [])
+    with pytest.raises(RecipeError, match="expected_share"):
+        estimate(requests(), [priced(PRICE)], expected_share=0.0)
+
+
+def test_nothing_to_ask_costs_nothing() -> None:
+    found = estimate([], [priced(PRICE)])
+    assert (found.low.calls, found.worst.cost) == (0, 0)

@@ -1,0 +1,214 @@
+"""The journal keeps every whole record, whatever was done to the file."""
+
+import errno
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rolellm.fingerprint import hash_json
+from rolellm.llm import journal as journal_module
+from rolellm.llm.journal import DAMAGED, JOURNAL, Journal, JournalFullError, encode
+
+MUTATIONS = 500
+
+
+def key_of(number: int) -> str:
+    return hash_json(number)
+
+
+def raw_of(number: int) -> dict[str, Any]:
+    # What looks like a record, or like the end of one, inside a reply.
+    trap = '{"key":"' + "0" * 64 + '","sum":"0123456789abcdef"}\n' if number % 5 == 0 else "ja, 好 \u2028"
+    return {"text": f"reply {number} {trap}", "nested": {"sum": "0123456789abcdef"}, "n": number}
+
+
+def fill(folder: Path, count: int) -> Path:
+    journal = Journal(folder)
+    for number in range(count):
+        journal.sent(key_of(number), 1, "m", 0.5)
+        journal.reply(key_of(number), 1, raw_of(number), 0.25, {"model": "m"})
+    journal.close()
+    return folder / JOURNAL
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Journal]:
+    journal = Journal(folder, reserve=1024)
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def replies(journal: Journal, number: int) -> list[Any]:
+    return [raw for _, raw in journal.replies([key_of(number)])]
+
+
+def test_what_is_written_is_found_again(tmp_path: Path) -> None:
+    fill(tmp_path, 20)
+    with opened(tmp_path) as journal:
+        assert [replies(journal, number) for number in range(20)] == [[raw_of(number)] for number in range(20)]
+        assert (journal.spent, journal.unknown, journal.damaged) == (5.0, 0.0, 0)
+        assert replies(journal, 99) == []
+
+
+def test_replies_under_several_keys_come_in_the_order_of_the_file(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        for place, number in enumerate((3, 1, 3, 2)):
+            journal.reply(key_of(number), 1, {"place": place}, 0.0, {})
+        assert list(journal.replies([key_of(1), key_of(3)])) == [
+            (1, {"place": 0}),
+            (0, {"place": 1}),
+            (1, {"place": 2}),
+        ]
+
+
+def test_a_call_without_an_end_counts_as_spent_until_it_ends(tmp_path: Path) -> None:
+    with opened(tmp_path) as journal:
+        journal.sent(key_of(1), 1, "m", 0.5)
+        journal.sent(key_of(2), 1, "m", 0.5)
+        journal.lost(key_of(2), 1, "connection: reset", 0.0)
+    with opened(tmp_path) as journal:
+        assert (journal.spent, journal.unknown) == (0.0, 0.5)
+        # Asked again: nobody knows of the first call, so it goes on counting.
+        journal.sent(key_of(1), 1, "m", 0.5)
+        journal.reply(key_of(1), 1, raw_of(1), 0.125, {})
+    with opened(tmp_path) as journal:
+        assert (journal.spent, journal.unknown) == (0.125, 0.5)
+
+
+def mutate(data: bytes, draw: random.Random) -> tuple[bytes, set[int]]:
+    """A damaged file, and the lines that the damage touched."""
+    kind = draw.choice(["flip", "flip", "cut", "zero", "drop", "insert"])
+    start = draw.randrange(len(data))
+    end = min(len(data), start + draw.choice([1, 1, 8, 200, 2000]))
+    lines = data.split(b"\n")
+    ends, position = [], 0
+    for line in lines:
+        position += len(line) + 1
+        ends.append(position)
+
+    def touched(first: int, last: int) -> set[int]:
+        return {
+            index
+            for index, stop in enumerate(ends)
+            if (ends[index - 1] if index else 0) < last and stop > first
+        }
+
+    if kind == "flip":
+        changed = bytearray(data)
+        changed[start] ^= 1 << draw.randrange(8)
+        return bytes(changed), touched(start, start + 1)
+    if kind == "cut":
+        return data[:start], touched(start, len(data))
+    if kind == "zero":
+        return data[:start] + bytes(end - start) + data[end:], touched(start, end)
+    if kind == "drop":
+        return data[:start] + data[end:], touched(start, end)
+    # Something put in between two bytes touches the line that it parts, or none between two lines.
+    return data[:start] + draw.randbytes(end - start) + data[start:], touched(start, start + 1)
+
+
+def test_damage_costs_the_records_that_it_touches_and_no_other(tmp_path: Path) -> None:
+    sound = fill(tmp_path / "sound", 40).read_bytes()
+    for seed in range(MUTATIONS):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        damaged, touched = mutate(sound, random.Random(seed))
+        (folder / JOURNAL).write_bytes(damaged)
+        with opened(folder) as journal:
+            for number in range(40):
+                found = replies(journal, number)
+                assert found in ([raw_of(number)], []), (seed, number)
+                if not found:
+                    assert 2 * number + 1 in touched, (seed, number, "was not damaged, and is gone")
+            # It is a journal again: what is added is found.
+            journal.reply(key_of(1000), 1, {"new": True}, 0.0, {})
+        with opened(folder) as journal:
+            assert replies(journal, 1000) == [{"new": True}]
+            assert journal.damaged == 0, "mended once, it stays so"
+
+
+def test_what_is_damaged_is_set_aside_in_a_file_of_its_own(tmp_path: Path) -> None:
+    path = fill(tmp_path, 3)
+    path.write_bytes(path.read_bytes().replace(b"reply 1 ", b"reply X "))
+    with opened(tmp_path) as journal:
+        assert (journal.damaged, len(journal), journal.unknown) == (1, 2, 0.5)
+    assert b"reply X" in (tmp_path / DAMAGED).read_bytes()
+    assert b"reply X" not in path.read_bytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(st.characters()) | st.sampled_from(['"sum":"', "\ud800", "\n"]),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_any_reply_comes_back_as_it_went_in(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    folder = tmp_path_factory.mktemp("journal")
+    with opened(folder) as journal:
+        journal.reply(key_of(1), 1, {"raw": value}, 0.0, {"tag": "x"})
+    with opened(folder) as journal:
+        assert replies(journal, 1) == [{"raw": value}]
+        assert journal.damaged == 0
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """A disk with so much room: writes to the journal fail beyond it, and the reserve's room comes back with its file."""
+    room = {"left": 10**9, "reserve": 0}
+    real_write, real_unlink = os.write, Path.unlink
+
+    def write(file: int, data: bytes) -> int:
+        taken = min(len(data), room["left"])
+        if not taken:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        room["left"] -= taken
+        return real_write(file, data[:taken])
+
+    def unlink(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "journal.reserve":
+            room["left"] += room.pop("reserve", 0)
+            room["reserve"] = 0
+        real_unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(journal_module.os, "write", write)
+    monkeypatch.setattr(Path, "unlink", unlink)
+    return room
+
+
+def test_on_a_full_disk_replies_in_flight_find_room_and_nothing_is_torn(
+    tmp_path: Path, small_disk: dict[str, int]
+) -> None:
+    journal = Journal(tmp_path)
+    for number in range(5):
+        journal.sent(key_of(number), 1, "m", 0.5)
+    # Half a line fits: what does fit must not stay.
+    small_disk.update(left=30, reserve=4000)
+    with pytest.raises(JournalFullError) as full:
+        journal.reply(key_of(0), 1, raw_of(0), 0.25, {})
+    assert full.value.kept and str(tmp_path) in str(full.value)
+    for number in range(1, 5):
+        journal.reply(key_of(number), 1, raw_of(number), 0.25, {})
+    small_disk["left"] = 0
+    with pytest.raises(JournalFullError) as full:
+        journal.sent(key_of(9), 1, "m", 0.5)
+    assert not full.value.kept
+    journal.close()
+    small_disk["left"] = 10**9
+    with opened(tmp_path) as again:
+        assert [replies(again, number) for number in range(5)] == [[raw_of(number)] for number in range(5)]
+        assert again.damaged == 0
+
+
+def test_a_line_is_its_own_proof() -> None:
+    line = encode({"key": "0" * 64, "kind": "reply", "raw": {}})
+    assert line.endswith(b'"}\n') and line.count(b"\n") == 1

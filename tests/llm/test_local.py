@@ -1,0 +1,170 @@
+"""A model on this machine: calls that wait go together, and replies hang on nothing but what is asked."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.errors import RecipeError
+from rolellm.llm.client import Client
+from rolellm.llm.local import LocalChat
+from rolellm.llm.local_model import LocalModel
+from rolellm.llm.model import Answer, CallError, Model, Request, Sampling, UnacceptableError, request_key, system, user
+from rolellm.llm.options import RunOptions
+
+
+def requests(count: int, **sampling: Any) -> list[Request]:
+    given = Sampling(**({"max_tokens": 12} | sampling))
+    return [Request((system("You are a fox."), user(f"Why, {number}?")), given) for number in range(count)]
+
+
+@pytest.fixture(scope="module")
+def local(tiny_model: Path) -> LocalModel:
+    return LocalModel(str(tiny_model), device="cpu")
+
+
+def ask(chat: LocalChat, asked: list[Request], attempt: int = 1) -> list[Any]:
+    async def go() -> list[Any]:
+        try:
+            return await asyncio.gather(*(chat.call(one, attempt) for one in asked), return_exceptions=True)
+        finally:
+            await chat.close()
+
+    return asyncio.run(go())
+
+
+def test_it_is_a_model(local: LocalModel, tiny_model: Path) -> None:
+    chat = LocalChat(local)
+    assert isinstance(chat, Model)
+    assert chat.name == f"local/{tiny_model.name}"
+    (raw,) = ask(chat, requests(1))
+    reply = chat.read(raw)
+    assert json.loads(json.dumps(raw)) == raw
+    assert reply.finish in ("stop", "length", "empty")
+    messages = [{"role": message.role, "content": message.content} for message in requests(1)[0].messages]
+    assert reply.usage.prompt == len(local.encode(messages))
+    assert 1 <= reply.usage.completion <= 12
+
+
+def test_calls_that_wait_go_together(local: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    real = LocalModel.generate_batch
+
+    def noted(self: LocalModel, prompts: Any, decoding: Any, keys: Any = None) -> Any:
+        sizes.append(len(prompts))
+        return real(self, prompts, decoding, keys)
+
+    monkeypatch.setattr(LocalModel, "generate_batch", noted)
+    ask(LocalChat(local, batch_size=4), requests(10))
+    assert sizes == [4, 4, 2]
+
+
+def test_a_client_keeps_batches_full(local: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    real = LocalModel.generate_batch
+
+    def noted(self: LocalModel, prompts: Any, decoding: Any, keys: Any = None) -> Any:
+        sizes.append(len(prompts))
+        return real(self, prompts, decoding, keys)
+
+    monkeypatch.setattr(LocalModel, "generate_batch", noted)
+    with Client(tmp_path, [LocalChat(local, batch_size=4)], RunOptions(show_progress=False)) as client:
+        outcomes = client.ask(requests(16, temperature=1.0), lambda _, reply: reply.text, also=("empty", "length"))
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert sizes == [4, 4, 4, 4]
+
+
+def test_replies_hang_on_nothing_else(local: LocalModel) -> None:
+    asked = requests(9, temperature=1.0, top_p=1.0)
+    together = ask(LocalChat(local, batch_size=9), asked)
+    apart = [ask(LocalChat(local, batch_size=1), [one])[0] for one in asked]
+    backwards = ask(LocalChat(local, batch_size=2), asked[::-1])[::-1]
+    assert together == apart == backwards
+    assert len({raw["text"] for raw in together}) > 1
+
+
+def test_seed_repeat_and_attempt_each_change_the_reply(local: LocalModel) -> None:
+    chat = LocalChat(local)
+    hot = {"temperature": 1.5, "top_p": 1.0, "max_tokens": 20}
+    (first,) = ask(chat, requests(1, **hot))
+    one = requests(1, **hot)[0]
+    others = [
+        ask(chat, requests(1, **hot, seed=5))[0],
+        ask(chat, [Request(one.messages, one.sampling, repeat=1)])[0],
+        ask(chat, [one], attempt=2)[0],
+    ]
+    assert all(other["text"] != first["text"] for other in others)
+
+
+def test_different_settings_go_in_different_batches(local: LocalModel) -> None:
+    mixed = [*requests(2, max_tokens=3), *requests(2, max_tokens=6), *requests(1, temperature=0.0)]
+    raws = ask(LocalChat(local), mixed)
+    assert [raw["usage"]["completion"] <= most for raw, most in zip(raws, [3, 3, 6, 6, 12], strict=True)] == [True] * 5
+
+
+def test_a_stop_text_ends_the_reply(local: LocalModel) -> None:
+    chat = LocalChat(local)
+    (whole,) = ask(chat, requests(1, temperature=0.0, max_tokens=20))
+    stop = whole["text"][2:4]
+    (cut,) = ask(chat, requests(1, temperature=0.0, max_tokens=20, stop=(stop,)))
+    assert cut["text"] == whole["text"][: whole["text"].find(stop)]
+    assert cut["finish"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("sampling", "found"),
+    [
+        pytest.param({"presence_penalty": 0.5}, "penalties", id="penalty"),
+        pytest.param({"top_p": 0.0}, "top_p", id="top_p"),
+        pytest.param({"max_tokens": 0}, "no room", id="no tokens"),
+    ],
+)
+def test_settings_that_it_does_not_know(sampling: dict[str, Any], found: str, local: LocalModel) -> None:
+    (error,) = ask(LocalChat(local), requests(1, **sampling))
+    assert isinstance(error, CallError)
+    assert (error.kind, error.retry) == ("bad_request", False)
+    assert found in error.reason
+
+
+def test_a_prompt_that_is_too_long(local: LocalModel) -> None:
+    long = Request((user("word " * 3000),))
+    short = requests(1)[0]
+    error, raw = ask(LocalChat(local), [long, short])
+    assert "no room" in error.reason
+    assert raw["text"] is not None
+
+
+def test_the_identity_is_the_content(local: LocalModel, tiny_model: Path, tmp_path: Path) -> None:
+    import shutil
+
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(tiny_model, elsewhere)
+    same = LocalChat(LocalModel(str(elsewhere), device="cpu"))
+    (request,) = requests(1)
+    assert request_key(same, request) == request_key(LocalChat(local), request)
+    config = json.loads((elsewhere / "config.json").read_text())
+    (elsewhere / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-3}))
+    changed = LocalChat(LocalModel(str(elsewhere), device="cpu"))
+    assert request_key(changed, request) != request_key(same, request)
+
+
+def test_what_is_no_reply_of_it(local: LocalModel) -> None:
+    with pytest.raises(UnacceptableError):
+        LocalChat(local).read({"choices": []})
+
+
+def test_a_batch_size_of_nothing(local: LocalModel) -> None:
+    with pytest.raises(RecipeError, match="batch size"):
+        LocalChat(local, batch_size=0)
+
+
+def test_weights_that_cannot_be_loaded_reach_every_call(tiny_model: Path, tmp_path: Path) -> None:
+    import shutil
+
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_model, broken)
+    (broken / "model.safetensors").write_bytes(b"\0" * 64)
+    errors = ask(LocalChat(LocalModel(str(broken), device="cpu")), requests(3))
+    assert {type(error).__name__ for error in errors} == {"ModelError"}

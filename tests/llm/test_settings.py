@@ -1,0 +1,230 @@
+"""Settings of models: what a file may say, and that no key gets out of it."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rolellm.errors import ModelError, RecipeError
+from rolellm.llm.endpoint import Endpoint
+from rolellm.llm.model import Price, Request, user
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.llm.settings import LLMSettings, ModelSettings, load_models, load_settings
+
+SERVER = "endpoints: [{base_url: http://localhost:8000/v1, model: m}]\n"
+KEY = "sk-proj-4f9Jq2ZtXw81LmNoPqRs"
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "llm.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def read(tmp_path: Path, text: str) -> LLMSettings:
+    return load_settings(write(tmp_path, text))
+
+
+def test_every_key_of_an_endpoint_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", KEY)
+    text = """
+    endpoints:
+      - base_url: https://api.example.com/v1/
+        model: big
+        api_key_env: SOME_KEY
+        concurrency: 3
+        timeout: 20
+        price: {prompt: 1, completion: 2.5, cached: 0.1}
+        structured: json_object
+        max_tokens_field: max_completion_tokens
+        extra_body: {top_k: 20, temperature: null}
+    max_attempts: 2
+    budget: 1.5
+    """
+    settings = read(tmp_path, text)
+    assert (settings.max_attempts, settings.budget) == (2, 1.5)
+    (model,) = load_models(settings)
+    assert isinstance(model, Endpoint)
+    assert model.name == settings.endpoints[0].name == "api.example.com/big"
+    assert (model.concurrency, model.settings.timeout) == (3, 20.0)
+    assert model.price == Price(1.0, 2.5, 0.1)
+    body = model.body(Request((user("Hi"),)))
+    assert body["max_completion_tokens"] == 200
+    assert body["top_k"] == 20
+    assert "temperature" not in body
+    assert model.structured == "json_object"
+    assert model.headers()["Authorization"] == f"Bearer {KEY}"
+
+
+def test_what_is_left_out_has_the_endpoint_s_own_default(tmp_path: Path) -> None:
+    (model,) = load_models(write(tmp_path, SERVER))
+    assert isinstance(model, Endpoint)
+    assert model.settings == type(model.settings)("m", "http://localhost:8000/v1")
+
+
+def test_manifests_get_what_decides_and_no_key_path_or_variable(tmp_path: Path) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    text = """
+    endpoints:
+      - {base_url: https://api.example.com/v1, model: big, api_key_env: SOME_KEY, price: {prompt: 1}}
+      - {backend: local, model: models/mine, batch_size: 2}
+      - {backend: local, model: owner/name}
+      - {backend: scripted, rules: sample}
+    """
+    settings = read(tmp_path, text)
+    described = json.dumps(settings.describe())
+    assert "SOME_KEY" not in described
+    assert str(tmp_path) not in described
+    assert settings.endpoints[1].model == str(tmp_path / "models" / "mine")
+    assert [entry.name for entry in settings.endpoints[1:]] == ["local/mine", "local/owner/name", "scripted/sample"]
+    assert settings.describe()["endpoints"] == [
+        {
+            "backend": "openai",
+            "base_url": "https://api.example.com/v1",
+            "model": "big",
+            "price": {"prompt": 1.0, "completion": 0.0, "cached": None},
+        },
+        {"backend": "local", "batch_size": 2, "model": "mine"},
+        {"backend": "local", "model": "owner/name"},
+        {"backend": "scripted", "rules": "sample"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        pytest.param({"api_key": KEY}, "endpoints[0].api_key: a secret does not belong in a file", id="api-key"),
+        pytest.param({"apiKey": KEY}, "api_key_env: OPENAI_API_KEY", id="api-key-in-camels"),
+        pytest.param({"OPENAI_API_KEY": KEY}, "a secret does not belong", id="variable-as-key"),
+        pytest.param({"api_key_env": KEY}, "may be a key itself and is not shown", id="key-for-its-variable"),
+        pytest.param({"api_key_env": KEY.replace("-", "_")}, "is not shown", id="key-like-a-variable"),
+        pytest.param({"extra_body": {"a": [{"api-key": KEY}]}}, "extra_body.a[0].api-key: a secret", id="in-the-body"),
+        pytest.param({"extra_body": {"Authorization": KEY}}, "a secret does not belong", id="header-in-the-body"),
+        pytest.param({"headers": {"Authorization": KEY}}, "a secret does not belong", id="headers"),
+        pytest.param({"base_url": f"https://u:{KEY}@host/v1"}, "base_url holds a user name", id="password-in-the-url"),
+        pytest.param({"base_url": f"https://host/v1?key={KEY}"}, "base_url holds", id="query-in-the-url"),
+        pytest.param({"base_url": f"https://host/v1#{KEY}"}, "base_url holds", id="fragment-in-the-url"),
+    ],
+)
+def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], words: str) -> None:
+    values = {"endpoints": [{"base_url": "http://localhost/v1", "model": "m", **entry}]}
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, yaml.safe_dump(values))
+    assert words in str(caught.value)
+    shown: BaseException | None = caught.value
+    while shown is not None:
+        assert KEY not in str(shown)
+        assert KEY.replace("-", "_") not in str(shown)
+        shown = shown.__cause__ or shown.__context__
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("", "expected the key endpoints: with a list, found nothing", id="empty"),
+        pytest.param("max_attempts: 3", "endpoints: is missing", id="no-endpoints"),
+        pytest.param("endpoints: []", "it needs one item or more", id="empty-list"),
+        pytest.param("endpoints: http://localhost", "expected a list", id="text"),
+        pytest.param("endpoint: [{}]", "did you mean endpoints?", id="typo"),
+        pytest.param("endpoints: [{modle: m}]", "did you mean endpoints[0].model?", id="typo-in-an-entry"),
+        pytest.param("base_url: http://x", "did you mean endpoints[].base_url?", id="outside-an-entry"),
+        pytest.param("endpoints: [{model: m}]", "endpoints[0].base_url: is missing", id="no-address"),
+        pytest.param("endpoints: [{base_url: http://x}]", "endpoints[0].model: is missing", id="no-model"),
+        pytest.param("endpoints: [{base_url: localhost, model: m}]", "endpoints[0]: base_url is no address", id="url"),
+        pytest.param("endpoints: [{base_url: 'http://x:99999', model: m}]", "base_url is no address", id="port"),
+        pytest.param("endpoints: [{base_url: 'file:///x', model: m}]", "base_url is no address", id="scheme"),
+        pytest.param("endpoints: [{backend: loca}]", "did you mean local?", id="backend-typo"),
+        pytest.param("endpoints: [{backend: local}]", "model: is missing; the backend local needs it", id="local"),
+        pytest.param(
+            "endpoints: [{backend: local, model: m, base_url: http://x}]",
+            "endpoints[0].base_url: the backend local has no such key; it has adapter,",
+            id="address-of-a-local-model",
+        ),
+        pytest.param(
+            "endpoints: [{base_url: http://x, model: m, rules: r}]", "has no such key", id="rules-of-a-server"
+        ),
+        pytest.param("endpoints: [{backend: scripted}]", "rules: is missing", id="no-rules"),
+        pytest.param(SERVER.replace("}]", ", concurrency: 0}]"), "at least 1", id="no-calls-at-once"),
+        pytest.param(SERVER.replace("}]", ", timeout: 0}]"), "above 0", id="no-time"),
+        pytest.param(SERVER.replace("}]", ", price: {prompt: -1}}]"), "price.prompt: has to be at least 0", id="price"),
+        pytest.param(SERVER.replace("}]", ", price: 3}]"), "price: expected a section", id="price-without-parts"),
+        pytest.param(SERVER.replace("}]", ", structured: jsn_schema}]"), "did you mean json_schema?", id="structured"),
+        pytest.param(
+            SERVER.replace("}]", ", extra_body: {n: 5}}]"), "extra_body.n: this is decided", id="more-replies"
+        ),
+        pytest.param(SERVER.replace("}]", ", extra_body: {stream: true}}]"), "extra_body.stream", id="stream"),
+        pytest.param(SERVER.replace("}]", ", extra_body: {max_tokens: null}}]"), "is decided", id="limit-taken-out"),
+        pytest.param(SERVER.replace("m}]", "m}, {base_url: http://localhost:8000/v1, model: m}]"), "twice", id="twice"),
+        pytest.param(SERVER + "max_attempts: 0", "max_attempts: has to be at least 1", id="no-attempt"),
+        pytest.param(SERVER + "budget: -1", "budget: has to be at least 0", id="budget"),
+        pytest.param(SERVER + "budget: .inf", "budget: expected a number", id="budget-without-end"),
+        pytest.param("endpoints: [", "llm.yaml:1: not valid YAML", id="broken"),
+    ],
+)
+def test_what_cannot_be_carried_out_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read(tmp_path, text)
+    assert words in str(caught.value)
+    assert "llm.yaml" in str(caught.value)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="no settings file at"):
+        load_settings(tmp_path / "none.yaml")
+    with pytest.raises(RecipeError, match="no settings file at"):
+        load_settings(tmp_path)
+    (tmp_path / "llm.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(RecipeError, match="not UTF-8"):
+        load_settings(tmp_path / "llm.yaml")
+    (tmp_path / "llm.yaml").write_bytes(b"#" * (2 << 20))
+    with pytest.raises(RecipeError, match="no settings file"):
+        load_settings(tmp_path / "llm.yaml")
+
+
+def test_a_key_that_is_not_set_is_named_before_anything_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SOME_KEY", raising=False)
+    text = "endpoints: [{base_url: https://api.example.com/v1, model: m, api_key_env: SOME_KEY}]"
+    file = write(tmp_path, text)
+    assert load_settings(file).endpoints[0].name == "api.example.com/m"
+    with pytest.raises(RecipeError, match="SOME_KEY"):
+        load_models(file)
+
+
+def test_rules_are_named_and_never_imported(tmp_path: Path) -> None:
+    def make(*, concurrency: int, price: Price) -> ScriptedModel:
+        return ScriptedModel(lambda _: "Aye.", rules_hash="1", concurrency=concurrency, price=price)
+
+    text = "endpoints: [{backend: scripted, rules: %s, concurrency: 3, price: {completion: 2}}]"
+    (model,) = load_models(write(tmp_path, text % "sample"), {"sample": make})
+    assert (model.concurrency, model.price) == (3, Price(0.0, 2.0))
+    request = Request((user("Well?"),))
+    assert model.read(asyncio.run(model.call(request))).text == "Aye."
+    for rules in ("os.system", "rolellm.demo"):
+        with pytest.raises(RecipeError, match="known: sample"):
+            load_models(write(tmp_path, text % rules), {"sample": make})
+
+
+def test_a_local_model_is_made_of_its_settings(tmp_path: Path, tiny_model: Path) -> None:
+    from rolellm.llm.local import LocalChat
+
+    entry = {"backend": "local", "model": str(tiny_model), "batch_size": 2, "device": "cpu", "dtype": "float32"}
+    (model,) = load_models(write(tmp_path, yaml.safe_dump({"endpoints": [entry]})))
+    assert isinstance(model, LocalChat)
+    assert (model.concurrency, model.model.dtype, model.name) == (2, "float32", "local/tiny")
+    with pytest.raises(ModelError):
+        load_models(write(tmp_path, "endpoints: [{backend: local, model: no/such/model}]"))
+
+
+def test_the_example_can_be_read(root: Path) -> None:
+    settings = load_settings(root / "recipes" / "llm" / "example.yaml")
+    assert [entry.backend for entry in settings.endpoints] == ["openai", "openai", "local"]
+    text = (root / "recipes" / "llm" / "example.yaml").read_text(encoding="utf-8")
+    documented = (root / "docs" / "endpoints.md").read_text(encoding="utf-8")
+    for name in (*ModelSettings.__slots__, *LLMSettings.__slots__):
+        assert f"`{name}`" in documented
+        assert name == "rules" or f"{name}:" in text

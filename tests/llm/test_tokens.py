@@ -1,0 +1,133 @@
+"""Counting tokens: estimates, real tokenizers, and a bound that neither exceeds."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rolellm.errors import RecipeError
+from rolellm.llm.model import Message, Request, Schema, assistant, system, user
+from rolellm.llm.tokens import TokenCounter
+
+ENGLISH = "The lighthouse keeper counts the waves, and writes the number down each night before he sleeps. " * 5
+CHINESE = "守灯塔的老人每天夜里数一数海浪，把数目写在本子上，然后才去睡觉。" * 5
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A byte-level BPE with Qwen's normal form, and a BPE with byte fallback after NFKC as SentencePiece has it."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    byte_level = Tokenizer(models.BPE())
+    byte_level.normalizer = normalizers.NFC()
+    byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    byte_level.train_from_iterator(
+        [ENGLISH, CHINESE], trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet, show_progress=False)
+    )
+    fallback = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    fallback.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    fallback.decoder = decoders.ByteFallback()
+    special = [AddedToken("<unk>"), *(AddedToken(f"<0x{byte:02X}>", normalized=False) for byte in range(256))]
+    fallback.train_from_iterator(
+        [ENGLISH, CHINESE], trainers.BpeTrainer(vocab_size=500, special_tokens=special, show_progress=False)
+    )
+    return {"byte-level": byte_level, "byte-fallback": fallback}
+
+
+@pytest.fixture(scope="module")
+def folder(tokenizers: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tokenizer and a chat template."""
+    from transformers import PreTrainedTokenizerFast
+
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizers["byte-level"])
+    fast.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
+    place = tmp_path_factory.mktemp("tokenizer")
+    fast.save_pretrained(place)
+    return place
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "byte-fallback"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@given(text=st.text(max_size=60) | st.text("\u0958\u1d160\ufdfa\ufb2c ▁️é中", max_size=40))
+def test_no_tokenizer_exceeds_the_bound(tokenizers: dict[str, Any], kind: str, text: str) -> None:
+    found = tokenizers[kind].encode(text, add_special_tokens=False)
+    assert "<unk>" not in found.tokens
+    assert len(found.ids) <= TokenCounter().upper_bound(text)
+
+
+@given(st.text())
+def test_an_estimate_is_between_nothing_and_the_bound(text: str) -> None:
+    counter = TokenCounter()
+    assert bool(text) <= counter.count(text) <= max(2 * counter.upper_bound(text), 1)
+
+
+def test_the_estimate_is_of_the_size_that_large_vocabularies_give() -> None:
+    # 4 to 5.5 characters a token in English, 1 to 1.75 in Chinese, by seven vocabularies (docs/endpoints.md).
+    assert 4 < len(ENGLISH) / TokenCounter().count(ENGLISH) < 5.5
+    assert 1 < len(CHINESE) / TokenCounter().count(CHINESE) < 1.75
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("\ud800", id="half-a-pair"),
+        pytest.param("a" * 100_000, id="one-long-word"),
+        pytest.param("<|im_end|>" * 1000, id="special-tokens"),
+        pytest.param("\u202e\u0000\u200b", id="hidden-characters"),
+    ],
+)
+def test_odd_texts_have_a_count(text: str, folder: Path) -> None:
+    for counter in (TokenCounter(), TokenCounter(folder)):
+        assert (counter.count(text) > 0) == bool(text)
+        assert counter.upper_bound(text) >= counter.count(text)
+
+
+def test_a_tokenizer_counts(folder: Path, tokenizers: dict[str, Any]) -> None:
+    counter = TokenCounter(folder)
+    assert counter.exact
+    assert not TokenCounter().exact
+    for text in (ENGLISH, CHINESE):
+        assert counter.count(text) == len(tokenizers["byte-level"].encode(text).ids)
+    messages = (system("Be Ahab."), user("Who?"), assistant("I."), user("Why?"))
+    made = "<system>Be Ahab.<user>Who?<assistant>I.<user>Why?<assistant>"
+    assert counter.prompt(messages) == len(tokenizers["byte-level"].encode(made).ids)
+
+
+def test_a_prompt_has_more_than_its_texts_and_no_more_than_its_bound(folder: Path) -> None:
+    messages: Sequence[Message] = (system(ENGLISH), user(CHINESE))
+    for counter in (TokenCounter(), TokenCounter(folder)):
+        texts = sum(counter.count(message.content) for message in messages)
+        assert texts < counter.prompt(messages) <= counter.prompt_upper_bound(messages)
+    assert TokenCounter().prompt(messages) < TokenCounter().prompt((*messages, assistant("")))
+
+
+def test_a_schema_counts_as_part_of_the_prompt() -> None:
+    counter = TokenCounter()
+    plain = Request((user("Who?"),))
+    asked = Request((user("Who?"),), schema=Schema("s", {"type": "object", "properties": {"名": {"type": "string"}}}))
+    assert counter.request(plain) == counter.prompt(plain.messages)
+    assert counter.request(asked) > counter.request(plain)
+    assert counter.request_upper_bound(asked) - counter.request_upper_bound(plain) > counter.request(asked)
+
+
+def test_a_template_that_refuses_a_message_is_no_failure(folder: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = "{{ raise_exception('no system message here') }}"
+    tokenizer.save_pretrained(tmp_path)
+    messages = (system("Be Ahab."), user("Who?"))
+    assert TokenCounter(tmp_path).prompt(messages) > TokenCounter(tmp_path).count("Be Ahab.Who?")
+
+
+def test_a_tokenizer_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    for name in (tmp_path, tmp_path / "none", "no/such-tokenizer"):
+        with pytest.raises(RecipeError, match="no tokenizer at"):
+            TokenCounter(name)
