@@ -274,10 +274,16 @@ def main() -> None:
     parser.add_argument("--faults", type=float, default=0.0, help="how many requests fail, from 0 to 1")
     parser.add_argument("--kinds", default=",".join(PASSING), help=f"which faults, of: {', '.join(FAULTS)}")
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
+    parser.add_argument("--scripted", action="store_true", help="answer the prompts of making a role, by rules")
     parser.add_argument("--price", type=float, nargs=2, default=(0.0, 0.0), help="US dollars a million tokens, in, out")
     options = parser.parse_args()
     faults = (Faults(options.faults, options.kinds.split(","), options.seed),) if options.faults else ()
-    server = LocalLLM(port=options.port, latency=options.latency, faults=faults, price=tuple(options.price))
+    answer = invented
+    if options.scripted:
+        from llm_scripted import Scripted
+
+        answer = Scripted()
+    server = LocalLLM(answer, port=options.port, latency=options.latency, faults=faults, price=tuple(options.price))
     sys.stdout.write(f"{server.url}\n")
     sys.stdout.flush()
     with suppress(KeyboardInterrupt):

@@ -51,6 +51,18 @@ def test_scores_are_those_of_the_formula(texts: list[list[str]], query: list[str
     assert index.scores(" ".join(query)) == pytest.approx(lucene(texts, query), rel=1e-5, abs=1e-7)
 
 
+@given(texts=st.lists(word_lists, min_size=1, max_size=30).filter(any), query=word_lists)
+@settings(deadline=None)
+def test_scores_are_those_of_the_package_to_the_last_bit(texts: list[list[str]], query: list[str]) -> None:
+    """Its index is built at once instead of text by text, and holds the same."""
+    import bm25s
+
+    package = bm25s.BM25()
+    package.index(texts, create_empty_token=False, show_progress=False)
+    expected = package.get_scores_from_ids(package.get_tokens_ids(query))
+    assert TextIndex([" ".join(text) for text in texts], "en").scores(" ".join(query)).tobytes() == expected.tobytes()
+
+
 @given(texts=st.lists(st.text(max_size=12), max_size=7), query=st.text(max_size=12), count=st.integers(0, 9))
 @settings(deadline=None)
 @pytest.mark.parametrize("language", ["en", "zh"])

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rolellm.errors import RunInUseError
@@ -63,7 +63,7 @@ def check_unlocked(folder: Path, name: str = ".lock") -> None:
 
 
 def _self() -> dict[str, str | int]:
-    since = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    since = datetime.now(UTC).isoformat(timespec="seconds")
     return {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
 
 

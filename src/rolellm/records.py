@@ -10,6 +10,9 @@ Language = Literal["en", "zh"]
 Subset = Literal["general", "role_specific"]
 TurnKind = Literal["speech", "narration", "direction"]
 
+#: The speaker of what nobody could be found to say.
+UNKNOWN = "?"
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

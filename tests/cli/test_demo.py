@@ -6,6 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
+
+from rolellm.cli.app import app
+from rolellm.demo import DemoResult
+from rolellm.report.made import Made, MadeRole
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +42,8 @@ def test_report_is_self_contained_and_shows_all(demo):
     html.parser.HTMLParser().feed(page)
     for text in ("untuned", "tuned", "RoleGPT", "Long John Silver", "诸葛亮", "<svg"):
         assert text in page
+    for text in ("Made from a script", "No language model was asked", "鲁智深.txt", "Dropped: ", "characters "):
+        assert text in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
 
@@ -48,12 +55,27 @@ def test_what_it_leaves_can_be_used(demo):
     command = [sys.executable, "-m", "rolellm", "score", str(folder / "tuned.jsonl"), "--config", "sample", "--json"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert json.loads(shown.stdout)["metrics"] == result["metrics"]["tuned"], shown.stderr
+    queen, monk = result["made"]["roles"]
+    assert queen["role"] == "Queen of Hearts" and monk["language"] == "zh"
+    command = [
+        sys.executable,
+        "-m",
+        "rolellm",
+        "data",
+        "stats",
+        "--data-dir",
+        str(folder / "made" / "release"),
+        "--json",
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert json.loads(shown.stdout)["lines"][0]["here"] > 0, shown.stderr
 
 
 @pytest.mark.slow
 def test_stages_are_announced_without_noise(demo):
     _, _, stderr = demo
     assert "Tuning" in stderr
+    assert "no language model" in stderr
     assert "deprecated" not in stderr
     assert "Traceback" not in stderr
 
@@ -65,3 +87,21 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path):
     assert shown.returncode == 2
     assert "holds other files" in shown.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_what_was_made_stands_before_the_scores(monkeypatch, tmp_path):
+    role = MadeRole(
+        *("[red]Eve\x1b[31m", "en", "eve.txt", "play"),
+        *({"speech": 7}, 3, 9, ("Ha!",), 20, 18, {"form": 2}, 5, 30, {"complete": 4}, {"train": 16, "test": 7}, 60),
+        tokens=(900, 80),
+    )
+    metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
+    result = DemoResult(
+        tmp_path, tmp_path / "report.html", Made("Rules.", "made/release", (role,)), {"tuned": {"metrics": metrics}}, {}
+    )
+    monkeypatch.setattr("rolellm.demo.run_demo", lambda out, say: result)
+    shown = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)]).stdout
+    assert "\x1b" not in shown and "[red]Eve␛[31m" in shown
+    for text in ("7 speech", "1 of 9 offered", "2 form", "30 to 5", "4 complete", "16 train, 7 test", "made/release"):
+        assert text in shown
+    assert shown.index("2 form") < shown.index("CUS")

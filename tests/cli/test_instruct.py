@@ -169,3 +169,11 @@ def test_as_a_process_and_in_another_folder(profile: Path, tmp_path: Path) -> No
     shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert shown.returncode == 0, shown.stderr
     assert json.loads(shown.stdout)["out"] == "queen/instruct"
+
+
+def test_a_run_without_any_reply_fails_and_says_why(run: Run, profile: Path) -> None:
+    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-attempts", 1)
+    shown = run(profile, "--per-role", 10, *server, "--json", model=False)
+    assert shown.code == 1
+    assert shown.json["counts"]["candidates"] == 0 and shown.json["failed"] == 2
+    assert "--retry-failed" in shown.err

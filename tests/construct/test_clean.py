@@ -191,6 +191,15 @@ def test_long_runs_take_no_time_to_speak_of(piece: str) -> None:
         broken_rules(piece * 50_000, language)  # type: ignore[arg-type]
 
 
+def test_the_samples_replies_are_clean(root: Path) -> None:
+    """All of them were written in character, so whatever hits is a false alarm."""
+    languages: tuple[Language, ...] = ("en", "zh")
+    for language in languages:
+        found = list(released(root / "src/rolellm/rolebench/sample", language))
+        assert len(found) > 400
+        assert [reply for _, reply in found if rules(reply, language)] == []
+
+
 MACHINES = ("HAL 9000", "Sonny")
 
 

@@ -14,7 +14,7 @@ from rolellm.construct.character import Character, Lore
 from rolellm.construct.clean import broken_rules
 from rolellm.construct.context_instruct import InstructSettings, context_instruct
 from rolellm.construct.context_instruct.prompts import Task, request_of
-from rolellm.construct.context_instruct.segments import Segment
+from rolellm.construct.context_instruct.segments import Segment, segments_of
 from rolellm.construct.profile.build import BuildSettings, build_profile
 from rolellm.construct.profile.requests import knowledge_questions
 from rolellm.construct.scripted import scripted_answers, scripted_hash, scripted_model
@@ -62,10 +62,12 @@ def test_any_segment_is_read(text: str) -> None:
             assert isinstance(json.loads(scripted_answers(request))["pairs"], list)
 
 
-def test_lore_gives_pairs() -> None:
-    character = Character("Ada", "en", lore=(Lore("The isle floats upward when the bells are rung."),))
-    segment = Segment("lore/0000", "lore", character.lore[0].content, 9)
-    assert json.loads(scripted_answers(request_of(character, Task(segment, 5, 0), Sampling())))["pairs"]
+@pytest.mark.parametrize("name", ["", "the floating isle"])
+def test_lore_gives_pairs(name: str) -> None:
+    character = Character("Ada", "en", lore=(Lore("The isle floats upward when the bells are rung.", name=name),))
+    segments = segments_of(character, lambda text: len(text.split()), chunk_tokens=50, overlap_tokens=0)
+    (pair,) = json.loads(scripted_answers(request_of(character, Task(segments[0], 5, 0), Sampling())))["pairs"]
+    assert "isle floats upward" in pair["answer"]
 
 
 def test_what_was_asked_is_not_asked_again() -> None:

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from rolellm.errors import DataError, PredictionError, RecipeError
 from rolellm.evaluation.contamination import Contamination, ContaminationWarning, check_rows, held_out
-from rolellm.llm.decoding import Decoding
 from rolellm.evaluation.generate import GenerateSettings, generate
-from rolellm.llm.model_source import ModelSource, find_model
 from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.resume import sidecar_path
 from rolellm.evaluation.score import ScoreOptions, ScoreReport, score
+from rolellm.llm.decoding import Decoding
+from rolellm.llm.model_source import ModelSource, find_model
 from rolellm.records import Row
 from rolellm.rocit.manifest import write_manifest
 from rolellm.rolebench.schema import CONFIGS

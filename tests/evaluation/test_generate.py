@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from rolellm.errors import DataError, ModelError, PredictionError, RecipeError, StoppedShortError
 from rolellm.evaluation.batches import plan_batches
-from rolellm.llm.decoding import ContentSeededChoice, Decoding, draws
 from rolellm.evaluation.generate import GenerateSettings, generate
-from rolellm.llm.local_model import LocalModel
-from rolellm.llm.model_source import content_hash
 from rolellm.evaluation.resume import only_writer, sidecar_path, stopped_short
 from rolellm.evaluation.select import select_rows
+from rolellm.llm.decoding import ContentSeededChoice, Decoding, draws
+from rolellm.llm.local_model import LocalModel
+from rolellm.llm.model_source import content_hash
 from rolellm.prompts.render import prompt_messages
 from rolellm.records import Row
 

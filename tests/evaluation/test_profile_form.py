@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rolellm.errors import RecipeError, ReleaseNotFoundError
-from rolellm.llm.model_source import ModelSource
 from rolellm.evaluation.profile_form import ProfileForm, asking, choose_form
+from rolellm.llm.model_source import ModelSource
 from rolellm.prompts.render import prompt_messages, system_template
 from rolellm.records import Row
 from rolellm.rocit.recipe import PromptRecipe, Recipe

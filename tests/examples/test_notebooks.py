@@ -1,6 +1,8 @@
 """The notebooks run from top to bottom, as a reader runs them."""
 
+import json
 import os
+import re
 import shutil
 
 import nbformat
@@ -11,13 +13,14 @@ from nbclient import NotebookClient
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(
-    ("name", "picture"),
+    ("name", "kind", "shows"),
     [
-        pytest.param("01_rolebench", "image/svg+xml", id="01_rolebench"),
-        pytest.param("02_rocit", "image/png", id="02_rocit", marks=pytest.mark.slow),
+        pytest.param("01_rolebench", "image/svg+xml", "CUS", id="01_rolebench"),
+        pytest.param("02_rocit", "image/png", "CUS", id="02_rocit", marks=pytest.mark.slow),
+        pytest.param("03_your_character", "text/html", "role_specific", id="03_your_character"),
     ],
 )
-def test_notebook(name, picture, root, tmp_path, monkeypatch):
+def test_notebook(name, kind, shows, root, tmp_path, monkeypatch):
     for helper in (root / "examples").glob("*.py"):
         shutil.copy(helper, tmp_path)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
@@ -31,17 +34,35 @@ def test_notebook(name, picture, root, tmp_path, monkeypatch):
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     assert not [output for output in outputs if output.output_type == "error"]
     shown = [output.get("data", {}) for output in outputs]
-    assert any(data.get(picture) for data in shown)
-    assert any("CUS" in data.get("text/html", "") for data in shown)
+    assert any(data.get(kind) for data in shown)
+    assert any(shows in data.get("text/html", "") for data in shown)
+    texts = [str(data.get("text/plain", output.get("text", ""))) for output, data in zip(outputs, shown, strict=True)]
     if name == "02_rocit":
-        texts = [
-            str(data.get("text/plain", output.get("text", ""))) for output, data in zip(outputs, shown, strict=True)
-        ]
         assert "(False, True)" in texts  # the second push is a no-op
         (difference,) = [text for text in texts if text.startswith("largest difference of a logit:")]
         assert float(difference.rpartition(" ")[2]) < 1e-4
         assert any("role-player" in data.get("text/markdown", "") for data in shown)
+    if name == "03_your_character":
+        check_your_character(texts, tmp_path)
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+
+
+def check_your_character(texts, folder):
+    """What its cells claim is so."""
+    text = "\n".join(texts)
+    assert "THE PILOT (5 speeches) may be Mara, too" in text
+    assert "hers: {'MARA': 8, 'THE PILOT': 5}" in text
+    assert "might go beyond the budget" in text
+    asked, kept = map(int, re.search(r"goes on: (\d+) calls, (\d+) replies from the journal", text).groups())
+    assert asked > 0 and kept > 0
+    assert re.search(r"again: 0 calls, \d+ replies from the journal; the server saw 0", text)
+    charged, set_down = map(float, re.search(r"charged: \$([\d.]+); set down: \$([\d.]+)", text).groups())
+    assert 0 < charged <= set_down < 2 * charged
+    assert re.search(r"faults: \{'", text)
+    assert "the same description: True" in text
+    assert "{'train': ['Mara'], 'test': ['Tobin Ash']}" in text
+    manifest = json.loads((folder / "release" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["held_out_roles"] == ["Tobin Ash"]
 
 
 def test_committed_notebooks_hold_no_output(root):

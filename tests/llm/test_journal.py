@@ -96,11 +96,7 @@ def mutate(data: bytes, draw: random.Random) -> tuple[bytes, set[int]]:
         ends.append(position)
 
     def touched(first: int, last: int) -> set[int]:
-        return {
-            index
-            for index, stop in enumerate(ends)
-            if (ends[index - 1] if index else 0) < last and stop > first
-        }
+        return {index for index, stop in enumerate(ends) if (ends[index - 1] if index else 0) < last and stop > first}
 
     if kind == "flip":
         changed = bytearray(data)
@@ -148,7 +144,11 @@ def test_what_is_damaged_is_set_aside_in_a_file_of_its_own(tmp_path: Path) -> No
 @settings(max_examples=60, deadline=None)
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers() | st.text(st.characters()) | st.sampled_from(['"sum":"', "\ud800", "\n"]),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.text(st.characters())
+        | st.sampled_from(['"sum":"', "\ud800", "\n"]),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
@@ -163,7 +163,7 @@ def test_any_reply_comes_back_as_it_went_in(tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def small_disk(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """A disk with so much room: writes to the journal fail beyond it, and the reserve's room comes back with its file."""
+    """A disk with so much room: writes to the journal fail beyond it; the reserve gives its room back."""
     room = {"left": 10**9, "reserve": 0}
     real_write, real_unlink = os.write, Path.unlink
 

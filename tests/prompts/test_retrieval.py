@@ -51,6 +51,49 @@ def test_exchanges(turns: list[Turn], expected: list[tuple[str, str]]) -> None:
     assert pairs(turns) == expected
 
 
+def placed(speaker: str, content: str, start: int, kind: Any = "speech", scene: int = 0) -> Turn:
+    return Turn(speaker, content, kind, scene, start, start + len(content))
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        pytest.param(
+            [placed("Crow", "a", 0), placed(FOX, "Well,", 10), tell("said he,"), placed(FOX, "then.", 26)],
+            [("a", "Well, then.")],
+            id="said he",
+        ),
+        pytest.param(
+            [
+                placed("Crow", "Why", 0),
+                placed("scene", "sighs", 5, "direction"),
+                placed("Crow", "me?", 12),
+                say(FOX, "b"),
+            ],
+            [("Why me?", "b")],
+            id="a direction in what is answered",
+        ),
+        pytest.param(
+            [placed("Crow", "a", 0), placed(FOX, "One.", 10), tell("A long tale."), placed(FOX, "Two.", 300)],
+            [("a", "One."), ("A long tale.", "Two.")],
+            id="far apart are two lines",
+        ),
+        pytest.param(
+            [placed("?", "Who", 0), placed("?", "there?", 5), placed(FOX, "b", 20)],
+            [("there?", "b")],
+            id="two that nobody knows may be two people",
+        ),
+        pytest.param(
+            [placed("Crow", "a", 0), placed(FOX, "One.", 10), placed(FOX, "Two.", 16, scene=1)],
+            [("a", "One.")],
+            id="a scene ends between",
+        ),
+    ],
+)
+def test_what_the_source_parts_by_a_word_or_two_is_one_line(turns: list[Turn], expected: list[tuple[str, str]]) -> None:
+    assert pairs(turns) == expected
+
+
 turns = st.lists(
     st.builds(Turn, st.sampled_from([FOX, "Crow", "narrator"]), st.sampled_from("abcdef"), scene=st.integers(0, 1)).map(
         lambda turn: tell(turn.content, turn.scene) if turn.speaker == "narrator" else turn

@@ -89,9 +89,7 @@ def answer_and_score(out: Path, env: dict[str, str], cwd: Path) -> list[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
-def test_it_trains_merges_pushes_and_loads_back(
-    name: str, hub: Any, tmp_path: Path, clean_env: dict[str, str]
-) -> None:
+def test_it_trains_merges_pushes_and_loads_back(name: str, hub: Any, tmp_path: Path, clean_env: dict[str, str]) -> None:
     out = tmp_path / "run"
     train = [*ROLELLM, "train", name, "--out", out]
     if name in KILLED:

@@ -55,6 +55,15 @@ def test_columns_are_those_of_the_contract(write_release):
     assert Row.from_columns(fox).references == ("Grapes, the sour ones.",)
 
 
+@pytest.mark.parametrize("config", sorted(CONFIGS))
+def test_a_relative_data_dir(config, root, monkeypatch):
+    monkeypatch.chdir(root / "src" / "rolellm" / "rolebench")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MissingFilesWarning)
+        data = load_dataset("rolebench", config, data_dir="sample")
+    assert all(split.num_rows > 0 for split in data.values())
+
+
 def test_default_config_and_environment(write_release, monkeypatch):
     monkeypatch.setenv("ROLEBENCH_DIR", str(write_release()))
     assert load_dataset("rolebench", split="train").num_rows == 3

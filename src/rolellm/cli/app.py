@@ -56,9 +56,12 @@ def main() -> None:
     try:
         app()
     except RoleLLMError as error:
+        from rolellm.report.inert import visible
+
         # A notice, not a failure: the work so far is kept.
         label = "stopped" if isinstance(error, StoppedShortError) else "error"
-        typer.echo(f"{label}: {error}", err=True)
+        # Messages quote scripts, cards and models.
+        typer.echo(f"{label}: {visible(str(error))}", err=True)
         sys.exit(exit_code(error))
 
 

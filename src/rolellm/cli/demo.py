@@ -15,19 +15,25 @@ def demo(
     ] = Path("rolellm-demo"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Load the sample, answer and score with an untuned model, tune it, do both again, and write a report.
+    """Make roles of scripts; answer and score with an untuned model, tune it, do both again; and write a report.
 
-    Offline, on a CPU, in minutes.
+    On the embedded sample, offline, on a CPU, in minutes.
     """
-    from rolellm.cli.output import console, print_json
+    from rolellm.cli.output import console, print_json, print_table
     from rolellm.demo import run_demo
 
     result = run_demo(out, say=lambda line: typer.echo(line, err=True))
     if as_json:
         print_json(result.to_dict())
         return
+    from rolellm.report.inert import visible
+    from rolellm.report.made import made_table
     from rolellm.report.tables import score_table, to_rich
 
+    columns, rows = made_table(result.made)
+    table = [[visible(cell) for cell in row] for row in (columns, *rows)]
+    print_table("Made from scripts, by rules in place of a language model; not tuned on", table[0], table[1:])
     console().print(to_rich(score_table(result.reports)))
     typer.echo(f"Report: {result.page}")
+    typer.echo(f"A data set of two roles made from scripts: {result.made.release}")
     typer.echo(f"Answers, scores and models: {result.out} ({sum(result.seconds.values()):.0f} s in all)")

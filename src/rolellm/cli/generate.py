@@ -67,10 +67,10 @@ def generate(
     with stopped_short(out, resume_line(context), untouched=untouched):
         # The imports take seconds, and Ctrl-C may come within them.
         from rolellm import dataset_fingerprint, load_rolebench
-        from rolellm.llm.decoding import Decoding
         from rolellm.evaluation.generate import GenerateSettings
         from rolellm.evaluation.generate import generate as run
         from rolellm.evaluation.select import select_rows
+        from rolellm.llm.decoding import Decoding
 
         settings = GenerateSettings(
             model=model,

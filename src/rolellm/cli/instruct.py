@@ -77,6 +77,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and 
 
 @takes_llm
 def instruct(
+    context: typer.Context,
     profile: Profile,
     llm: LLM,
     out: Out = None,
@@ -135,11 +136,22 @@ def instruct(
 
         show_estimate(llm.estimate(planned_requests(character, settings, count=llm.counter.count)), as_json)
         return
-    _run(character, out or profile / "instruct", llm, settings, as_json)
+    from rolellm.cli.output import resumable
+
+    folder = out or profile / "instruct"
+    with resumable(context):
+        result, manifest = _run(character, folder, llm, settings)
+    if as_json:
+        _print(result, folder, manifest)
+    else:
+        _show(result, folder, manifest)
+    if not result.verdicts:
+        raise typer.Exit(1)
 
 
-def _run(character: Character, out: Path, llm: LLM, settings: InstructSettings, as_json: bool) -> None:
-    from rolellm.cli.output import print_json
+def _run(
+    character: Character, out: Path, llm: LLM, settings: InstructSettings
+) -> tuple[InstructResult, dict[str, Any]]:
     from rolellm.construct.context_instruct import context_instruct, write_result
     from rolellm.llm.client import Client
 
@@ -148,16 +160,19 @@ def _run(character: Character, out: Path, llm: LLM, settings: InstructSettings, 
         manifest = write_result(result, out, client)
     if result.shortfall:
         typer.echo(f"warning: {result.shortfall}.", err=True)
-    if as_json:
-        names = ("role", "counts", "shortfall", "failed", "spent")
-        print_json({"out": str(out), "enough": result.shortfall is None, **{name: manifest[name] for name in names}})
-        return
-    _show(result, out, manifest)
+    return result, manifest
+
+
+def _print(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
+    from rolellm.cli.output import print_json
+
+    names = ("role", "counts", "shortfall", "failed", "spent")
+    print_json({"out": str(out), "enough": result.shortfall is None, **{name: manifest[name] for name in names}})
 
 
 def _show(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
     from rolellm.cli.output import print_table
-    from rolellm.report.inert import label
+    from rolellm.report.inert import label, visible
 
     counts = manifest["counts"]
     examples: dict[str, list[str]] = {}
@@ -174,4 +189,4 @@ def _show(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
     spent = manifest["spent"]
     by_type = ", ".join(f"{number:,} {name}" for name, number in counts["kept_by_type"].items())
     typer.echo(f"Kept: {by_type}; {spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
-    typer.echo(f"{out / 'kept.jsonl'} and, with reasons, {out / 'dropped.jsonl'}")
+    typer.echo(visible(f"{out / 'kept.jsonl'} and, with reasons, {out / 'dropped.jsonl'}"))

@@ -47,7 +47,8 @@ def sample(
         Literal["bm25", "minhash", "exact"], typer.Option("--duplicates", help="How near-duplicates are found.")
     ] = "bm25",
     similarity: Annotated[
-        float | None, typer.Option("--similarity", help="From which on one is a near-duplicate; by default 0.8 or 0.75.")
+        float | None,
+        typer.Option("--similarity", help="From which on one is a near-duplicate; by default 0.8 or 0.75."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,

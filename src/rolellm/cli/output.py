@@ -37,7 +37,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
     Args:
         title: Above the table.
-        columns: Headings.
+        columns: Headings, shown as they are.
         rows: Texts, shown as they are: markup inside them is not interpreted.
     """
     from rich.table import Table
@@ -45,7 +45,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
 
     table = Table(title=Text(title), title_justify="left")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left")
+        table.add_column(Text(column), justify="right" if index else "left")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     console().print(table)

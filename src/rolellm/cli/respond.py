@@ -80,8 +80,10 @@ def respond(
         from rolellm.cli.output import print_json
 
         print_json(summary)
-        return
-    _show(summary)
+    else:
+        _show(summary)
+    if not summary["replies"]:
+        raise typer.Exit(1)
 
 
 def _run(context: typer.Context, llm: LLM, folder: Path, instructions: Path, what: Any) -> dict[str, Any]:
@@ -156,4 +158,7 @@ def _show_explanation(item: Explanation) -> None:
     limit = "no limit" if item.limit is None else f"at most {item.limit:,}"
     counted = "tokens" if item.exact else "tokens, estimated"
     title = f"{label(item.question, 100)}\n{item.tokens:,} {counted} ({item.base:,} without what is below; {limit})"
+    if not rows:
+        typer.echo(f"{title}\nnothing is picked for it")
+        return
     print_table(title, ("picked", "BM25", "shared", "tokens", "characters", ""), rows)

@@ -1,7 +1,7 @@
 """Draws general instructions from instruction data sets, as the paper did from Super-NaturalInstructions, COIG, BELLE.
 
 The paper (arXiv 2310.00746) caps English ones at 100 words and Chinese ones at 100 characters, and removes
-near-duplicates by BM25 similarity; its threshold is open. Ours: `rolellm.construct.context_instruct.duplicates`.
+near-duplicates by BM25 similarity; its threshold is open. Ours: `rolellm.construct.duplicates`.
 
 The draw goes by content: a row's turn comes by a hash of the seed, its instruction and its answer, so the same rows in
 another order give the same draw.
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-from rolellm.construct.context_instruct.duplicates import repeats
+from rolellm.construct.duplicates import repeats
 from rolellm.construct.instruction_sources import Source
 from rolellm.errors import DataError, RecipeError
 from rolellm.files import write_json
@@ -174,7 +174,8 @@ def _draw(
         kept = [place for place in range(len(before), len(texts)) if place not in repeated]
         if len(kept) >= count or size == len(ordered):
             taken = kept[:count]
-            last = taken[-1] if taken else len(texts) - 1
+            # With all that was asked for, what comes after the last one was not looked at.
+            last = taken[-1] if len(taken) == count else len(texts) - 1
             lost = sum(len(before) <= place <= last for place in repeated)
             return [ordered[place - len(before)] for place in taken], lost
         size = 2 * size

@@ -22,6 +22,7 @@ from rolellm.construct.scripted_profile import scripted_profile
 from rolellm.fingerprint import hash_json
 from rolellm.llm.model import Price, Request
 from rolellm.llm.scripted import ScriptedModel
+from rolellm.llm.tokens import TokenCounter
 from rolellm.records import Language
 from rolellm.text import chinese_words
 
@@ -43,7 +44,12 @@ def scripted_model(*, concurrency: int = 8, price: Price | None = None) -> Scrip
         price: What to pretend that its tokens cost.
     """
     return ScriptedModel(
-        scripted_answers, name="quotes", rules_hash=scripted_hash(), concurrency=concurrency, price=price
+        scripted_answers,
+        name="quotes",
+        rules_hash=scripted_hash(),
+        concurrency=concurrency,
+        price=price,
+        count=TokenCounter().count,
     )
 
 

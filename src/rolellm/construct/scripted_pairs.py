@@ -59,9 +59,10 @@ def scripted_pairs(request: Request) -> str:
     """
     language, kind, task = _read(request.messages[-1].content)
     role, segment, count = task["role"], task.get("segment"), int(task["count"])
-    made = list(
-        _of_profile(role, task["description"], language) if segment is None else _of_lines(role, segment, language)
-    )
+    if segment is None:
+        made = list(_of_profile(role, task["description"], language))
+    else:
+        made = list((_of_lore if kind == "lore" else _of_lines)(role, segment, language))
     asked = {fold(line.removeprefix("- ")) for line in task.get("asked", "").splitlines()}
     free = {fold(pair.question): pair for pair in made}
     order = [free[key] for key in sorted(free.keys() - asked, key=_draw)]
@@ -181,6 +182,13 @@ def _of_lines(role: str, segment: str, language: Language) -> Iterator[_Pair]:
     for line in lines:
         if not any(item.speaker for item in lines):
             yield from _told(role, line, language)
+
+
+def _of_lore(role: str, segment: str, language: Language) -> Iterator[_Pair]:
+    for text in segment.splitlines():
+        # An entry's name stands where a script's line has its speaker.
+        for sentence in _SENTENCE.findall(_line(text, language).text):
+            yield from _told(role, _Line("", sentence.strip()), language)
 
 
 def _line(text: str, language: Language) -> _Line:

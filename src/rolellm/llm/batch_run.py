@@ -58,10 +58,12 @@ class BatchRun(Run[T]):
                 self._came(endpoint, key, attempt, raw, waiting, again)
 
         def error(key: str, attempt: int, problem: CallError) -> None:
-            self._journal.lost(key, attempt, f"{problem.kind}: {problem.reason}", 0.0)
-            if (found := waiting.pop(key, None)) is not None:
-                self._budget.settle(found[1], 0.0)
-                self._failed(found[0], problem, again)
+            task, worst = waiting.pop(key, (None, 0.0))
+            cost = worst if problem.billed else 0.0
+            self._lost(key, attempt, problem, cost)
+            self._budget.settle(worst, cost)
+            if task is not None:
+                self._failed(task, problem, again)
 
         items = [BatchItem(key, task.paid + 1, task.request) for key, (task, _) in waiting.items()]
         self.counts.in_flight = len(items)
@@ -82,7 +84,7 @@ class BatchRun(Run[T]):
         for task in tasks:
             worst = SHARE * self._budget.worst(endpoint, task.request)
             if not self._budget.reserve(worst):
-                self.stop_after = StopAskingError(f"the budget of {self._budget.limit:g} US dollars")
+                self.stop_after = StopAskingError(self._budget.reached)
                 break
             key = task.keys[0]
             # One that an earlier run sent is on its way still, and was counted then.

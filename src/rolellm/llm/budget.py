@@ -51,6 +51,11 @@ class Budget:
         dearest = max(price.prompt, price.cached or 0.0)
         return (prompt * dearest + request.sampling.max_tokens * price.completion) / 1e6
 
+    @property
+    def reached(self) -> str:
+        """That it is reached, in words."""
+        return f"another call might go beyond the budget of {self.limit or 0:g} US dollars"
+
     def reserve(self, amount: float) -> bool:
         """Set an amount aside; whether there was room for it."""
         if self.limit is not None and self.spent + self.reserved + amount > self.limit + _DUST:

@@ -245,10 +245,10 @@ class Client:
                 f"no endpoint takes what it is asked ({last}); {self._kept()}. Check the model's name, the key's "
                 "environment variable and the address, then give the same command again"
             )
-        return self._short(f"stopped: {stop}", "a larger --budget" if self._budget.limit is not None else "")
+        return self._short(str(stop), "a larger --budget" if self._budget.limit is not None else "")
 
     def _disk_full(self, error: JournalFullError) -> StoppedShortError:
-        return self._short(f"stopped: no room left on the disk of {error.path}", "room there")
+        return self._short(f"no room left on the disk of {error.path}", "room there")
 
     def _short(self, reason: str, need: str) -> StoppedShortError:
         more = f", with {need}" if need else ""

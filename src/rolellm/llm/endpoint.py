@@ -222,7 +222,9 @@ class Endpoint:
             error = raw["error"]
             code = error.get("code") if isinstance(error, dict) else None
             status = code if isinstance(code, int) and 400 <= code < 600 else 500
-            raise self.refusal(status, encode_body(raw))
+            refused = self.refusal(status, encode_body(raw))
+            # It broke off at some point behind the server's back; what was said until then may be charged.
+            raise CallError(refused.kind, refused.reason, retry=refused.retry, billed=True)
         return raw if request is None else with_usage(raw, request)
 
     async def close(self) -> None:

@@ -79,7 +79,7 @@ class Journal:
         self._reserve = folder / _RESERVE
         self._load()
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self._size = os.fstat(self._file).st_size
+        self._size = self._synced = os.fstat(self._file).st_size
         self._keep_room(reserve)
 
     def __len__(self) -> int:
@@ -150,12 +150,15 @@ class Journal:
 
     def sync(self) -> None:
         """Have the system put all of it on the disk; against power cuts, for a killed process loses nothing anyhow."""
+        size = self._size
         os.fsync(self._file)
+        self._synced = size
 
     def close(self) -> None:
         """Put all of it on the disk and close."""
-        with suppress(OSError):
-            self.sync()
+        if self._size != self._synced:
+            with suppress(OSError):
+                self.sync()
         os.close(self._file)
         self._reserve.unlink(missing_ok=True)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rolellm.fingerprint import hash_json
 from rolellm.llm.model import CallError, FailureKind, Model
 
-#: So many refusals of the endpoint's own (a key, a model's name) without one answer, and it is asked no more.
+#: So many refusals of the endpoint's own (a key, a model's name, nobody there) without an answer, and it is given up.
 _HOPELESS = 8
 _LONGEST_BACKOFF = 30.0
 _FIRST_BACKOFF = 0.5
@@ -34,28 +34,35 @@ class Pace:
     alive: bool = True
     ever_answered: bool = False
     last: tuple[FailureKind, str] | None = None
-    _limited: int = 0
+    _turned_away: int = 0
     _refused: int = 0
 
     def answered(self) -> None:
         """Note a reply."""
         self.ever_answered = True
-        self._limited = self._refused = 0
+        self._turned_away = self._refused = 0
 
     def failed(self, error: CallError, wait: float) -> None:
         """Note a failure.
 
-        One request over the limit waits alone; several in a row mean that the endpoint is full, and all wait.
+        One request over the limit, or a server's one slip, waits alone; several in a row mean that the endpoint is full
+        or down, and all wait.
         """
         self.last = error.kind, error.reason
-        if error.kind == "rate_limited":
-            self._limited += 1
-            if self._limited >= max(3, self.model.concurrency // 8):
+        if error.kind in ("rate_limited", "server_error"):
+            self._turned_away += 1
+            if self._turned_away >= max(3, self.model.concurrency // 8):
                 self.paused_until = max(self.paused_until, time.monotonic() + wait)
-        elif error.kind in ("unauthorized", "forbidden", "not_found"):
+        elif is_of_the_endpoint(error):
             self._refused += 1
             if self._refused >= _HOPELESS and not self.ever_answered:
                 self.alive = False
+
+
+def is_of_the_endpoint(error: CallError) -> bool:
+    """Whether no other request to the endpoint will do better: its key, its model, or nobody there to connect to."""
+    nobody = error.kind == "connection" and not error.billed
+    return nobody or error.kind in ("unauthorized", "forbidden", "not_found")
 
 
 def delay_of(error: CallError, tries: int, key: str, longest: float) -> float:

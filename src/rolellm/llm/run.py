@@ -27,11 +27,9 @@ from rolellm.llm.model import (
     request_key,
 )
 from rolellm.llm.options import RunOptions
-from rolellm.llm.pacing import Pace, delay_of
+from rolellm.llm.pacing import Pace, delay_of, is_of_the_endpoint
 from rolellm.llm.task import Counts, Task, judge
 
-#: What no other request to the same endpoint will do better with.
-_OF_THE_ENDPOINT = ("unauthorized", "forbidden", "not_found")
 #: Journaled replies read in one go, before others get a turn.
 _AT_ONCE = 64
 
@@ -254,16 +252,16 @@ class Run(Generic[T]):
         task.last = error.kind, error.reason, None
         wait = delay_of(error, task.tries, task.keys[0], self._options.max_wait)
         pace.failed(error, wait)
-        if error.kind in _OF_THE_ENDPOINT and not pace.ever_answered:
+        if is_of_the_endpoint(error) and not error.retry and not pace.ever_answered:
             # Perhaps nothing will do with this endpoint; then others have to take it.
             self._suspects.append(task)
-            if not pace.alive:
-                self._retire()
         elif error.retry and task.tries < task.allowed:
             heapq.heappush(self._later, (time.monotonic() + wait, task.place, task))
             self._notify()
         else:
             self._finish(task, task.failure())
+        if not pace.alive:
+            self._retire()
 
     def _retire(self) -> None:
         if any(pace.alive for pace in self.paces):
@@ -301,7 +299,7 @@ class Run(Generic[T]):
     async def _reserve(self, worst: float) -> bool:
         while not self._budget.reserve(worst):
             if self.counts.in_flight == 0:
-                self.stop(StopAskingError(f"the budget of {self._budget.limit:g} US dollars"))
+                self.stop(StopAskingError(self._budget.reached))
             if self.stopped is not None:
                 return False
             await self._wait(0.0)

@@ -23,7 +23,8 @@ class ScriptedModel:
         name: What it is called in messages and records.
         rules_hash: Names the rules, so that other rules do not find the replies of these.
         concurrency: How many calls it takes at once.
-        price: What to pretend that its tokens cost; a token is a word here.
+        price: What to pretend that its tokens cost.
+        count: Tokens of a text; by default a word is one.
     """
 
     #: A budget counts it as costing nothing.
@@ -37,9 +38,11 @@ class ScriptedModel:
         rules_hash: str,
         concurrency: int = 8,
         price: Price | None = None,
+        count: Callable[[str], int] = lambda text: len(text.split()),
     ) -> None:
         self._answer = answer
         self._rules_hash = rules_hash
+        self._count = count
         self.name = name
         self.concurrency = concurrency
         self.price = price or Price()
@@ -54,8 +57,8 @@ class ScriptedModel:
         found = self._answer(request)
         text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
         usage = {
-            "prompt": sum(len(message.content.split()) for message in request.messages),
-            "completion": len(text.split()),
+            "prompt": sum(self._count(message.content) for message in request.messages),
+            "completion": self._count(text),
         }
         return {"backend": "scripted", "model": self.name, "text": text, "finish": "stop", "usage": usage}
 

@@ -56,7 +56,7 @@ class BoundedClient(httpx2.AsyncClient):
         known = self._urls.get(str(url))
         if known is None:
             known = self._urls[str(url)] = httpx2.URL(url)
-        return httpx2.Request(method, known, headers=parts["headers"], content=parts["content"])
+        return httpx2.Request(method, known, headers=parts.get("headers"), content=parts["content"])
 
     async def send(self, request: httpx2.Request, **_: Any) -> httpx2.Response:
         """Send one request and read what comes back."""

@@ -7,7 +7,7 @@ top 5 dialogue pairs by BM25 instead. What counts as a pair, the wording, and th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -15,11 +15,12 @@ from rolellm.errors import RecipeError
 from rolellm.fingerprint import hash_bytes
 from rolellm.prompts.script import script_line
 from rolellm.prompts.template import fill_slots
-from rolellm.records import Language, Profile, Row, Turn
+from rolellm.records import UNKNOWN, Language, Profile, Row, Turn
 from rolellm.retrieval import TextIndex
 
 RETRIEVED = 5
 """How many exchanges the paper shows."""
+_PARTED = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,43 @@ class Exchange:
         return f"{script_line(self.before, language)}\n{script_line(self.line, language)}"
 
 
+def whole_lines(turns: Iterable[Turn], language: Language) -> list[Turn]:
+    """Turns, with those put together again that a stage direction or a ``said he`` parts in the source.
+
+    They are of one speaker and one scene, nobody speaks in between, and at most `_PARTED` characters of the source lie
+    between them (our choice); without places in a source nothing is put together. What parted them is left out.
+    """
+    lines: list[Turn] = []
+    last: int | None = None
+    for turn in turns:
+        if turn.kind != "speech":
+            lines.append(turn)
+            continue
+        said = None if last is None else lines[last]
+        if said is not None and _goes_on(said, turn):
+            gap = "" if language == "zh" else " "
+            del lines[last:]
+            lines.append(replace(said, content=f"{said.content}{gap}{turn.content}", end=turn.end))
+        else:
+            lines.append(turn)
+        last = len(lines) - 1
+    return lines
+
+
+def _goes_on(said: Turn, turn: Turn) -> bool:
+    near = min(said.start, turn.start) >= 0 and 0 <= turn.start - said.end <= _PARTED
+    return near and said.speaker == turn.speaker != UNKNOWN and said.scene == turn.scene
+
+
 def exchanges(profile: Profile) -> list[Exchange]:
     """The exchanges of a role, in the order of the script.
 
     Narration between a line and its answer is passed over. A line that opens its scene, or follows the role's own,
-    answers nothing and is in none.
+    answers nothing and is in none. What a word or two of the narrator's parts, such as ``said he``, is one line.
     """
     found: list[Exchange] = []
     before: Turn | None = None
-    for turn in profile.turns:
+    for turn in whole_lines(profile.turns, profile.language):
         if before is not None and before.scene != turn.scene:
             before = None
         if not profile.owns(turn):

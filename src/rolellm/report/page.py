@@ -16,6 +16,7 @@ from rolellm.errors import DataError
 from rolellm.files import whole_file
 from rolellm.records import Row
 from rolellm.report.examples import pick_examples
+from rolellm.report.made import Made, made_table
 from rolellm.report.plots import MARKERS, MAX_ROLES, SERIES, intervals_svg, role_intervals_svg
 from rolellm.report.provenance import facts, provenance
 from rolellm.report.scores import METRICS, Reports, disagreements, estimate, role_estimate, roles
@@ -41,6 +42,7 @@ class PageContent:
         answers: System name to row id to answer.
         baseline: The system whose answers are the rows' own ``rolegpt`` where ``answers`` has none; ``None`` for none.
         recipe: How the run was made (model, tuning, decoding), as a JSON object of any depth.
+        made: Roles that were made from scripts; ``None`` for none.
     """
 
     title: str
@@ -52,6 +54,7 @@ class PageContent:
     answers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     baseline: str | None = "RoleGPT (released baseline)"
     recipe: Mapping[str, Any] = field(default_factory=dict)
+    made: Made | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,7 @@ def render_page(content: PageContent) -> str:
         examples=_by_role(content, picked, systems),
         recipe=facts(content.recipe),
         provenance=provenance(content.reports),
+        **_made(content.made),
         **_tables(content.reports),
         **_plots(content.reports),
     )
@@ -150,6 +154,11 @@ def _tables(reports: Reports) -> dict[str, Any]:
         "score_table": _safe(to_html(score_table(reports), digits=_DIGITS)),
         "role_table": _safe(to_html(role_table(reports), digits=_DIGITS)) if roles(reports) else None,
     }
+
+
+def _made(made: Made | None) -> dict[str, Any]:
+    heads, lines = made_table(made) if made is not None else ([], [])
+    return {"made": made, "made_heads": heads, "made_lines": lines}
 
 
 def _plots(reports: Reports) -> dict[str, Any]:

@@ -40,10 +40,13 @@ class Release:
     def objects(self, path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         """The objects of one JSON Lines file, with their line numbers.
 
+        Args:
+            path: Relative to the root, as the layout has it; or a file that `find` found.
+
         Raises:
             ReleaseFormatError: When the file is empty or a line is broken (unless bad rows are skipped).
         """
-        file = self.root / path
+        file = path if isinstance(path, Path) else self.root / path
         count = 0
         known = len(self.skipped)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character, Lore
+from rolellm.construct.character import Character, Lore, write_character
 from rolellm.construct.context_instruct import (
     FilterSettings,
     InstructResult,
@@ -21,10 +22,10 @@ from rolellm.construct.context_instruct import (
     write_result,
 )
 from rolellm.construct.scripted import scripted_model
-from rolellm.errors import DataError, RecipeError
+from rolellm.errors import DataError, RecipeError, StoppedShortError
 from rolellm.fingerprint import hash_json
 from rolellm.llm.client import Client
-from rolellm.llm.model import Request
+from rolellm.llm.model import Price, Request, Sampling
 from rolellm.llm.options import RunOptions
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.records import Turn
@@ -295,3 +296,32 @@ def test_a_folder_without_questions_says_how_to_make_them(tmp_path: Path) -> Non
 def test_settings_out_of_range_are_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match=next(iter(wrong))):
         InstructSettings(**wrong)
+
+
+def test_a_run_stopped_by_its_budget_goes_on_where_it_was(tmp_path: Path) -> None:
+    def once(folder: Path, budget: float | None) -> Client:
+        model = ScriptedModel(full, rules_hash="tests", concurrency=2, price=Price(0.0, 1.0))
+        with Client(folder, [model], replace(QUIET, budget=budget)) as client:
+            settings = InstructSettings(per_role=100, sampling=Sampling(max_tokens=500))
+            write_result(context_instruct(with_script(3), client, settings), folder, client)
+        return client
+
+    whole = once(tmp_path / "whole", None)
+    with pytest.raises(StoppedShortError, match="budget"):
+        once(tmp_path / "stopped", whole.spent.cost / 2)
+    assert not (tmp_path / "stopped/kept.jsonl").exists()
+    rest = once(tmp_path / "stopped", None)
+    assert 0 < rest.spent.from_journal < whole.spent.calls
+    assert rest.spent.from_journal + rest.spent.calls == whole.spent.calls
+    assert (tmp_path / "stopped/kept.jsonl").read_bytes() == (tmp_path / "whole/kept.jsonl").read_bytes()
+
+
+def test_the_docs_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_character(with_script(1), tmp_path / "characters/ahab")
+    monkeypatch.chdir(tmp_path)
+    text = (root / "docs/context_instruct.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    shown: dict[str, Any] = {}
+    exec(example, shown)
+    assert shown["questions"]
+    assert len(shown["questions"]) == len(shown["result"].kept)

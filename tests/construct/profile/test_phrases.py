@@ -26,7 +26,7 @@ def chatter(count: int) -> list[tuple[str, str]]:
     draw = random.Random(7)
     words = [first + last for first in ("", "un", "re", "mill") for last in NOUNS]
     return [
-        ("Bob" if number % 2 else "Ann", " ".join(draw.choices(words, k=9)).capitalize() + ".")
+        ("Bob" if number % 2 else "Ann", " ".join(draw.choices(words, k=6)).capitalize() + ".")
         for number in range(count)
     ]
 

@@ -30,7 +30,13 @@ def make(folder: Path, role: str, language: Language = "en", *, questions: int =
         Turn("narrator", "Silence.", "narration", 1),
     )
     character = Character(
-        role, language, turns, description=f"You are {role}.", catchphrases=("Ha!",), script="a.txt", made={"model": "m"}
+        role,
+        language,
+        turns,
+        description=f"You are {role}.",
+        catchphrases=("Ha!",),
+        script="a.txt",
+        made={"model": "m"},
     )
     write_character(character, folder)
     write_jsonl(
@@ -61,7 +67,10 @@ def make(folder: Path, role: str, language: Language = "en", *, questions: int =
     )
     write_jsonl(
         folder / "respond-own" / "replies.jsonl",
-        ({"role": role, "question": f"{role}, what is {number}?", "generated": ["Well."]} for number in range(questions)),
+        (
+            {"role": role, "question": f"{role}, what is {number}?", "generated": ["Well."]}
+            for number in range(questions)
+        ),
     )
     return folder
 
@@ -143,13 +152,16 @@ def test_only_questions_still_make_a_release(tmp_path: Path) -> None:
     [
         pytest.param(lambda folder: (folder / "profile.json").unlink(), DataError, "role build", id="no-profile"),
         pytest.param(
-            lambda folder: (folder / "profile.json").write_text('{"role": 3}'), DataError, "text `role`", id="bad-profile"
+            lambda folder: (folder / "profile.json").write_text('{"role": 3}'),
+            DataError,
+            "text `role`",
+            id="bad-profile",
         ),
         pytest.param(
             lambda folder: (folder / "profile.json").write_text("[" * 100_000), DataError, "not valid JSON", id="nested"
         ),
         pytest.param(
-            lambda folder: (folder / "instruct" / "kept.jsonl").write_text('{"question": "x"}\n'),
+            lambda folder: (folder / "instruct" / "kept.jsonl").write_text('{"id": "1", "question": "x"}\n'),
             DataError,
             r"kept.jsonl:1: expected a text `answer`",
             id="bad-question",
@@ -167,6 +179,17 @@ def test_broken_folders_are_named(tmp_path: Path, break_it: Any, error: type[Exc
     break_it(folder)
     with pytest.raises(error, match=words):
         gather(folder)
+
+
+def test_a_role_without_rows_is_not_held_out(tmp_path: Path) -> None:
+    names = [f"Role {number}" for number in range(6)]
+    folders = [make(tmp_path / name, name) for name in names[:2]]
+    folders += [make(tmp_path / name, name, questions=0, general=0) for name in names[2:]]
+    for seed in range(4):
+        summary = write_release(
+            [gather(folder) for folder in folders], tmp_path / "out", SplitRule(seed=seed), overwrite=True
+        )
+        assert set(summary.held_out) < set(names[:2]) and len(summary.held_out) == 1
 
 
 def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -> None:

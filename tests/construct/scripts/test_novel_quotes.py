@@ -39,7 +39,9 @@ def quoted(text, language="en"):
             ["Where is 'e goin' with 'is 'at?", "I don't know, 'tis late."],
             id="clipped words inside straight British quotes",
         ),
-        pytest.param("en", "''Tis late,' said Nan.\n\n'It is,' said Ben.", ["'Tis late,", "It is,"], id="'tis after a mark"),
+        pytest.param(
+            "en", "''Tis late,' said Nan.\n\n'It is,' said Ben.", ["'Tis late,", "It is,"], id="'tis after a mark"
+        ),
         pytest.param("en", "‘Did he say “no” to you?’ asked Nan.", ["Did he say “no” to you?"], id="double in single"),
         pytest.param("en", "“Did he say ‘no’ to you?” asked Nan.", ["Did he say ‘no’ to you?"], id="single in double"),
         pytest.param(
@@ -58,16 +60,32 @@ def quoted(text, language="en"):
         ),
         pytest.param("en", "«Ici», said Marie.", ["Ici"], id="guillemets"),
         pytest.param("en", "»Hier«, said Karl. „Wo?“", ["Hier", "Wo?"], id="German"),
-        pytest.param("en", '"I went\nout," he said,\n"and came\nback."', ["I went out,", "and came back."], id="broken lines"),
+        pytest.param(
+            "en", '"I went\nout," he said,\n"and came\nback."', ["I went out,", "and came back."], id="broken lines"
+        ),
         pytest.param("zh", '众人道："好！"他道："不好！"', ["好！", "不好！"], id="straight, Chinese"),
         pytest.param("zh", "「你說『好』嗎？」他問。", ["你說『好』嗎？"], id="corner brackets"),
         pytest.param("zh", "『走！』他道。", ["走！"], id="white corner brackets outside"),
         pytest.param("zh", "他说：“你说‘好’了吗？”", ["你说‘好’了吗？"], id="nested, Chinese"),
-        pytest.param("zh", '他道："他们写着\'称"大圣"的\'，去罢。"我道："去。"', ["他们写着'称\"大圣\"的'，去罢。", "去。"], id="third level"),
-        pytest.param("zh", '甲道："我先去。乙道："我后去。"', ["我先去。", "我后去。"], id="closing mark missing, Chinese"),
+        pytest.param(
+            "zh",
+            '他道："他们写着\'称"大圣"的\'，去罢。"我道："去。"',
+            ["他们写着'称\"大圣\"的'，去罢。", "去。"],
+            id="third level",
+        ),
+        pytest.param(
+            "zh", '甲道："我先去。乙道："我后去。"', ["我先去。", "我后去。"], id="closing mark missing, Chinese"
+        ),
         pytest.param("zh", '他去了。"众人道："好！"他道："走。"', ["好！", "走。"], id="opening mark missing, Chinese"),
-        pytest.param("zh", '甲道："诗曰：\n云淡风轻，\n近午天。"\n乙道："好诗！"', ["诗曰： 云淡风轻， 近午天。", "好诗！"], id="verse, Chinese"),
-        pytest.param("zh", "“第一段。\n“第二段。”他说。", ["第一段。", "第二段。"], id="each paragraph opened, Chinese"),
+        pytest.param(
+            "zh",
+            '甲道："诗曰：\n云淡风轻，\n近午天。"\n乙道："好诗！"',
+            ["诗曰： 云淡风轻， 近午天。", "好诗！"],
+            id="verse, Chinese",
+        ),
+        pytest.param(
+            "zh", "“第一段。\n“第二段。”他说。", ["第一段。", "第二段。"], id="each paragraph opened, Chinese"
+        ),
     ],
 )
 def test_what_is_quoted(language, text, expected):
@@ -81,8 +99,23 @@ def test_a_heading_ends_what_was_left_open():
 
 @pytest.mark.parametrize(
     "heading",
-    ["CHAPTER I", "Chapter Twelve", "Chapter 3: The River", "XIV.", "IV. THE STORM", "PART THE FIRST", "EPILOGUE"]
-    + ["第一回：灵根育孕源流出", "第十二章", "第3章 雨夜", "楔子", "番外 二", "* * *", "———", "＊＊＊"],
+    [
+        "CHAPTER I",
+        "Chapter Twelve",
+        "Chapter 3: The River",
+        "XIV.",
+        "IV. THE STORM",
+        "PART THE FIRST",
+        "EPILOGUE",
+        "第一回：灵根育孕源流出",
+        "第十二章",
+        "第3章 雨夜",
+        "楔子",
+        "番外 二",
+        "* * *",
+        "———",
+        "＊＊＊",
+    ],
 )
 def test_headings_and_breaks_begin_a_scene(heading):
     text = f'Before.\n\n{heading}\n\n"Hello," said Tom.\n\nAfter.'
@@ -92,15 +125,29 @@ def test_headings_and_breaks_begin_a_scene(heading):
     assert [turn.content for turn in found if turn.kind == "direction"] in ([heading], [])
 
 
-@pytest.mark.parametrize("line", ["Part of me was glad.", "I.", "第一次见面是在雨天。", "Book lovers came.", "第二天，他走了。"])
+@pytest.mark.parametrize(
+    "line", ["Part of me was glad.", "I.", "第一次见面是在雨天。", "Book lovers came.", "第二天，他走了。"]
+)
 def test_what_is_no_heading(line):
     text = f"One.\n\n{line}\n\nTwo." if line != "I." else "I went.\n\nTwo."
     assert {turn.scene for turn in read_novel(source_of(text), Hints("en"))} == {0}
 
 
 _PIECES = st.sampled_from(
-    list("\"'“”‘’「」『』«»„：，。！？ \n—-")
-    + ["said Tom", "悟空道", "他说", "Chapter 2", "第二回", "the old man cried", "'tis", "goin’", "\n\n", "she asked", "众猴"]
+    [
+        *list("\"'“”‘’「」『』«»„：，。！？ \n—-"),
+        "said Tom",
+        "悟空道",
+        "他说",
+        "Chapter 2",
+        "第二回",
+        "the old man cried",
+        "'tis",
+        "goin’",
+        "\n\n",
+        "she asked",
+        "众猴",
+    ]
 ) | st.text(max_size=4)
 
 

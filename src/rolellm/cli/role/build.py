@@ -23,7 +23,7 @@ _OWN = "Instead of asking"
 
 Dialogue = Annotated[
     Path | None,
-    typer.Argument(metavar="[D.jsonl]", help="The script's turns, of `rolellm role parse`.", show_default=False),
+    typer.Argument(metavar="D.jsonl", help="The script's turns, of `rolellm role parse`.", show_default=False),
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="The character's folder to make; by default that of --from.")]
 Role = Annotated[str | None, typer.Option("--role", help="The role, as D.jsonl has it.")]

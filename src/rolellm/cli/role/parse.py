@@ -91,7 +91,8 @@ def _show(parsed: Parsed, out: Path) -> None:
         *((kind, f"{count:,}") for kind, count in kinds.items()),
         (f"{parsed.role}'s", f"{sum(parsed.own.values()):,}"),
         *((f"  as {name}", f"{count:,}") for name, count in parsed.own.items()),
-        ("nobody's", f"{len(parsed.unattributed):,}"),
+        ("speaker not found", f"{len(parsed.unattributed):,}"),
+        ("empty in the script", f"{len(parsed.empty):,}"),
     ]
     typer.echo(visible(f"{parsed.path}"))
     print_table("Found", ("", "turns"), _visible(rows))
@@ -101,8 +102,8 @@ def _show(parsed: Parsed, out: Path) -> None:
         listed = [(name, f"{count:,}") for name, count in others[:_SPEAKERS]]
         more = [(f"{len(others) - _SPEAKERS} more", f"{rest:,}")] if rest else []
         print_table("Other speakers", ("name", "speeches"), _visible([*listed, *more]))
-    _show_places("Said by nobody that could be found", parsed.unattributed)
-    _show_places("A name with nothing under it", parsed.empty)
+    _show_places("Speaker not found", parsed.unattributed)
+    _show_places("Empty", parsed.empty)
     if parsed.proposals:
         proposed = [(item.name, f"{item.turns:,}", item.reason) for item in parsed.proposals]
         print_table(f"May be {visible(parsed.role)}, too", ("name", "speeches", "because"), _visible(proposed))
@@ -126,7 +127,7 @@ def _show_places(title: str, turns: tuple[Turn, ...]) -> None:
     rows = [(label(turn.content or turn.speaker, 70), f"{turn.start:,}–{turn.end:,}") for turn in turns[:_EXAMPLES]]
     if len(turns) > _EXAMPLES:
         rows.append((f"{len(turns) - _EXAMPLES:,} more", ""))
-    print_table(f"{title}: {len(turns):,}", ("text", "characters"), rows)
+    print_table(title, ("text", "characters"), rows)
 
 
 def _option(name: str) -> str:

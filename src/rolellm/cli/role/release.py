@@ -37,12 +37,14 @@ def release(
         print_json(summary.to_dict())
         return
     from rolellm.cli.output import print_table
+    from rolellm.report.inert import visible
 
-    print_table(str(out), ["file", "rows"], [[name, f"{count:,}"] for name, count in summary.rows.items()])
+    rows = [[visible(name), f"{count:,}"] for name, count in summary.rows.items()]
+    print_table(visible(str(out)), ["file", "rows"], rows)
     for note in summary.notes:
-        typer.echo(f"note: {note}")
+        typer.echo(f"note: {visible(note)}")
     if summary.held_out:
-        typer.echo(f"held out for role generalization: {', '.join(summary.held_out)}")
+        typer.echo(f"held out for role generalization: {visible(', '.join(summary.held_out))}")
     for config in summary.configs:
         typer.echo(f"Load it with: load_dataset({'rolebench'!r}, {config!r}, data_dir={str(out)!r})")
-    typer.echo(f"Or look at it with: rolellm data stats --data-dir {shlex.quote(str(out))}")
+    typer.echo(f"Or look at it with: rolellm data stats --data-dir {visible(shlex.quote(str(out)))}")

@@ -14,11 +14,11 @@ from typing import Any, Final, Literal
 
 from rolellm.construct.character import Character
 from rolellm.construct.context_instruct.candidates import LEVELS, Candidate, Level
-from rolellm.construct.context_instruct.duplicates import SIMILARITY, Method, repeats
 from rolellm.construct.context_instruct.grounding import LEAST_FOUND, Grounding, grounding_check
 from rolellm.construct.context_instruct.prompts import prompts_hash
 from rolellm.construct.context_instruct.standalone import leans_on_segment
 from rolellm.construct.context_instruct.voice import out_of_character
+from rolellm.construct.duplicates import SIMILARITY, Method, repeats
 from rolellm.errors import RecipeError
 from rolellm.records import Language
 from rolellm.text import fold

@@ -46,12 +46,16 @@ def start_character(
         path = Path(dialogue)
         if not path.is_file():
             raise DataError("there is no such file; make it with `rolellm role parse SCRIPT --role NAME`", path=path)
-        turns = tuple(read_turns(path, role))
+        try:
+            turns = tuple(read_turns(path, role))
+        except DataError as error:
+            wanted = "turns were expected, as `rolellm role parse SCRIPT --role NAME` writes them"
+            raise DataError(f"{error.problem}; {wanted}", path=error.path, line=error.line) from error
         aliases = [*aliases, *_called(path, role)]
         script = script or path.name
         source = {"file": path.name, "sha256": hash_file(path)}
     else:
-        path, turns = None, tuple(dialogue)
+        path, turns = None, tuple(turn for turn in dialogue if turn.content)
     if not any(turn.kind == "speech" and turn.speaker == role for turn in turns):
         raise ScriptError(_silent(turns, role), path=path)
     others = dict.fromkeys(name.strip() for name in aliases)

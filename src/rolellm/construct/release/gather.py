@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rolellm.construct.character import Character, read_character
+from rolellm.construct.context_instruct.results import KEPT, Question, read_questions
 from rolellm.errors import DataError
 from rolellm.fingerprint import hash_file
 from rolellm.jsonl import read_jsonl
@@ -16,28 +17,7 @@ from rolellm.text import fold
 
 INSTRUCT = "instruct"
 RESPOND = "respond"
-KEPT = "kept.jsonl"
 REPLIES = "replies.jsonl"
-_TYPES = ("script_based", "script_agnostic")
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A role-specific question with its answer, as Context-Instruct kept it.
-
-    Attributes:
-        question: The question.
-        answer: The answer, in the role's voice.
-        type: ``script_based`` or ``script_agnostic``.
-        confidence: The textual confidence with its reasons.
-        rolegpt: RoleGPT's reply to the question, where it was asked for.
-    """
-
-    question: str
-    answer: str
-    type: str
-    confidence: str = ""
-    rolegpt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +45,14 @@ class RoleData:
         character: Who it is.
         questions: Role-specific questions, in the order of their file.
         general: General instructions with replies, in the order of their file.
+        baselines: RoleGPT's reply to a role-specific question, by the question folded, where it was asked for.
         sources: SHA-256 of each file read, by its path within the character's folder.
     """
 
     character: Character
     questions: tuple[Question, ...]
     general: tuple[Replies, ...]
+    baselines: Mapping[str, str]
     sources: Mapping[str, str]
 
     @property
@@ -109,21 +91,19 @@ def gather(folder: str | Path) -> RoleData:
     sources: dict[str, str] = {}
     questions: dict[str, Question] = {}
     for path in _files(root, INSTRUCT, KEPT, sources):
-        for number, value in read_jsonl(path):
-            question = _question(value, path, number)
+        for question in read_questions(path):
             questions.setdefault(fold(question.question), question)
     general: dict[str, Replies] = {}
+    baselines: dict[str, str] = {}
     for path in _files(root, RESPOND, REPLIES, sources):
         for number, value in read_jsonl(path):
             replies = _replies(value, path, number)
             key = fold(replies.question)
             if key not in questions:
                 general.setdefault(key, replies)
-                continue
-            baseline = replies.rolegpt or next(iter(replies.generated), None)
-            if questions[key].rolegpt is None:
-                questions[key] = replace(questions[key], rolegpt=baseline)
-    return RoleData(character, tuple(questions.values()), tuple(general.values()), sources)
+            elif (baseline := replies.rolegpt or next(iter(replies.generated), None)) is not None:
+                baselines.setdefault(key, baseline)
+    return RoleData(character, tuple(questions.values()), tuple(general.values()), baselines, sources)
 
 
 def _files(root: Path, prefix: str, name: str, sources: dict[str, str]) -> Sequence[Path]:
@@ -131,20 +111,6 @@ def _files(root: Path, prefix: str, name: str, sources: dict[str, str]) -> Seque
     for path in found:
         sources[path.relative_to(root).as_posix()] = hash_file(path)
     return found
-
-
-def _question(value: Mapping[str, Any], path: Path, number: int) -> Question:
-    for key in ("question", "answer"):
-        if not isinstance(value.get(key), str) or not value[key].strip():
-            raise DataError(f"expected a text `{key}`, found {value.get(key)!r:.60}", path=path, line=number)
-    if value.get("type") not in _TYPES:
-        raise DataError(
-            f"expected `type` to be one of {', '.join(_TYPES)}, found {value.get('type')!r:.60}", path=path, line=number
-        )
-    confidence = value.get("confidence")
-    return Question(
-        value["question"], value["answer"], value["type"], confidence if isinstance(confidence, str) else ""
-    )
 
 
 def _replies(value: Mapping[str, Any], path: Path, number: int) -> Replies:

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.construct.release.gather import Question, Replies, RoleData
+from rolellm.construct.context_instruct.results import Question
+from rolellm.construct.release.gather import Replies, RoleData
 from rolellm.construct.release.splits import SplitRule, check_disjoint
 from rolellm.construct.scripts.turns import write_turns
 from rolellm.errors import DataError, RecipeError
@@ -139,10 +140,15 @@ class _Draft:
             return
         self._by_instruction(roles, "rolebench-eng/instruction-generalization")
         self.configs.append("instruction-generalization-eng")
-        if len(roles) < 2:
-            self.notes.append("role generalization needs two English roles or more; there is one, so none was written")
+        # A role without rows, where none was named, would be held out for nothing.
+        with_rows = [role for role in roles if role.questions or role.general or self.rule.held_out]
+        if len(with_rows) < 2:
+            self.notes.append(
+                "role generalization needs two English roles or more that have questions or replies; there is one, so "
+                "none was written"
+            )
             return
-        self._by_role(roles, "rolebench-eng/role-generalization")
+        self._by_role(with_rows, "rolebench-eng/role-generalization")
         self.configs.append("role-generalization-eng")
 
     def _profiles(self, roles: Sequence[RoleData], language: Language) -> None:
@@ -159,7 +165,7 @@ class _Draft:
             if role.character.turns:
                 name = f"{folder}/{folder}-{safe_name(role.role)}.jsonl"
                 turns = role.character.turns
-                self.rows[name] = write_turns(self.root / name, turns, role.role, layout="release")
+                self.rows[name] = write_turns(self.root / name, turns, role.role, layout="release", language=language)
 
     def _instructions(self, roles: Sequence[RoleData], language: Language) -> None:
         folder = f"instructions-{FOLDERS[language]}"
@@ -231,7 +237,7 @@ def _rows(role: RoleData) -> Iterable[tuple[dict[str, Any], str, str | None]]:
         if item.generated:
             yield _general(role, item), "general", item.rolegpt
     for question in role.questions:
-        yield _specific(role, question), "role_specific", question.rolegpt
+        yield _specific(role, question), "role_specific", role.baselines.get(fold(question.question))
 
 
 def _general(role: RoleData, item: Replies) -> dict[str, Any]:

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rolellm.construct.scripts.evidence import Evidence
 from rolellm.construct.scripts.lexicon import HONORIFICS, MENS_TITLES, OTHERS, TITLES_ZH, WOMENS_TITLES
 from rolellm.construct.scripts.names import HAN, key
 
-_CALLED_EN: Final = (
-    r"(?:hereafter|hereinafter|henceforth|afterwards?|later|also)?\s*(?:called|known as|named|surnamed|styled|alias|"
-    r"a\.?k\.?a\.?|nicknamed|goes by)\s+(?:simply\s+)?[“\"'‘]?(?:the\s+)?"
-)
-_CALLED_ZH: Final = (
-    "(?:唤做|唤作|名唤|名叫|叫做|叫作|取名|起名|号称|绰号|人称|又名|又叫|改名|法名|道号|自称|称为|尊为|称作|称王|封为|官封|乃是|就是|便是|正是|即是|"
-    "喚做|喚作|名喚|號稱|綽號|人稱|法名|道號|自稱|稱為|封為)"
-)
-# "I am the pupil of NAME" and "I am not NAME" are somebody else's words.
-_SELF_EN: Final = (
-    r"\b(?:I am|I['’]m|my name is|my name['’]s|call me|they call me)\s+(?:(?!not\b|no\b)[A-Z]\w+\s+){{0,2}}"
-    r"{name}\b(?!['’]s)"
-)
-_SELF_ZH: Final = (
-    "(?:我|(?<!支)吾|俺)(?:(?!不|非|没|[。！？；，]).){{0,6}}，?(?:本是|乃是|是|乃|便是|就是|叫做|叫作|名叫|名唤|唤做|唤作|法名|姓名)"
-    "(?:(?![的之不非没为被给与和替。！？；，]).){{0,12}}{name}(?=[^\\w]|也|是也|$)"
-)
-_LOOKED_THROUGH: Final = 500_000
-_CANDIDATES: Final = 40
+_CANDIDATES: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +33,23 @@ def propose(
 ) -> tuple[Proposal, ...]:
     """Names of other speakers for which the script gives a reason to think that they are the role's.
 
+    A reason is a likeness (``Holmes``, ``Sherlock Holmes``, ``Mr. Holmes``; 悟空, 孙悟空), a place where the text has
+    both as one name or calls one the other, or a speech in which the other says to be the role.
+
     Args:
         names: The role and the aliases that are known.
         others: The other speakers, with how many speeches each has.
-        text: The script; its first half million characters are looked through.
+        text: The script.
         said: Those speeches.
 
     Returns:
         By speeches, most first. A name may be proposed for its likeness to one that is proposed.
     """
     left = dict(sorted(others.items(), key=lambda item: -item[1])[:_CANDIDATES])
-    sample = text[:_LOOKED_THROUGH]
+    evidence = Evidence(text)
     reasons: dict[str, str] = {}
     for other in left:
-        found = (_reason(name, other, sample, said.get(other, ())) for name in names if key(name) != key(other))
-        reason = next(filter(None, found), None)
+        reason = next(filter(None, _reasons(names, other, evidence, said.get(other, ()))), None)
         if reason:
             reasons[other] = reason
     proposed = tuple(reasons)
@@ -77,32 +61,25 @@ def propose(
     return tuple(Proposal(other, turns, reasons[other]) for other, turns in left.items() if other in reasons)
 
 
+def _reasons(names: Sequence[str], other: str, evidence: Evidence, said: Sequence[str]) -> Iterator[str | None]:
+    for name in names:
+        if key(name) != key(other) and bool(HAN.search(name)) == bool(HAN.search(other)):
+            yield _likeness(name, other)
+            yield evidence.self_naming(name, said)
+            if not _generic(name) and not _generic(other):
+                yield evidence.one_name(name, other)
+                yield evidence.called(name, other)
+
+
+def _generic(name: str) -> bool:
+    return bool(OTHERS & set(key(name).split()))
+
+
 def _likeness(name: str, other: str) -> str | None:
     chinese = bool(HAN.search(name)), bool(HAN.search(other))
     if all(chinese):
         return _chinese_part(name, other)
     return None if any(chinese) else _part(name, other)
-
-
-def _reason(name: str, other: str, text: str, said: Sequence[str]) -> str | None:
-    if bool(HAN.search(name)) != bool(HAN.search(other)):
-        return None
-    in_text = _chinese_words if HAN.search(name) else _words
-    return _likeness(name, other) or _says(name, said) or in_text(name, other, text)
-
-
-def _says(name: str, said: Sequence[str]) -> str | None:
-    """That somebody says of themselves that they are the role."""
-    chinese = HAN.search(name) is not None
-    if chinese and len(key(name)) < 2:
-        return None
-    spelled = re.escape(name) if chinese else r"\s+".join(map(re.escape, name.split()))
-    pattern = re.compile((_SELF_ZH if chinese else _SELF_EN).format(name=spelled), re.IGNORECASE)
-    for speech in said:
-        match = pattern.search(speech)
-        if match:
-            return f"says ‘{_short(match[0])}’"
-    return None
 
 
 def _part(name: str, other: str) -> str | None:
@@ -135,20 +112,6 @@ def _within(words: Sequence[str], others: Sequence[str]) -> bool:
     )
 
 
-def _words(name: str, other: str, text: str) -> str | None:
-    """What the text says of both: one full name, or that one is called the other."""
-    if set(key(other).split()) & OTHERS or set(key(name).split()) & OTHERS:
-        return None
-    one, two = (r"\s+".join(map(re.escape, item.split())) for item in (name, other))
-    both = rf"\b(?:{one}[ \t]+{two}|{two}[ \t]+{one})\b(?![ \t]*:)"
-    full = [match for match in re.finditer(both, text, re.IGNORECASE) if not match[0].islower()]
-    if full:
-        return f"‘{' '.join(full[0][0].split())}’ is one name in the text ({_times(len(full))})"
-    called = rf"\b(?:{one}\W[^.!?:\n]{{0,60}}?\b{_CALLED_EN}{two}|{two}\W[^.!?:\n]{{0,60}}?\b{_CALLED_EN}{one})\b"
-    said = re.search(called, text, re.IGNORECASE)
-    return f"the text says ‘{_short(said[0])}’" if said else None
-
-
 def _chinese_part(name: str, other: str) -> str | None:
     shorter, longer = sorted((key(name), key(other)), key=len)
     if len(shorter) < 2 or len(shorter) == len(longer):
@@ -159,28 +122,6 @@ def _chinese_part(name: str, other: str) -> str | None:
     if longer.startswith(shorter) and longer[len(shorter) :] in TITLES_ZH:
         return f"‘{shorter}’ with the title ‘{longer[len(shorter) :]}’"
     return None
-
-
-def _chinese_words(name: str, other: str, text: str) -> str | None:
-    one, two = re.escape(name), re.escape(other)
-    if one in two or two in one:
-        return None
-    together = re.findall(f"{one}{two}|{two}{one}", text)
-    if len(together) > 1:
-        return f"‘{together[0]}’ stands as one name in the text ({_times(len(together))})"
-    near, close = "[^。！？：；\n]{0,12}", "[^。！？：；，\n]{0,4}"
-    called = (f"{first}{near}{_CALLED_ZH}{close}{second}" for first, second in ((one, two), (two, one)))
-    said = re.search("|".join(called), text)
-    return f"the text says ‘{_short(said[0])}’" if said else None
-
-
-def _short(text: str) -> str:
-    folded = " ".join(text.split())
-    return folded if len(folded) <= 60 else folded[:59] + "…"
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def nearest(name: str, speakers: Iterable[str], limit: int = 5) -> list[str]:

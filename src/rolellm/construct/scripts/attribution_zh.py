@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rolellm.construct.scripts import words_zh as words
 from rolellm.construct.scripts.attribution import NOT_SPEECH, Verdict
@@ -56,10 +56,27 @@ def attribute_zh(
         quotations: Its quotations, in order.
         hints: `names` are taken for names of one person.
     """
+    written, text = text, words.simplified(text)
+    hints = replace(hints, names=[*map(words.simplified, hints.names)])
     spoken = [is_spoken(text, paragraphs[quotation.paragraph], quotation) for quotation in quotations]
     kept = [quotation for quotation, is_spoken in zip(quotations, spoken, strict=True) if is_spoken]
-    speakers = iter(_Attribution(text, paragraphs, kept, hints).speakers())
-    return [Verdict(True, next(speakers)) if is_spoken else NOT_SPEECH for is_spoken in spoken]
+    found = _Attribution(text, paragraphs, kept, hints).speakers()
+    if text != written:
+        found = [
+            name and _as_written(name, text, written, quotation.left)
+            for name, quotation in zip(found, kept, strict=True)
+        ]
+    speakers = iter(found)
+    return [Verdict(True, next(speakers)) if is_said else NOT_SPEECH for is_said in spoken]
+
+
+def _as_written(name: str, text: str, written: str, place: int) -> str:
+    """A name in the characters of the text, where it stands near a place of it."""
+    for start, end in ((max(0, place - _REACH), place), (place, place + _REACH), (max(0, place - 20 * _REACH), place)):
+        found = text.rfind(name, start, end)
+        if found >= 0:
+            return written[found : found + len(name)]
+    return name
 
 
 class _Attribution:

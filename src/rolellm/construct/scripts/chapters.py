@@ -77,9 +77,12 @@ def _is_heading(block: str) -> bool:
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
     lines = [match.span() for match in _LINE.finditer(text)]
     is_wrapped = _is_wrapped(text, lines)
+    # Where most lines are indented, indents part nothing.
+    indented = sum(bool(_INDENTED.match(text, left)) for left, _ in lines) * 2 < len(lines)
     start = end = -1
     for left, right in lines:
-        is_new = not is_wrapped or left > end + 1 or bool(_INDENTED.match(text, left)) or _is_heading(text[start:end])
+        is_indented = indented and bool(_INDENTED.match(text, left))
+        is_new = not is_wrapped or left > end + 1 or is_indented or _is_heading(text[start:end])
         if is_new and start >= 0:
             yield _trimmed(text, start, end)
         start = left if is_new or start < 0 else start

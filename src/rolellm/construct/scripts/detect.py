@@ -22,8 +22,8 @@ _SAMPLE: Final = 400_000
 # One line in thirty names a speaker, even where speeches are long; a novel has hardly a line that seems to.
 _LEAST: Final = 0.03
 _LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f]")
-# A Chinese character says about as much as three letters.
-_LETTERS_A_HAN: Final = 3
+# A Chinese character says about as much as three letters; with five, subtitles in both languages are Chinese.
+_LETTERS_A_HAN: Final = 5
 _QUOTED: Final = re.compile("[“「『\"]|(?:^|(?<=\\s))[‘']", re.MULTILINE)
 _ACT: Final = re.compile(r"^[ \t]*(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}\b", re.MULTILINE)
 _STAGE: Final = re.compile(r"^[ \t]*[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT)\b", re.MULTILINE)
@@ -43,7 +43,7 @@ class Detected:
 
 
 def detect_language(text: str) -> Language:
-    """``zh`` where Chinese characters outweigh Latin letters, three of which count as one; else ``en``."""
+    """``zh`` where Chinese characters outweigh Latin letters, five of which count as one; else ``en``."""
     sample = _sampled(text)
     han = sum(1 for _ in HAN.finditer(sample))
     latin = sum(1 for _ in _LATIN.finditer(sample))
@@ -117,14 +117,15 @@ def _play(text: str, hints: Hints, lines: int) -> float:
 
 
 def _transcript(text: str, hints: Hints, lines: int) -> float:
-    labels = [
-        label.name
-        for line in lines_of(text)
+    asked = {key(name) for name in hints.names}
+    labels = []
+    for line in lines_of(text):
+        label = transcript.label_of(line.text)
+        if label is None or headings.heading_of(f"{label.name}:") is not None:
+            continue
         # A novel's "the king said:" goes on with a quotation mark.
-        if (label := transcript.label_of(line.text)) and not _QUOTED.match(line.text[label.end :].lstrip())
-    ]
-    labels = [name for name in labels if headings.heading_of(f"{name}:") is None]
+        if not _QUOTED.match(line.text[label.end :].lstrip()) or key(bare(label.name)) in asked:
+            labels.append(label.name)
     known = transcript.known_names(labels, hints.names)
     counts = Counter(name for name in map(key, map(bare, labels)) if name in known)
-    asked = {key(name) for name in hints.names}
     return min(1.0, _repeated(counts, asked) / lines)

@@ -24,7 +24,7 @@ _CHINESE: Final = re.compile(
     r"\s*(?:$|[：:，,。.、\s—-]+(?P<rest>.*)$)"
 )
 _SLUG: Final = re.compile(
-    r"(?:\d{1,4}[A-Z]?[.)]?\s+)?(?:(?i:INT|EXT)\.?\s?/\s?(?i:INT|EXT)\b\.?|(?i:I\s?/\s?E)\b\.?|(?i:INT|EXT)\.|(?:INT|EXT|EST)\b\.?)"
+    r"(?:[A-Z]?\d{1,4}[A-Z]?[.)]?\s+)?(?:(?i:INT|EXT)\.?\s?/\s?(?i:INT|EXT)\b\.?|(?i:I\s?/\s?E)\b\.?|(?i:INT|EXT)\.|(?:INT|EXT|EST)\b\.?)"
     r"\s*\S|(?:\d{1,4}\s*[.、)]?\s*)?(?:内景|外景|内/外景|內景)[\s.。，：:、]"
 )
 _RULE: Final = re.compile(r"(?:[*#~=_—–-]\s*){3,}$")

@@ -16,7 +16,7 @@ NOBODY: Final = _words(
     "produced producer ps release scene scenes season setting source stage story summary synopsis teleplay time title "
     "to transcribed transcriber transcript translated translator warning written 时间 地点 人物 人 时 地 景 场景 场次 "
     "场 布景 背景 作者 标题 题目 剧名 片名 编剧 导演 主演 演员 字幕 简介 注 备注 说明 提示 集 出场人物 登场人物 "
-    "登場人物 時間 地點 場景 編劇 導演 改编 原著 译者 序 序幕 尾声 幕 词曰 诗曰 赋曰"
+    "登場人物 時間 地點 場景 編劇 導演 改编 原著 译者 序 序幕 尾声 幕 词曰 诗曰 赋曰 诗云 词云 经云 语云 古云 偈云 偈曰"
 )
 
 #: Words that open sentences and no name: a line such as "Listen: I have it" goes on with a speech.

@@ -96,7 +96,12 @@ def _families(text: str) -> dict[str, tuple[str, Side]]:
 def _is_single(text: str, language: Language) -> bool:
     if language == "zh":
         return not _DOUBLE.search(text) and text.count("‘") > 0
-    return len(_SINGLE_OPENING.findall(text)) > len(_DOUBLE_OPENING.findall(text))
+    return _weight(_SINGLE_OPENING, text) > _weight(_DOUBLE_OPENING, text)
+
+
+def _weight(opening: re.Pattern[str], text: str) -> int:
+    """How much speaks for a kind of mark; with which a paragraph begins, is surely speech."""
+    return sum(3 if not match.start() or text[match.start() - 1] == "\n" else 1 for match in opening.finditer(text))
 
 
 def _side(text: str, mark: Mark, paragraph: Paragraph, language: Language) -> Side:

@@ -16,9 +16,9 @@ _HAN: Final = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _BETWEEN_HAN: Final = re.compile(f"(?<=[{_HAN}]) (?=[{_HAN}])")
 HAN: Final = re.compile(f"[{_HAN}]")
 
-# Who says what in running Chinese text: "悟空道：" is a part of a sentence. The second kind ends names, too: 赵云.
+# Who says what in running Chinese text: "悟空道：" is a part of a sentence. The second kind ends names, too.
 _SAYS: Final = re.compile("[说說道曰问問答叫喊喝骂罵笑想是]$")
-_MAY_SAY: Final = re.compile("[写寫云言呼念唱告报報奏讲講谓謂为為有在的了着過时時后後前上下中里裡]$")
+_MAY_SAY: Final = re.compile("[写寫言呼念唱告报報奏讲講谓謂为為有在的了着過时時后後前上下中里裡]$")
 _CHINESE_MARKS: Final = re.compile('[，。！？；、…“”‘’「」『』《》〈〉—～,.!?;"]')
 _LONGEST_HAN: Final = 10
 _LONGEST_WORDS: Final = 6

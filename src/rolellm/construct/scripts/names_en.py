@@ -150,7 +150,11 @@ def learn_people(cues: Iterable[str], passages: Sequence[tuple[str, str, str | N
     names = {name for name in map(known_name, cues) if name} | {name for name in given if name}
     called = Counter(name for _, said, _ in passages for name in _called(said))
     acting = Counter(name for told, _, _ in passages for name in _acting(told))
-    names |= {name for name, count in (called + acting).items() if count > 1 or called[name] or " " in name}
+    names |= {
+        name
+        for name, count in (called + acting).items()
+        if count > 1 or called[name] or " " in name or name.casefold() in words.MEN | words.WOMEN
+    }
     names |= {name[4:] for name in names if name.startswith("the ")}
     names = {name for name in names if not is_title(name)} | {*given}
     people = People(names, Counter(), Counter())

@@ -185,6 +185,8 @@ class Names:
     def _unknown(self, stripped: str, is_initial: bool, is_led_in: bool) -> Subject | None:
         core = words.without_pointer(stripped)
         text = words.without_manner(core)
+        if is_initial and _is_owned(text):
+            return Subject("somebody", text)
         parts = re.split(f"[{_LINKS}]", text)
         if not text or not all(part and words.could_be_name(part) for part in parts):
             return None
@@ -224,7 +226,11 @@ def _is_short_of_verbs(text: str) -> bool:
 
 
 def _is_owned(text: str) -> bool:
-    return 3 <= len(text) <= 9 and all(words.could_be_name(part) for part in re.split("[的之]", text))
+    """Whether it is somebody's somebody: ``小明的妈妈``."""
+    owner, _, owned = text.rpartition("的")
+    if not (2 <= len(owner) <= 5 and 2 <= len(owned) <= 4) or not all(map(words.could_be_name, (owner, owned))):
+        return False
+    return bool(words.PERSON.search(owned) or words.title_of(owned))
 
 
 def learn_names(

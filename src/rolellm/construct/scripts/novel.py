@@ -54,8 +54,10 @@ def _told(text: str, start: int, end: int, paragraph: Paragraph) -> Iterator[Fou
     start, end = _trimmed(text, start, end)
     content = " ".join(text[start:end].split())
     if any(map(str.isalnum, content)):
-        speaker, kind = ("scene", "direction") if paragraph.is_heading else ("narrator", "narration")
-        yield Found(speaker, content, "direction" if kind == "direction" else "narration", paragraph.scene, start, end)
+        if paragraph.is_heading:
+            yield Found("scene", content, "direction", paragraph.scene, start, end)
+        else:
+            yield Found("narrator", content, "narration", paragraph.scene, start, end)
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:

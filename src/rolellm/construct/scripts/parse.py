@@ -11,11 +11,11 @@ from typing import Any, Final
 from rolellm.construct.scripts.aliases import Proposal, nearest, propose
 from rolellm.construct.scripts.detect import Detected, detect_format, detect_language
 from rolellm.construct.scripts.names import key
-from rolellm.construct.scripts.reading import UNKNOWN, Format, Found, Hints, Reader, Source
+from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source
 from rolellm.construct.scripts.source import read_source, source_of
 from rolellm.construct.scripts.turns import TOLD
 from rolellm.errors import RecipeError, ScriptError
-from rolellm.records import Language, Turn
+from rolellm.records import UNKNOWN, Language, Turn
 from rolellm.rolebench.profiles import narrates
 
 FORMATS: Final[tuple[Format, ...]] = ("play", "screenplay", "transcript", "novel", "subtitles")

@@ -20,7 +20,7 @@ from rolellm.records import TurnKind
 
 Way = Literal["colon alone", "colon", "stop alone", "stop", "bracket"]
 
-_TITLE: Final = r"(?:(?:MRS|MR|MS|DR|ST|MME|MLLE|PROF|REV|Mrs|Mr|Ms|Dr|St|Mme|Mlle|Prof|Rev|M)\. ?)?"
+_TITLE: Final = r"(?:(?:MRS|MR|MS|DR|ST|MME|MLLE|PROF|REV|Mrs|Mr|Ms|Dr|St|Mme|Mlle|Prof|Rev|M)\. ?|(?:[A-Z]\. ?){1,3})?"
 _NAME: Final = rf"(?P<name>{_TITLE}[^\W_][^\n:：.\[\](){{}}（）【】_*\"“”!?;]{{0,48}})"
 _ASIDE: Final = r"(?P<aside>[ \t]*(?:\([^()\n]{1,200}\)|\[[^\[\]\n]{1,200}\]|（[^（）\n]{1,200}）))"
 _CUE: Final = re.compile(rf"[ \t]{{0,40}}(?P<mark>[_*]{{0,2}}){_NAME}(?P=mark)?{_ASIDE}?(?P<stop>[:：.]?)(?P=mark)?")
@@ -95,8 +95,8 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
         cue = _cue_of(line.text)
         if cue is None or heading_of(line.text) is not None or _ENTER.match(line.text):
             continue
-        # Alone on a line with nothing under it, a name is as likely an item of a list.
-        if cue.way == "stop alone" and last:
+        # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
+        if cue.way == "stop alone" and (last or not first):
             continue
         name = key(cue.name)
         if name not in asked and not is_name(cue.name):
@@ -154,7 +154,7 @@ def read_play(source: Source, hints: Hints) -> list[Found]:
 
 def _accepted(cue: _Cue, cast: Cast, asked: set[str], *, first: bool) -> bool:
     name = key(cue.name)
-    if not first and cast.parted and cue.way in ("colon alone", "stop alone", "stop"):
+    if not first and (cue.way == "stop alone" or (cast.parted and cue.way in ("colon alone", "stop"))):
         return False
     if cue.way == cast.way:
         # A crowd that speaks once is named as everyone else is.

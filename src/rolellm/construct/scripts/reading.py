@@ -13,9 +13,6 @@ from rolellm.records import Language, TurnKind
 
 Format = Literal["play", "screenplay", "transcript", "novel", "subtitles"]
 
-#: The speaker of what nobody could be found to say.
-UNKNOWN = "?"
-
 
 @dataclass(frozen=True, slots=True)
 class Source:

@@ -239,7 +239,7 @@ class _Reading:
 
 def _without_numbers(heading: str) -> tuple[int, int]:
     """A heading without its scene number: in front and behind, as printed, or as ``#1A#``."""
-    printed = re.match(r"(\d{1,4}[A-Z]?)[.)]?\s+", heading)
+    printed = re.match(r"([A-Z]?\d{1,4}[A-Z]?)[.)]?\s+", heading)
     behind = re.search(r"\s*#[^#\n]{1,20}#\s*$", heading)
     if printed and not behind:
         behind = re.search(rf"\s+{printed[1]}\.?$", heading)

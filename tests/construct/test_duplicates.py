@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.context_instruct.duplicates import Method, repeats
+from rolellm.construct.duplicates import Method, repeats
 
 METHODS: tuple[Method, ...] = ("bm25", "minhash")
 OTHERS = [

@@ -1,0 +1,10 @@
+"""The whole loop on the embedded sample: make roles of scripts; answer, score, tune, answer and score again; report.
+
+Offline, on a CPU, in minutes. What it runs are the functions behind ``rolellm role``, ``instruct``, ``respond``,
+``train``, ``generate`` and ``score``.
+"""
+
+from rolellm.demo.loop import BASELINE, TUNED, UNTUNED, DemoResult, run_demo
+from rolellm.demo.making import make_roles
+
+__all__ = ["BASELINE", "TUNED", "UNTUNED", "DemoResult", "make_roles", "run_demo"]

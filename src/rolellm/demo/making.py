@@ -1,0 +1,219 @@
+"""Two roles out of the sample's own scenes, from script to data set: stages 1 to 3 of the paper, offline.
+
+Who answers are rules that quote their prompt (`rolellm.construct.scripted`), and no language model: this shows that the
+stages work together, and nothing about how good a real model's data would be.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rolellm.demo.clock import Clock
+from rolellm.demo.receipts import shown_pairs
+from rolellm.extras import require
+from rolellm.llm.options import RunOptions
+from rolellm.report.made import Made, MadeRole
+from rolellm.rolebench.source import sample_folder
+from rolellm.text import safe_name
+
+if TYPE_CHECKING:
+    from rolellm.construct.character import Character
+    from rolellm.construct.context_instruct import InstructResult
+    from rolellm.construct.profile import Built
+    from rolellm.construct.rolegpt.respond import RespondResult, RespondSettings
+    from rolellm.construct.scripts.parse import Parsed
+    from rolellm.llm.client import Client
+    from rolellm.llm.scripted import ScriptedModel
+
+ROLES = ("Queen of Hearts", "鲁智深")
+BY = (
+    "No language model was asked: rules that quote their prompt stand in for one, and spoil one pair in twelve on "
+    "purpose, so that filters have something to do. The stages, their client and their files are the real ones."
+)
+_PAIRS = 50
+_INSTRUCTIONS = 10
+_CHUNK_TOKENS, _OVERLAP_TOKENS = 300, 40
+_CONFIGS = {"en": "instruction-generalization-eng", "zh": "instruction-generalization-zh"}
+_FOLDERS = {"en": "instructions-eng", "zh": "instructions-zh"}
+_QUIET = RunOptions(show_progress=False)
+
+
+def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES) -> Made:
+    """Make roles of the sample's scripts, and a data set of them that loads; what the folder holds is replaced.
+
+    Args:
+        folder: Gets a folder for each character, and ``release``.
+        clock: Announces each stage and takes its time.
+        roles: Of the sample.
+
+    Raises:
+        MissingExtraError: Without ``bm25s`` or ``jsonschema``.
+    """
+    require("bm25s", "jsonschema", extra="demo")
+    from rolellm.construct.scripted import scripted_model
+
+    target, clock = Path(folder), clock or Clock()
+    _clear(target)
+    target.mkdir(parents=True)
+    model = scripted_model()
+    clock.start("parse", f"Reading the scripts of {' and '.join(roles)}")
+    works = [_Work(role, target, model) for role in roles]
+    clock.start("build", "Building their profiles; rules that quote their prompt answer, no language model")
+    for work in works:
+        work.build()
+    clock.start("instruct", "Making questions and answers of profile and script (Context-Instruct), and filtering them")
+    for work in works:
+        work.instruct()
+    clock.start(
+        "respond", f"Replying in each voice to {_INSTRUCTIONS} general instructions and to its own questions (RoleGPT)"
+    )
+    for work in works:
+        work.respond()
+    clock.start("release", "Writing them as a data set, and loading it")
+    rows = _release(target / "release", works)
+    clock.stop()
+    return Made(BY, str(target / "release"), tuple(work.made(rows[work.role]) for work in works))
+
+
+def _clear(folder: Path) -> None:
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.is_dir():
+        shutil.rmtree(folder)
+
+
+@dataclass(slots=True)
+class _Spent:
+    """What the clients of one role did."""
+
+    calls: int = 0
+    prompt: int = 0
+    reply: int = 0
+
+    def add(self, spent: Mapping[str, Any]) -> None:
+        self.calls += spent["calls"]
+        self.prompt += spent["usage"]["prompt"]
+        self.reply += spent["usage"]["completion"]
+
+
+class _Work:
+    """One role on its way from script to data, each stage as its command does it."""
+
+    built: Built
+    instructed: InstructResult
+    responded: RespondResult
+
+    def __init__(self, role: str, target: Path, model: ScriptedModel) -> None:
+        from rolellm.construct.scripts.parse import parse_script
+        from rolellm.construct.scripts.turns import write_turns
+
+        self.role = role
+        self.folder = target / safe_name(role)
+        self.script = sample_folder() / "scripts" / f"{role}.txt"
+        self.parsed: Parsed = parse_script(self.script, role)
+        self._turns = self.folder.with_suffix(".turns.jsonl")
+        write_turns(self._turns, self.parsed.turns, role, speakers=dict(enumerate(self.parsed.speakers)))
+        self._model = model
+        self._spent = _Spent()
+
+    @property
+    def character(self) -> Character:
+        """As far as it is known."""
+        return self.built.character
+
+    def build(self) -> None:
+        from rolellm.construct.profile import Asking, BuildSettings, build_folder, start_character
+
+        start = start_character(self._turns, self.role, language=self.parsed.language, script=self.script.stem)
+        self.built = build_folder(start, self.folder, BuildSettings(), Asking([self._model], _QUIET))
+        self._spent.add(self.built.manifest["spent"])
+
+    def instruct(self) -> None:
+        from rolellm.construct.context_instruct import InstructSettings, context_instruct, write_result
+
+        settings = InstructSettings(per_role=_PAIRS, chunk_tokens=_CHUNK_TOKENS, overlap_tokens=_OVERLAP_TOKENS)
+        with self._client("instruct") as client:
+            self.instructed = context_instruct(self.character, client, settings)
+            write_result(self.instructed, client.folder, client)
+            self._spent.add(client.spent.to_dict())
+
+    def respond(self) -> None:
+        from rolellm.construct.context_instruct.results import KEPT
+        from rolellm.construct.rolegpt.respond import RespondSettings
+
+        general = sample_folder() / _FOLDERS[self.character.language] / "instructions-general.jsonl"
+        self.responded = self._reply("respond", general, RespondSettings(), _INSTRUCTIONS)
+        # One reply each to the role's own questions is RoleGPT's baseline for them.
+        self._reply("respond-questions", self.folder / "instruct" / KEPT, RespondSettings(replies=1))
+
+    def _reply(self, stage: str, file: Path, settings: RespondSettings, limit: int | None = None) -> RespondResult:
+        from rolellm.construct.rolegpt.asked import read_asked
+        from rolellm.construct.rolegpt.respond import respond
+        from rolellm.fingerprint import hash_file
+
+        asked = read_asked(file, self.role)[:limit]
+        with self._client(stage) as client:
+            result = respond(self.character, asked, client, settings)
+            spent = client.spent.to_dict()
+            result.write(
+                client.folder,
+                instructions={"file": file.name, "sha256": hash_file(file), "asked": len(asked)},
+                models=[{"name": self._model.name, **self._model.identity}],
+                spent=spent,
+            )
+            self._spent.add(spent)
+        return result
+
+    def made(self, rows: Mapping[str, int]) -> MadeRole:
+        """The counts of all stages."""
+        from rolellm.construct.clean import RULES
+
+        turns = self.parsed.to_dict()["turns"]
+        counts, replies = self.instructed.counts(), self.responded.summary()
+        return MadeRole(
+            role=self.role,
+            language=self.character.language,
+            script=self.script.name,
+            format=self.parsed.format,
+            turns=turns,
+            own_lines=self.built.manifest["counts"]["own_lines"],
+            offered=self.character.made["build"]["offered"],
+            catchphrases=self.character.catchphrases,
+            candidates=counts["candidates"],
+            kept=counts["kept"],
+            dropped=counts["dropped"],
+            instructions=replies["instructions"],
+            replies=replies["replies"],
+            asked_again={rule: replies["turned_down"][rule] for rule in RULES},
+            rows=rows,
+            calls=self._spent.calls,
+            tokens=(self._spent.prompt, self._spent.reply),
+            pairs=shown_pairs(self.instructed, self.script.read_bytes().decode(self.parsed.encoding), self.script.name),
+        )
+
+    def _client(self, stage: str) -> Client:
+        from rolellm.llm.client import Client
+
+        return Client(self.folder / stage, [self._model], _QUIET)
+
+
+def _release(out: Path, works: Sequence[_Work]) -> dict[str, dict[str, int]]:
+    """Write the release, load it as anybody would, and count each role's rows by split."""
+    from datasets import load_dataset
+
+    from rolellm.construct.release import gather, write_release
+    from rolellm.rolebench.register import NAME, register
+
+    write_release([gather(work.folder) for work in works], out)
+    register()
+    rows: dict[str, dict[str, int]] = {work.role: {} for work in works}
+    for config in {_CONFIGS[work.character.language]: None for work in works}:
+        for split, found in load_dataset(NAME, config, data_dir=str(out)).items():
+            for role, count in Counter(found["role"]).items():
+                rows[role][split] = count
+    return rows

@@ -1,0 +1,225 @@
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.cli import app
+
+LINES = [
+    ("scene", "The top of a tower. Ada counts the boats.", "direction", 0),
+    ("Rose", "Aunt Ada, is it late?", "speech", 0),
+    ("Ada", "Count the steps, child! Nine past eight.", "speech", 0),
+    ("Rose", "And the boat?", "speech", 0),
+    ("Ada", "Three days, {role}. [bold]Count the steps, child![/bold]", "speech", 0),
+    ("Brom", "Ada never smiles.", "speech", 1),
+    ("Ada", "I smiled \x1b[31mon the second\u202e of May.", "speech", 1),
+]
+LINES_ZH = [
+    ("旁白", "花果山上，群猴欢闹。", "narration", 0),
+    ("师父", "悟空，休得胡闹。", "speech", 0),
+    ("孙悟空", "俺老孙来也！妖怪哪里走？", "speech", 0),
+    ("妖怪", "大圣饶命。", "speech", 0),
+    ("孙悟空", "俺老孙来也！", "speech", 0),
+]
+
+Call = Callable[..., "Done"]
+
+
+class Done:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    def run(*words: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["rolellm", "role", *words])
+        code: Any = 0
+        try:
+            app.main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+def write(path: Path, lines: list[tuple[str, str, str, int]], alias: str = "KEEPER") -> Path:
+    rows = [
+        {"role": role, "speaker": alias if role == "Ada" else role, "content": text, "kind": kind, "scene": scene}
+        for role, text, kind, scene in lines
+    ]
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "d.jsonl", LINES)
+    (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
+    return tmp_path
+
+
+def inert(text: str) -> bool:
+    return all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_from_turns_to_a_profile(here: Path, call: Call) -> None:
+    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml", "--check-knowledge")
+    assert (done.code, done.err) == (0, "")
+    assert inert(done.out)
+    assert "Read ada/knowledge.md: nobody has judged" in done.out
+    assert "rolellm instruct ada" in done.out
+    shown = call("show", "ada", "--json").json
+    assert shown["description"].startswith("You are a person")
+    assert shown["background"].startswith("A person")
+    assert shown["catchphrases"][0] == "Count the steps, child!"
+    assert shown["aliases"] == ["KEEPER"]
+    assert shown["stages"] == {"build": "done", "instruct": None, "respond": None}
+    assert shown["counts"]["pairs"] == 3
+
+
+def test_json_is_one_object_and_a_second_run_costs_nothing(here: Path, call: Call) -> None:
+    words = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml", "--json")
+    first, again = call(*words), call(*words)
+    assert first.json["spent"]["calls"] == 3
+    assert again.json["spent"]["calls"] == 0 and again.json["spent"]["from_journal"] == 3
+    for key in ("description", "background", "catchphrases", "counts"):
+        assert first.json[key] == again.json[key]
+
+
+def test_chinese(here: Path, call: Call) -> None:
+    write(here / "zh.jsonl", LINES_ZH)
+    words = ("--alias", "大圣", "--alias", "悟空", "--llm", "llm.yaml", "--check-knowledge", "--json")
+    done = call("build", "zh.jsonl", "--role", "孙悟空", "--out", "zh", *words)
+    assert done.code == 0, done.err
+    assert done.json["language"] == "zh"
+    assert done.json["description"].startswith("你") and "悟空" not in done.json["background"]
+    assert done.json["catchphrases"][0] == "俺老孙来也！"
+    assert "孙悟空出自哪部" in (here / "zh" / "knowledge.md").read_text(encoding="utf-8")
+
+
+def test_dry_run_asks_nobody_and_writes_nothing(here: Path, call: Call) -> None:
+    words = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml", "--dry-run", "--json")
+    assert call(*words).json["requests"] == 3
+    assert call(*words, "--check-knowledge", "--catchphrases", "none").json["requests"] == 8
+    assert not (here / "ada").exists()
+
+
+def test_without_a_model(here: Path, call: Call) -> None:
+    (here / "own.txt").write_text("\ufeffYou are Aunt to a child named Rose and keep the light.\n", encoding="utf-8")
+    own = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--description", "own.txt")
+    done = call(*own)
+    assert done.code == 2 and "no model is named" in done.err
+    assert call(*own, "--catchphrases-by", "count", "--dry-run", "--json").json["requests"] == 0
+    done = call(*own, "--catchphrases-by", "count", "--json")
+    assert done.code == 0, done.err
+    assert done.json["description"] == "You are Aunt to a child named Rose and keep the light."
+    assert done.json["catchphrases"] == ["Count the steps, child!"]
+    assert done.json["spent"] == {}
+
+
+def test_a_card(here: Path, call: Call) -> None:
+    card = {"name": "Ada", "description": "Ada is stern.", "first_mes": "Count!", "mes_example": "", "personality": ""}
+    (here / "card.json").write_text(json.dumps({**card, "scenario": ""}), encoding="utf-8")
+    assert call("import-card", "card.json", "--out", "ada").code == 0
+    done = call("build", "--from", "ada", "--llm", "llm.yaml", "--catchphrases", "none", "--json")
+    assert done.code == 0, done.err
+    assert done.json["out"] == "ada" and done.json["description"].startswith("You are a person")
+    assert call("export-card", "ada", "--out", "again.json").code == 0
+
+
+def test_a_budget_that_is_spent_stops_short(here: Path, call: Call) -> None:
+    (here / "dear.yaml").write_text(
+        "endpoints: [{backend: scripted, rules: quotes, price: {prompt: 1000, completion: 1000}}]\n", encoding="utf-8"
+    )
+    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "dear.yaml", "--budget", "0.01")
+    assert done.code == 3
+    line = done.err.partition("Resume with: ")[2]
+    for words in (" role build ", " d.jsonl", "--role Ada", "--out ada", "--llm dear.yaml", "--budget"):
+        assert words in line
+    assert not (here / "ada" / "profile.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        pytest.param(("d.jsonl", "--out", "o"), 2, "whose profile", id="no role"),
+        pytest.param(("d.jsonl", "--role", "Ada"), 2, "add --out", id="no folder"),
+        pytest.param(("--role", "Ada", "--out", "o"), 2, "one of the two", id="no turns"),
+        pytest.param(("d.jsonl", "--from", "x", "--out", "o"), 2, "one of the two", id="both"),
+        pytest.param(("d.jsonl", "--role", "ada", "--out", "o"), 1, "did you mean --role 'Ada'", id="spelling"),
+        pytest.param(("no.jsonl", "--role", "Ada", "--out", "o"), 1, "rolellm role parse", id="no file"),
+        pytest.param(("--from", "no"), 1, "no profile.json here", id="no profile"),
+        pytest.param(("d.jsonl", "--role", "Ada", "--out", "d.jsonl"), 2, "is a file", id="out is a file"),
+        pytest.param(
+            ("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "many"), 2, "neither a number", id="many"
+        ),
+        pytest.param(("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "99"), 2, "0 to 20", id="too many"),
+        pytest.param(("d.jsonl", "--role", "Ada", "--out", "o", "--description", "x"), 2, "cannot be read", id="own"),
+        pytest.param(("--from", "x", "--role", "Ada"), 2, "leave them out", id="role of another"),
+    ],
+)
+def test_what_cannot_be_done(here: Path, call: Call, words: tuple[str, ...], code: int, message: str) -> None:
+    done = call("build", *words, "--llm", "llm.yaml")
+    assert done.code == code
+    assert message in done.err and "Traceback" not in done.err
+    assert not (here / "o").exists()
+
+
+def test_show_is_inert(here: Path, call: Call) -> None:
+    value = {
+        "role": "Ada\x1b[31m\u202e",
+        "language": "en",
+        "description": "You are [red]x[/red] \x1b]0;title\x07 {0.__class__}.",
+        "catchphrases": ["\u200bCount\x9b2J"],
+        "lore": [{"content": f"The lamp\x1b[1m {number}", "keys": ["[b]"], "name": ""} for number in range(10)],
+        "aliases": ["\u202eKeeper"],
+        "script": "\x07tower",
+    }
+    (here / "odd").mkdir()
+    (here / "odd" / "profile.json").write_text(json.dumps(value), encoding="utf-8")
+    done = call("show", "odd")
+    assert done.code == 0 and inert(done.out)
+    assert "[red]x[/red]" in done.out and "and 2 more" in done.out
+    assert call("show", "odd", "--json").json["role"] == "Ada\x1b[31m\u202e"
+
+
+def test_show_of_nothing(here: Path, call: Call) -> None:
+    done = call("show", ".")
+    assert done.code == 1 and "rolellm role build" in done.err
+
+
+def test_as_a_program(here: Path) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "rolellm",
+            "role",
+            "build",
+            "d.jsonl",
+            "--role",
+            "Ada",
+            "--out",
+            "ada",
+            "--llm",
+            "llm.yaml",
+        ],
+        cwd=here,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "You are a person" in done.stdout

@@ -1,0 +1,170 @@
+"""`rolellm role parse`, as a user runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rolellm.cli.app import app
+from rolellm.construct.scripts.turns import read_turns
+from rolellm.errors import RecipeError, RoleLLMError, ScriptError
+
+SCRIPT = """\
+ACT I
+
+KING:
+Who [bold]goes[/bold] there?
+
+KINGSLEY:
+I, my lord!
+
+SIR KING:
+And I.
+
+KING:
+
+KING:
+Good.
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "play.txt"
+    file.write_text(SCRIPT, encoding="utf-8")
+    return file
+
+
+def run(*words: str | Path) -> str:
+    result = CliRunner().invoke(app, ["role", "parse", *map(str, words)], catch_exceptions=True)
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_turns_and_a_table(script: Path, tmp_path: Path) -> None:
+    out = tmp_path / "folder" / "turns.jsonl"
+    shown = run(script, "--role", "King", "--out", out)
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [(row["role"], row["speaker"], row["kind"]) for row in rows] == [
+        ("scene", "scene", "narration"),
+        ("King", "KING", "speech"),
+        ("stage direction", "stage direction", "direction"),
+        ("King", "KING", "speech"),
+        ("stage direction", "stage direction", "direction"),
+        ("King", "KING", "speech"),
+        ("KINGSLEY", "KINGSLEY", "speech"),
+        ("SIR KING", "SIR KING", "speech"),
+        ("King", "KING", "speech"),
+        ("King", "KING", "speech"),
+    ]
+    text = script.read_text(encoding="utf-8")
+    assert all(" ".join(text[row["start"] : row["end"]].split()) == row["content"] for row in rows)
+    for words in ("play (score", "utf-8, en", "KINGSLEY", "empty in the script │", "holds ‘King’"):
+        assert words in shown
+    assert "add: --alias 'SIR KING'" in shown
+    assert f"10 turns in {out}" in shown
+
+
+def test_one_object_for_machines(script: Path, tmp_path: Path) -> None:
+    out = tmp_path / "turns.jsonl"
+    summary = json.loads(run(script, "--role", "King", "--alias", "Sir King", "--out", out, "--json"))
+    assert summary["turns"] == {"speech": 7, "narration": 1, "direction": 2}
+    assert summary["own"] == {"KING": 5, "SIR KING": 1}
+    assert summary["others"] == {"KINGSLEY": 1}
+    assert (summary["rows"], summary["format"], summary["language"], summary["layout"]) == (10, "play", "en", "turns")
+    assert summary["empty"]["turns"] == 1 and summary["unattributed"] == {"turns": 0, "first": []}
+    assert summary["proposals"] == []
+
+
+def test_the_releases_layout(script: Path, tmp_path: Path) -> None:
+    out = tmp_path / "turns.jsonl"
+    run(script, "--role", "King", "--out", out, "--layout", "release")
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert rows[0] == {"role": "scene", "content": "ACT I", "act_id": 0, "diag_id": 0}
+    assert [row["diag_id"] for row in rows] == list(range(10))
+    assert [turn.content for turn in read_turns(out, "King") if turn.speaker == "King"] == [
+        "Who",
+        "goes",
+        "there?",
+        "Good.",
+    ]
+
+
+def test_named_rather_than_found_out(tmp_path: Path) -> None:
+    file = tmp_path / "script.txt"
+    file.write_bytes("Jo: 你好。\nAl: Hi.\nJo: 好。\n".encode("big5"))
+    out = tmp_path / "turns.jsonl"
+    options = ["--format", "transcript", "--language", "en", "--encoding", "big5", "--json"]
+    summary = json.loads(run(file, "--role", "Jo", "--out", out, *options))
+    assert (summary["format"], summary["format_scores"], summary["language"]) == ("transcript", {}, "en")
+    assert (summary["encoding"], summary["own"]) == ("big5", {"Jo": 2})
+
+
+def test_terminal_codes_in_scripts_and_names_are_inert(tmp_path: Path) -> None:
+    file = tmp_path / "script.txt"
+    file.write_text("Jo: \x1b[31mred\nE\u202evil\x1b[2J: [red]x[/red]\nJo: ok\n", encoding="utf-8")
+    shown = run(
+        file, "--role", "\x1b]0;x\x07Jo", "--alias", "Jo", "--out", tmp_path / "turns.jsonl", "--format", "transcript"
+    )
+    assert not any(character in shown for character in "\x1b\x07\u202e")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        pytest.param(["--role", "Hamlet"], ScriptError, ["'Hamlet' never speaks", "KING (5)"], id="a role not there"),
+        pytest.param(["--role", "…"], RecipeError, ["is no name"], id="no name"),
+        pytest.param(["--role", "King", "--encoding", "klingon"], ScriptError, ["klingon"], id="an encoding"),
+        pytest.param(["--role", "King", "--format", "novel"], ScriptError, ["never speaks"], id="another format"),
+    ],
+)
+def test_what_goes_wrong_is_said(
+    script: Path, tmp_path: Path, options: list[str], error: type[RoleLLMError], words: list[str]
+) -> None:
+    out = tmp_path / "turns.jsonl"
+    with pytest.raises(error) as caught:
+        run(script, "--out", out, *options)
+    assert all(word in str(caught.value) for word in words)
+    assert not out.exists()
+
+
+def test_the_script_is_not_written_over(script: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="is the script itself"):
+        run(script, "--role", "King", "--out", script)
+    with pytest.raises(RecipeError, match="is a folder"):
+        run(script, "--role", "King", "--out", tmp_path)
+    assert script.read_text(encoding="utf-8") == SCRIPT
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        pytest.param(["{script}", "--role", "King", "--out", "{out}", "--json"], 0, id="done"),
+        pytest.param(["{script}", "--role", "Hamlet", "--out", "{out}"], 1, id="failed"),
+        pytest.param(["{script}", "--role", "", "--out", "{out}"], 2, id="bad usage"),
+        pytest.param(["{script}", "--out", "{out}"], 2, id="no role"),
+    ],
+)
+def test_exit_codes(script: Path, tmp_path: Path, words: list[str], code: int) -> None:
+    filled: list[Any] = [word.format(script=script, out=tmp_path / "turns.jsonl") for word in words]
+    done = subprocess.run(
+        [sys.executable, "-m", "rolellm", "role", "parse", *filled], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (code == 0) == bool(done.stdout)
+
+
+@pytest.mark.realdata
+def test_coriolanus(real_release: Path, tmp_path: Path) -> None:
+    out = tmp_path / "turns.jsonl"
+    run(real_release.parent / "scripts" / "coriolanus.txt", "--role", "Coriolanus", "--alias", "MARCIUS", "--out", out)
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    his = [row["speaker"] for row in rows if row["role"] == "Coriolanus" and row["kind"] == "speech"]
+    assert (len(his), his.count("CORIOLANUS"), his.count("MARCIUS")) == (189, 149, 40)

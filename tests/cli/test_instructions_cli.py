@@ -1,0 +1,85 @@
+"""``rolellm instructions sample`` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from rolellm.cli.app import main
+from rolellm.jsonl import read_jsonl, write_jsonl
+
+THINGS = ["map", "key", "stew", "kettle", "parrot", "crutch", "captain", "rat", "apron", "crown"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, deed in (("one", "Draw"), ("two", "Weigh")):
+        rows = ({"instruction": f"{deed} a {thing} {thing}.", "input": "", "output": f"{thing}!"} for thing in THINGS)
+        write_jsonl(tmp_path / f"{name}.jsonl", rows)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words: str) -> int:
+    """The command in this process; the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["rolellm", "instructions", "sample", *words, "--language", "en"])
+        with pytest.raises(SystemExit) as caught:
+            main()
+    return int(caught.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "drawn"),
+    [
+        pytest.param(("7",), [4, 3], id="one count goes round"),
+        pytest.param(("2", "6"), [2, 6], id="a count each"),
+        pytest.param((), [10, 10], id="1,500 by default, or all there are"),
+    ],
+)
+def test_two_data_sets(
+    place: Path, capsys: pytest.CaptureFixture[str], counts: tuple[str, ...], drawn: list[int]
+) -> None:
+    given = [word for count in counts for word in ("--count", count)]
+    assert run("one.jsonl", "two.jsonl", *given, "--out", "out.jsonl", "--duplicates", "exact", "--json") == 0
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
+    assert [entry["drawn"] for entry in found["sources"]] == drawn
+    rows = [row for _, row in read_jsonl(place / "out.jsonl")]
+    assert [row["source"]["dataset"] for row in rows] == ["one.jsonl"] * drawn[0] + ["two.jsonl"] * drawn[1]
+    assert (place / "out.jsonl.meta.json").is_file()
+
+
+def test_the_table_says_what_was_left_out(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("one.jsonl", "--count", "50", "--out", "out.jsonl", "--max-words", "3") == 1
+    assert "too long: 10" in capsys.readouterr().err
+    assert run("one.jsonl", "--count", "50", "--out", "out.jsonl") == 0
+    shown = capsys.readouterr()
+    assert "10 of 50" in shown.out and "fewer than were asked for" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        pytest.param(("one.jsonl", "--count", "1", "--count", "2"), 2, "2 counts for 1 data sets", id="counts"),
+        pytest.param(("one.jsonl", "two.jsonl", "--count", "1"), 2, "at least one from each", id="too few"),
+        pytest.param(("none.jsonl",), 1, "none.jsonl: no such file or folder", id="no file"),
+        pytest.param(("one.jsonl", "--instruction-column", "x"), 2, "no column 'x'", id="column"),
+        pytest.param(("one.jsonl", "--similarity", "3"), 2, "similarity of 3.0", id="similarity"),
+    ],
+)
+def test_bad_usage(
+    place: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, message: str
+) -> None:
+    assert run(*words, "--out", "out.jsonl") == code
+    assert message in capsys.readouterr().err
+    assert not (place / "out.jsonl").exists()
+
+
+def test_nothing_is_replaced_unasked(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("one.jsonl", "--count", "2", "--out", "two.jsonl") == 2
+    assert "is there already" in capsys.readouterr().err
+    assert run("one.jsonl", "--count", "2", "--out", "two.jsonl", "--overwrite") == 0

@@ -1,0 +1,165 @@
+"""``rolellm respond`` as a user meets it, against the rules that ship and a server on this machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.cli.app import main
+from rolellm.construct.character import Character, Lore, write_character
+from rolellm.jsonl import read_jsonl
+from rolellm.records import Turn
+
+BIN = Path(sys.executable).parent
+TURNS = (
+    ("Where is the stew?", "In the kettle, you rat."),
+    ("The captain wants his map.", "His map? I ate his map."),
+    ("Who has the key?", "The parrot has the key."),
+)
+EVIL = "\x1b[31mmap\u202e[bold]"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, with a character in ``fox``, instructions, and settings of the rules that ship."""
+    turns = [
+        Turn(speaker, text, "speech", scene)
+        for scene, pair in enumerate(TURNS)
+        for speaker, text in zip(("Crow", "Fox"), pair, strict=True)
+    ]
+    fox = Character("Fox", "en", tuple(turns), description="You are a fox.", lore=(Lore("Maps burn well.", ("map",)),))
+    write_character(fox, tmp_path / "fox")
+    lines = [{"instruction": f"Question {number}: who has the map?", "target": "He."} for number in range(7)]
+    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words: str) -> int:
+    """The command in this process; the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["rolellm", "respond", *words])
+        with pytest.raises(SystemExit) as caught:
+            main()
+    return int(caught.value.code or 0)
+
+
+ASK = ("fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
+
+
+def test_from_end_to_end_and_again_for_nothing(place: Path, clean_env: dict[str, str]) -> None:
+    def again() -> dict[str, Any]:
+        done = subprocess.run(
+            [BIN / "rolellm", "respond", *ASK, "--json"],
+            env=clean_env,
+            cwd=place,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return dict(json.loads(done.stdout))
+
+    first = again()
+    assert (first["replies"], first["missing"], first["held_out"]) == (42, 0, 7)
+    assert first["spent"]["calls"] == 42 and first["strategy"] == "few-shot-dialogue"
+    written = (place / "fox/respond/replies.jsonl").read_bytes()
+    second = again()
+    assert (second["spent"]["calls"], second["spent"]["from_journal"]) == (0, 42)
+    assert (place / "fox/respond/replies.jsonl").read_bytes() == written
+    rows = [row for _, row in read_jsonl(place / "fox/respond/replies.jsonl")]
+    assert [row["question"] for row in rows] == [f"Question {number}: who has the map?" for number in range(7)]
+    assert all(len(row["generated"]) == 5 and row["rolegpt"] and row["role"] == "Fox" for row in rows)
+
+
+def test_the_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*ASK, "--strategy", "zero-shot", "--limit", "2", "--replies", "1", "--out", "elsewhere") == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"replies +│ +2 of 2", shown) and "turned down: hides ai" in shown
+    assert len(list(read_jsonl(place / "elsewhere/replies.jsonl"))) == 2
+
+
+@pytest.mark.parametrize("strategy", ["zero-shot", "few-shot-prompt", "few-shot-dialogue"])
+def test_explain_asks_nobody_and_needs_no_model(place: Path, capsys: pytest.CaptureFixture[str], strategy: str) -> None:
+    assert run("fox", "--instructions", "asked.jsonl", "--strategy", strategy, "--explain", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["explained"]) == 5
+    best = found["explained"][0]["lines"][0]
+    assert best["kind"] == ("lore" if strategy == "zero-shot" else "demonstration")
+    assert best["shared"] == ["map"] and best["tokens"] > 0
+    assert not (place / "fox/respond").exists()
+
+
+def test_explain_shows_script_text_inert(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "asked.jsonl").write_text(json.dumps({"instruction": f"A {EVIL}?"}), encoding="utf-8")
+    turns = (Turn("Crow", f"My {EVIL}!", "speech"), Turn("Fox", f"Your {EVIL}.", "speech"))
+    write_character(Character("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
+    assert run("fox", "--instructions", "asked.jsonl", "--explain") == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown and "\u202e" not in shown
+    assert "[bold]" in shown and "shown" in shown
+
+
+def test_a_dry_run_asks_nobody(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*ASK, "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["requests"] == 42
+    assert not (place / "fox/respond").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        pytest.param(("none", *ASK[1:]), 1, "no profile.json here", id="no character"),
+        pytest.param(("fox", "--instructions", "none.jsonl", *ASK[3:]), 1, "no such file", id="no instructions"),
+        pytest.param(ASK[:3], 2, "no model is named", id="no model"),
+        pytest.param((*ASK, "--temperature", "0"), 2, "gives one reply 6 times over", id="no chance"),
+        pytest.param((*ASK, "--max-prompt-tokens", "9"), 2, "at most 9 are allowed", id="budget"),
+        pytest.param((*ASK, "--strategy", "none"), 2, "few-shot-dialogue", id="strategy"),
+        pytest.param((*ASK, "--system-template", "none.txt"), 2, "no system template", id="template"),
+    ],
+)
+def test_bad_usage(
+    place: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, message: str
+) -> None:
+    assert run(*words) == code
+    assert message in capsys.readouterr().err
+
+
+PRICED = """
+endpoints: [{backend: scripted, rules: quotes, price: {prompt: 1000, completion: 1000}, concurrency: 1}]
+"""
+
+
+def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "llm.yaml").write_text(PRICED, encoding="utf-8")
+    assert run(*ASK, "--budget", "5") == 3
+    said = capsys.readouterr().err
+    assert (
+        "stopped: " in said
+        and "rolellm respond fox --instructions asked.jsonl --llm llm.yaml" in said
+        and "larger --budget" in said
+    )
+    assert not (place / "fox/respond/replies.jsonl").exists(), "the whole file is written at the end"
+    assert run(*ASK, "--json") == 0
+    spent = json.loads(capsys.readouterr().out)["spent"]
+    assert spent["from_journal"] > 0 and spent["calls"] + spent["from_journal"] == 42
+
+
+def test_nothing_but_refusals_is_a_failure(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    turns = (Turn("Crow", "Map?", "speech"), Turn("Fox", "As an AI language model, I have no map.", "speech"))
+    fox = Character("Fox", "en", turns, description="You are a fox.")
+    write_character(replace(fox, turns=turns), place / "fox")
+    assert run(*ASK, "--limit", "1", "--max-attempts", "2") == 1
+    shown = capsys.readouterr()
+    assert re.search(r"hides ai +│ +12", shown.out)
+    assert "6 replies are missing" in shown.err and "failed.jsonl" in shown.err
+    assert len(list(read_jsonl(place / "fox/respond/failed.jsonl"))) == 6

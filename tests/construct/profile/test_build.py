@@ -1,0 +1,151 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.construct.character import Character
+from rolellm.construct.profile import BuildSettings, build_profile, planned_requests
+from rolellm.construct.profile.build import notes_of, result_hash
+from rolellm.errors import ModelError, RecipeError, ScriptError
+from rolellm.llm.client import Client
+from rolellm.llm.options import RunOptions
+from rolellm.llm.tokens import TokenCounter
+from rolellm.records import Turn
+
+Make = Callable[..., Any]
+QUIET = RunOptions(show_progress=False)
+
+
+def built(
+    folder: Path, model: Any, start: Character, settings: BuildSettings | None = None, options: RunOptions = QUIET
+) -> Character:
+    with Client(folder, [model], options) as client:
+        return build_profile(start, client, settings)
+
+
+def test_third_person_then_second_then_catchphrases(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+    model = scripted()
+    found = built(tmp_path, model, keeper)
+    assert found.background is not None and found.background.startswith("A lighthouse keeper who")
+    assert found.description is not None and found.description.startswith("You are a lighthouse keeper")
+    assert found.catchphrases == ("Count the steps, child!",)
+    assert found.described() == f'{found.description} Your catchphrase is: "Count the steps, child!"'
+    assert [request.tag for request in model.asked] == ["profile/third", "profile/second", "profile/catchphrases"]
+    (third,) = model.prompts("third")
+    assert "Rose: Aunt Ada, is it late?\nAda: Count the steps, child! Nine past eight." in third
+    assert "Brom: Ada never smiles." in third and "(The top of a tower. Ada counts.)" in third
+    assert found.background in model.prompts("second")[0]
+    assert (found.turns, found.role, found.aliases) == (keeper.turns, "Ada", ("Keeper",))
+    receipt = found.made["build"]
+    assert receipt["models"] == dict.fromkeys(("third", "second", "catchphrases"), "scripted")
+    assert receipt["prompts"]["third"] == model.asked[0].prompt_hash
+    assert receipt["settings"]["sampling"]["max_tokens"] == 2000
+    assert receipt["excerpts"]["own"] == 3
+    assert receipt["result"] == result_hash(found)
+    json.dumps(found.made)
+
+
+def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+    first = built(tmp_path, scripted(), keeper)
+    again = scripted()
+    assert built(tmp_path, again, keeper) == first
+    assert again.asked == []
+
+
+def test_replies_that_will_not_do_are_asked_again(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+    good = scripted()
+    third, second = (good._left[step][0] for step in ("third", "second"))
+    model = scripted(
+        third=["As an AI language model, I cannot know this person at all, not even a little.", f"Ada. {third}", third],
+        second=[third, second],
+        catchphrases=[{"chosen": [99]}, "none of them", {"chosen": []}],
+    )
+    found = built(tmp_path, model, keeper)
+    assert (found.background, found.description, found.catchphrases) == (third, second, ())
+    assert len(model.asked) == 8
+
+
+def test_when_nothing_will_do_the_error_says_why_and_what_to_do(
+    tmp_path: Path, scripted: Make, keeper: Character
+) -> None:
+    model = scripted(third="Ada is a keeper. " * 6)
+    with pytest.raises(
+        ModelError, match=r"description, third person of Ada after 2 attempts: names the role"
+    ) as caught:
+        built(tmp_path, model, keeper, options=replace(QUIET, max_attempts=2))
+    assert "--retry-failed" in str(caught.value) and "--description" in str(caught.value)
+    assert (tmp_path / "failed.jsonl").is_file()
+
+
+def test_nobody_is_asked_where_all_is_given(keeper: Character) -> None:
+    settings = BuildSettings(description=" You are mine. ", catchphrases=0)
+    assert not settings.asks
+    found = build_profile(keeper, None, settings)
+    assert (found.description, found.background, found.catchphrases) == ("You are mine.", None, ())
+    counted = build_profile(keeper, None, replace(settings, catchphrases=2, picked_by="count"))
+    assert counted.catchphrases == ("Count the steps, child!",)
+    with pytest.raises(RecipeError, match="give a client"):
+        build_profile(keeper)
+
+
+def test_a_role_with_one_line(tmp_path: Path, scripted: Make) -> None:
+    model = scripted()
+    start = Character("Ada", "en", (Turn("Ada", "Hm."), Turn("Rose", "What?")))
+    found = built(tmp_path, model, start)
+    assert found.catchphrases == ()
+    assert [request.tag for request in model.asked] == ["profile/third", "profile/second"]
+
+
+def test_nothing_to_go_by(scripted: Make, tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match="nothing to describe Ada by"):
+        built(tmp_path, scripted(), Character("Ada", "en"))
+
+
+def test_a_card_is_described_by_its_own_description(tmp_path: Path, scripted: Make) -> None:
+    card = Character("Ada", "en", description="{{char}} Ada: [Personality(stern + {0.__class__})]", made={"card": {}})
+    model = scripted()
+    found = built(tmp_path, model, card)
+    assert "[Personality(stern + {0.__class__})]" in model.prompts("third")[0]
+    assert found.description is not None and found.description.startswith("You are")
+    assert found.made["card"] == {}
+    # Built again, it is the card's own words that count, not what was made of them.
+    assert notes_of(found) == card.description
+    assert built(tmp_path, scripted(), found) == found
+
+
+def test_a_long_card_leaves_room_for_the_script(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+    model = scripted()
+    start = replace(keeper, description="stern and old " * 5000)
+    built(tmp_path, model, start, BuildSettings(excerpt_tokens=400, catchphrases=0))
+    (prompt,) = model.prompts("third")
+    assert "Ada: Count the steps" in prompt
+    assert TokenCounter().count(prompt) < 700
+
+
+def test_what_is_planned_is_what_is_asked(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+    model = scripted()
+    built(tmp_path, model, keeper)
+    planned = planned_requests(keeper)
+    assert [request.tag for request in planned] == [request.tag for request in model.asked]
+    assert planned[0] == model.asked[0] and planned[2] == model.asked[2]
+    bound = TokenCounter().request_upper_bound
+    assert all(bound(plan) >= bound(asked) for plan, asked in zip(planned, model.asked, strict=True))
+    checked = planned_requests(keeper, BuildSettings(check_knowledge=True, description="You.", catchphrases=0))
+    assert {request.tag.rpartition("/")[0] for request in checked} == {"profile/knowledge"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"catchphrases": -1}, "-1 catchphrases", id="negative"),
+        pytest.param({"catchphrases": 21}, "0 to 20", id="many"),
+        pytest.param({"excerpt_tokens": 10}, "10 tokens", id="few tokens"),
+        pytest.param({"description": " \n"}, "is empty", id="blank description"),
+    ],
+)
+def test_settings_that_will_not_do(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        BuildSettings(**options)

@@ -1,0 +1,112 @@
+from typing import Any
+
+import pytest
+
+from rolellm.construct.character import Character
+from rolellm.construct.profile.naming import names_of
+from rolellm.construct.profile.phrases import Phrase
+from rolellm.construct.profile.requests import (
+    accept_picks,
+    knowledge_questions,
+    pick_phrases,
+    second_person,
+    template_hashes,
+    third_person,
+)
+from rolellm.llm.model import Reply, Request, Sampling, UnacceptableError, Usage
+
+PHRASES = [Phrase("Count the steps!", 3, 0, 2.0), Phrase("{role} {most}", 2, 1, 1.0), Phrase("Nine.", 1, 0, 0.0)]
+
+
+def reply(text: str) -> Reply:
+    return Reply(text, "stop", Usage(), "m", "e", {})
+
+
+def picked(text: str, most: int = 2) -> tuple[str, ...]:
+    request = Request(())
+    return accept_picks(PHRASES, most)(request, reply(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param('{"chosen": [3, 1]}', ("Nine.", "Count the steps!"), id="in its order"),
+        pytest.param('{"chosen": []}', (), id="none"),
+        pytest.param('Here:\n```json\n{"chosen": [1, 1, 1]}\n```', ("Count the steps!",), id="fenced, doubled"),
+        pytest.param('{"chosen": [2.0]}', ("{role} {most}",), id="whole float"),
+    ],
+)
+def test_picks_by_number(text: str, expected: tuple[str, ...]) -> None:
+    assert picked(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "kind"),
+    [
+        pytest.param('{"chosen": [4]}', "not on the list, which has 3", "unacceptable", id="beyond"),
+        pytest.param('{"chosen": [0]}', "not on the list", "unacceptable", id="zero"),
+        pytest.param('{"chosen": [-1]}', "not on the list", "unacceptable", id="negative"),
+        pytest.param('{"chosen": [1, 2, 3]}', "more than 2", "unacceptable", id="too many"),
+        pytest.param('{"chosen": ["Count the steps!"]}', "chosen", "malformed", id="words"),
+        pytest.param('{"chosen": [true]}', "chosen", "malformed", id="boolean"),
+        pytest.param('{"chosen": [1.5]}', "chosen", "malformed", id="half"),
+        pytest.param('{"chosen": [1], "also": "My own!"}', "also", "malformed", id="something of its own"),
+        pytest.param("Count the steps!", "no JSON", "malformed", id="no JSON"),
+    ],
+)
+def test_what_is_not_on_the_list_is_refused(text: str, reason: str, kind: str) -> None:
+    with pytest.raises(UnacceptableError, match=reason) as caught:
+        picked(text)
+    assert caught.value.kind == kind
+
+
+def test_the_list_is_numbered_and_its_text_stays_text() -> None:
+    request = pick_phrases(Character("Ada", "en"), PHRASES, 2)
+    prompt = request.messages[-1].content
+    assert "1. Count the steps! (lines of the person: 3; of others: 0)" in prompt
+    assert "2. {role} {most} (lines of the person: 2; of others: 1)" in prompt
+    assert "at most 2" in prompt
+    assert request.schema is not None and request.schema.schema["properties"].keys() == {"chosen"}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_third_person_shows_what_there_is(language: Any) -> None:
+    character = Character("Ada", language, aliases=("Keeper", "{notes}"))
+    names = names_of(character)
+    full = third_person(character, names, excerpts="E {excerpts}", notes="N {role}").messages[-1].content
+    assert full.index("N {role}") < full.index("E {excerpts}")
+    assert "Ada" in full and "{notes}" in full
+    bare = third_person(character, names, excerpts="E", notes="").messages[-1].content
+    assert bare.count("<<<") == 1
+    assert third_person(character, names, excerpts="", notes="N").messages[-1].content.count("<<<") == 1
+
+
+def test_prompts_of_a_language_share_their_beginning() -> None:
+    one, other = Character("Ada", "en"), Character("Brom", "en")
+    requests = [third_person(item, names_of(item), excerpts=item.role) for item in (one, other)]
+    assert requests[0].messages[0] == requests[1].messages[0]
+    assert requests[0].sampling == Sampling(0.7, 0.95, 2000)
+
+
+def test_knowledge_questions_name_the_role_and_the_work() -> None:
+    requests = knowledge_questions(Character("Ada\u2028Fenn", "en"), "The Tower")
+    questions = [request.messages[-1].content for request in requests]
+    assert len(questions) >= 5
+    assert all("Ada Fenn" in question for question in questions)
+    # The first asks for the work.
+    assert ["The Tower" in question for question in questions] == [False] + [True] * (len(questions) - 1)
+    assert len({request.tag for request in requests}) == len(requests)
+    chinese = knowledge_questions(Character("孙悟空", "zh"))
+    assert len(chinese) == len(requests)
+    assert all("孙悟空" in request.messages[-1].content for request in chinese)
+
+
+def test_the_second_person_holds_the_portrait() -> None:
+    character = Character("Ada", "en")
+    assert "{names} x" in second_person(character, names_of(character), "{names} x").messages[-1].content
+
+
+def test_hashes_differ_by_language() -> None:
+    english, chinese = template_hashes("en"), template_hashes("zh")
+    assert english.keys() == chinese.keys()
+    assert not set(english.values()) & set(chinese.values())

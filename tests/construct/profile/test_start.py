@@ -1,0 +1,72 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.construct.profile import start_character
+from rolellm.errors import DataError, ScriptError
+from rolellm.fingerprint import hash_file
+from rolellm.records import Turn
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def row(role: str, speaker: str, content: str, kind: str = "speech") -> dict[str, Any]:
+    return {"role": role, "speaker": speaker, "content": content, "kind": kind, "scene": 0, "start": 0, "end": 1}
+
+
+def test_the_layout_of_parse_brings_the_names_that_the_script_has(tmp_path: Path) -> None:
+    rows = [
+        row("Coriolanus", "MARCIUS", "Thanks."),
+        row("MENENIUS", "MENENIUS", "Hail."),
+        row("Coriolanus", "CORIOLANUS", "Ha!"),
+        row("Coriolanus", "MARCIUS", "Go."),
+        row("scene", "scene", "A street.", "direction"),
+    ]
+    file = write(tmp_path / "d.jsonl", rows)
+    found = start_character(file, "Coriolanus", aliases=["Caius Marcius", "MARCIUS"])
+    assert found.aliases == ("Caius Marcius", "MARCIUS")
+    assert (found.language, found.script, len(found.turns)) == ("en", "d.jsonl", 5)
+    assert found.made == {"source": {"file": "d.jsonl", "sha256": hash_file(file)}}
+
+
+def test_the_layout_of_the_release(tmp_path: Path) -> None:
+    rows = [
+        {"role": "旁白", "content": "天亮了。", "act_id": 0, "diag_id": 0},
+        {"role": "悟空", "content": "俺来也！", "act_id": 0, "diag_id": 1},
+    ]
+    found = start_character(write(tmp_path / "d.jsonl", rows), "悟空", script="西游记")
+    assert [turn.kind for turn in found.turns] == ["narration", "speech"]
+    assert (found.language, found.aliases, found.script) == ("zh", (), "西游记")
+
+
+def test_turns_of_ones_own() -> None:
+    found = start_character([Turn("Ada", "Nine."), Turn("Rose", "Ten.")], "Ada", language="zh")
+    assert (found.language, found.made, found.script) == ("zh", {}, None)
+
+
+@pytest.mark.parametrize(
+    ("turns", "message"),
+    [
+        pytest.param([Turn("ADA", "Nine.")], r"did you mean --role 'ADA' \(1 speeches\)", id="other spelling"),
+        pytest.param([Turn("Ada Fenn", "Nine.")], "did you mean --role 'Ada Fenn'", id="longer name"),
+        pytest.param([Turn("Rose", "Nine."), Turn("Brom", "X")], r"who does: Rose \(1\), Brom \(1\)", id="others"),
+        pytest.param([Turn("Ada", "A tower.", "narration")], "nobody speaks", id="no speech"),
+        pytest.param([], "nobody speaks", id="empty"),
+        pytest.param([Turn(f"P{n}", "X") for n in range(20)], "and 12 more", id="many"),
+    ],
+)
+def test_a_role_that_never_speaks(turns: list[Turn], message: str) -> None:
+    with pytest.raises(ScriptError, match=message):
+        start_character(turns, "Ada")
+
+
+def test_a_file_that_is_not_there_or_not_one(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="rolellm role parse"):
+        start_character(tmp_path / "no.jsonl", "Ada")
+    with pytest.raises(DataError, match=r"d\.jsonl:1: expected"):
+        start_character(write(tmp_path / "d.jsonl", [{"role": "Ada", "text": "Nine."}]), "Ada")

@@ -1,0 +1,107 @@
+"""The demo's first part alone: roles out of the sample's scripts, offline, by the functions behind the commands."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from rolellm.cli.app import app
+from rolellm.construct.character import read_character
+from rolellm.demo.clock import Clock
+from rolellm.demo.making import ROLES, make_roles
+from rolellm.jsonl import read_jsonl
+from rolellm.rolebench import load_rolebench
+from rolellm.rolebench.source import sample_folder
+
+
+@pytest.fixture(scope="module")
+def lines():
+    return []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("demo") / "made"
+
+
+@pytest.fixture(scope="module")
+def made(folder, lines):
+    # What was there before is no part of it.
+    (folder / "release").mkdir(parents=True)
+    (folder / "release" / "old.txt").write_text("of an earlier demo")
+    return make_roles(folder, Clock(lines.append))
+
+
+def test_counts_are_those_of_the_scripts(made):
+    queen, monk = made.roles
+    assert (queen.role, monk.role) == ROLES
+    # Counted by hand: speeches, what is told in brackets, and the role's own speeches.
+    assert (queen.turns["speech"], sum(queen.turns.values()), queen.own_lines) == (23, 32, 12)
+    assert (monk.turns["speech"], sum(monk.turns.values()), monk.own_lines) == (21, 31, 11)
+    for role in made.roles:
+        assert 0 < len(role.catchphrases) <= 3 < role.offered
+        assert role.candidates == role.kept + sum(role.dropped.values())
+        assert 30 < role.kept < role.candidates
+        assert role.replies == 6 * role.instructions == 60
+        # A row for each instruction and each pair kept, and none twice.
+        assert sum(role.rows.values()) == role.instructions + role.kept
+        assert role.rows["train"] > role.rows["test"] > 0
+        assert role.tokens[0] > role.tokens[1] > 0
+
+
+def test_catchphrases_stand_in_the_script(made):
+    for role in made.roles:
+        script = (sample_folder() / "scripts" / role.script).read_text(encoding="utf-8")
+        assert all(phrase.casefold() in script.casefold() for phrase in role.catchphrases)
+
+
+def test_receipts_point_into_the_script(made):
+    for role in made.roles:
+        script = (sample_folder() / "scripts" / role.script).read_text(encoding="utf-8")
+        source = script.splitlines()
+        kinds = [(pair.type, pair.receipt.by is None) for pair in role.pairs]
+        assert kinds[:2] == [("script_agnostic", True), ("script_based", True)]
+        assert len(kinds) == 3 and not kinds[2][1] and role.pairs[2].receipt.reason
+        based = role.pairs[1].receipt
+        assert based.source == role.script and 0 <= based.start < based.end <= len(script)
+        for number, line in based.lines:
+            assert source[number - 1].strip() == line
+            assert line in script[based.start : based.end]
+        # What is quoted in the question stands in the lines shown.
+        quoted = role.pairs[1].question.replace("“", '"').replace("”", '"').split('"')[1]
+        assert any(quoted in line for _, line in based.lines)
+
+
+def test_release_loads_and_shares_no_question(made):
+    for config in ("instruction-generalization-eng", "instruction-generalization-zh"):
+        train, test = (load_rolebench(config, split, data_dir=made.release) for split in ("train", "test"))
+        assert not set(train["question"]) & set(test["question"])
+        assert set(test["subset"]) == {"general", "role_specific"}
+        assert all(row["rolegpt"] for row in test)
+        assert all(row["role_description"] for row in train)
+
+
+def test_folders_are_those_of_the_commands(made, folder):
+    assert not (folder / "release" / "old.txt").exists()
+    for role in made.roles:
+        home = folder / role.role.replace(" ", "_")
+        character = read_character(home)
+        assert character.catchphrases == role.catchphrases
+        kept = [value for _, value in read_jsonl(home / "instruct" / "kept.jsonl")]
+        dropped = [value for _, value in read_jsonl(home / "instruct" / "dropped.jsonl")]
+        assert (len(kept), len(dropped)) == (role.kept, sum(role.dropped.values()))
+    shown = CliRunner().invoke(app, ["role", "show", str(home), "--json"])
+    assert set(json.loads(shown.stdout)["stages"].values()) == {"done"}
+
+
+def test_stages_are_announced_with_who_answers(made, lines):
+    assert len(lines) == 5
+    assert any("no language model" in line for line in lines)
+    assert "No language model" in made.by
+
+
+def test_the_same_again(made, tmp_path):
+    again = make_roles(tmp_path / "made", roles=ROLES[:1])
+    first = made.to_dict()["roles"][0]
+    # Where questions are held out depends on all roles of a language, of which there is one in both.
+    assert again.to_dict()["roles"] == [first]
