@@ -198,7 +198,7 @@ def main() -> None:
     figures |= sdk_costs(1500 // part)
     figures |= budget(1000, 0.3)
     figures |= memory(100_000 // part)
-    figures |= measure_kills(arguments.kills // part, arguments.seed)
+    figures |= measure_kills(max(arguments.kills // part, 1), arguments.seed)
     result = {
         "ratios": {"server_limit": timed["server_limit"]},
         "figures": figures,

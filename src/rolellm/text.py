@@ -7,7 +7,13 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Callable
+from typing import Final
 
+_HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+#: A Chinese character.
+HAN: Final = re.compile(f"[{_HAN}]")
+#: A space between two of them, where Chinese has none.
+SPACE_BETWEEN_HAN: Final = re.compile(f"(?<=[{_HAN}]) (?=[{_HAN}])")
 _UNSAFE = re.compile(r"[^\w.-]+")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -21,6 +22,7 @@ from rolellm.construct.scripted import scripted_answers, scripted_hash, scripted
 from rolellm.llm.client import Client
 from rolellm.llm.model import Request, Sampling, assistant, system, user
 from rolellm.llm.options import RunOptions
+from rolellm.llm.tokens import TokenCounter
 from rolellm.rolebench.profiles import load_profiles
 
 QUIET = RunOptions(show_progress=False)
@@ -136,3 +138,13 @@ def test_knowledge_is_not_feigned() -> None:
     for start in (Character("Ada", "en"), Character("悟空", "zh")):
         for request in knowledge_questions(start):
             assert "model" in scripted_answers(request) or "模型" in scripted_answers(request)
+
+
+@pytest.mark.parametrize("question", ["What is rain?", "雨是什么？请说得仔细一些。"])
+def test_tokens_are_estimated_not_words(question: str) -> None:
+    request = Request((system("You are she."), user(question)), tag="respond/Queen/3")
+    model = scripted_model()
+    reply = model.read(asyncio.run(model.call(request)))
+    count = TokenCounter().count
+    assert reply.usage.prompt == count("You are she.") + count(question)
+    assert reply.usage.completion == count(reply.text)

@@ -7,9 +7,13 @@ from typer.testing import CliRunner
 
 from rolellm.cli.app import app
 from rolellm.construct.character import read_character
+from rolellm.demo import run_demo
 from rolellm.demo.clock import Clock
 from rolellm.demo.making import ROLES, make_roles
+from rolellm.errors import RunInUseError
+from rolellm.files import write_json
 from rolellm.jsonl import read_jsonl
+from rolellm.locks import locked
 from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.source import sample_folder
 
@@ -105,3 +109,20 @@ def test_the_same_again(made, tmp_path):
     first = made.to_dict()["roles"][0]
     # Where questions are held out depends on all roles of a language, of which there is one in both.
     assert again.to_dict()["roles"] == [first]
+
+
+def test_a_second_demo_in_the_same_folder_is_refused(tmp_path, monkeypatch):
+    # It would change settings of the whole process.
+    monkeypatch.setattr("rolellm.demo.loop._settle_libraries", lambda: None)
+    write_json(tmp_path / "summary.json", {"state": "running"})
+    with locked(tmp_path), pytest.raises(RunInUseError, match="in use by another run"):
+        run_demo(tmp_path)
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_link_is_removed_and_not_followed(tmp_path):
+    (tmp_path / "diary").mkdir()
+    (tmp_path / "diary" / "mine.txt").write_text("mine")
+    (tmp_path / "made").symlink_to(tmp_path / "diary")
+    make_roles(tmp_path / "made", roles=ROLES[:1])
+    assert [path.name for path in (tmp_path / "diary").iterdir()] == ["mine.txt"]

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from rolellm.errors import DataError, EndpointError
-from rolellm.llm import batch, batch_lines
-from rolellm.llm.batch import STATE, Handlers, run_batch
+from rolellm.llm import batch_lines, batch_state
+from rolellm.llm.batch import Handlers, run_batch
 from rolellm.llm.batch_lines import BatchItem, chunks, key_and_attempt
+from rolellm.llm.batch_state import STATE
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import CallError, Request, Schema, request_key, user
 
@@ -214,7 +215,7 @@ def test_a_kill_at_any_write_makes_no_second_batch_and_loses_no_reply(
     """The state is written as often as this; dying just before each write in turn leaves every state there is."""
     server = llm_server()
     asked = items(endpoint(server), 6)
-    real, writes = batch.write_json, 0
+    real, writes = batch_state.write_json, 0
 
     def dying(path: Any, value: Any) -> None:
         nonlocal writes
@@ -223,7 +224,7 @@ def test_a_kill_at_any_write_makes_no_second_batch_and_loses_no_reply(
             raise _KilledError
         real(path, value)
 
-    monkeypatch.setattr(batch, "write_json", dying)
+    monkeypatch.setattr(batch_state, "write_json", dying)
     killed = Heard()
     try:
         asyncio.run(run_batch(endpoint(server), asked, tmp_path, killed.handlers, poll=0.0))
@@ -231,7 +232,7 @@ def test_a_kill_at_any_write_makes_no_second_batch_and_loses_no_reply(
         pass
     else:
         assert writes < point, "every write was the last one once"
-    monkeypatch.setattr(batch, "write_json", real)
+    monkeypatch.setattr(batch_state, "write_json", real)
 
     left = [item for item in asked if (item.key, 1) not in killed.replies]
     heard = run(endpoint(server), left, tmp_path)

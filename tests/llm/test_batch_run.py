@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import RecipeError, StoppedShortError
+from rolellm.errors import EndpointError, RecipeError, StoppedShortError
+from rolellm.llm.batch import _Run
 from rolellm.llm.client import Client
+from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Answer, Failure, Price, Reply, Request, Sampling, UnacceptableError, user
 from rolellm.llm.options import RunOptions
 from rolellm.llm.scripted import ScriptedModel
@@ -71,6 +73,48 @@ def test_a_batch_stays_within_the_budget(tmp_path: Path, llm_server: Make, endpo
         with pytest.raises(StoppedShortError, match=r"budget of 0\.05"):
             client.ask(asked(100))
         assert 0 < client.spent.cost <= 0.05
+
+
+def test_what_is_on_its_way_in_a_batch_is_not_paid_for_twice(
+    tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = llm_server()
+    model = endpoint(server, price=PRICE)
+
+    async def lose_patience(*_: object, **__: object) -> None:
+        raise EndpointError("no patience")
+
+    with monkeypatch.context() as patched, Client(tmp_path, [model], OPTIONS) as client:
+        patched.setattr(_Run, "_look", lose_patience)
+        with pytest.raises(EndpointError, match="no patience"):
+            client.ask(asked(5))
+        sent = client.spent
+    with Client(tmp_path, [model], replace(OPTIONS, batch=False)) as client:
+        with pytest.raises(RecipeError, match=r"5 requests .* on their way in batches"):
+            client.ask(asked(5))
+        most = client.spent.cost
+    # What was set aside for the batch is not set aside a second time.
+    with Client(tmp_path, [model], replace(OPTIONS, budget=most)) as client:
+        assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(5)))
+        assert client.spent.calls == 0 and 0 < client.spent.cost < most
+    assert sent.calls == 5 and len(server.batches.batches) == 1
+    with Client(tmp_path, [model], replace(OPTIONS, batch=False)) as client:
+        client.ask(asked(5))
+        assert client.spent.calls == 0 and client.spent.cost < most
+
+
+def test_a_batch_that_counts_no_tokens_is_no_gift(
+    tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Endpoint.received
+
+    def without_usage(self: Endpoint, raw: dict[str, Any], request: Request | None) -> Any:
+        return real(self, {name: value for name, value in raw.items() if name != "usage"}, request)
+
+    monkeypatch.setattr(Endpoint, "received", without_usage)
+    with Client(tmp_path, [endpoint(llm_server(), price=PRICE)], OPTIONS) as client:
+        (answer,) = client.ask(asked(1))
+        assert isinstance(answer, Answer) and answer.reply.usage.completion > 0 and client.spent.cost > 0
 
 
 RUNNER = """

@@ -18,7 +18,7 @@ import pytest
 
 from rolellm.errors import EndpointError, RecipeError, RunInUseError, StoppedShortError
 from rolellm.jsonl import read_jsonl
-from rolellm.llm.client import FAILED, Client
+from rolellm.llm.client import FAILED, Client, EndpointWarning
 from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
     Answer,
@@ -325,10 +325,30 @@ def test_a_refused_key_ends_the_run_in_words(tmp_path: Path) -> None:
 def test_what_a_dead_endpoint_was_asked_goes_to_the_others(tmp_path: Path) -> None:
     dead = Faulty(lambda request, seen: fault("not_found"), name="dead")
     alive = Faulty(name="alive", seconds=0.01)
-    with Client(tmp_path, [dead, alive], QUIET) as client:
+    with Client(tmp_path, [dead, alive], QUIET) as client, pytest.warns(EndpointWarning, match="dead was given up"):
         outcomes = client.ask(asked(100))
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
     assert sum(dead.seen.values()) < 20
+
+
+def test_a_dead_endpoint_takes_no_request_with_it_however_few_there_are(tmp_path: Path) -> None:
+    dead = Faulty(lambda request, seen: fault("unauthorized"), name="dead", seconds=0.01)
+    with Client(tmp_path, [dead, Faulty(name="alive")], QUIET) as client:
+        assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(5)))
+    assert sum(dead.seen.values()) == 5, "all went there first"
+
+
+def test_dead_letters_keep_requests_of_one_prompt_apart(tmp_path: Path) -> None:
+    def accept(request: Request, reply: Reply) -> str:
+        if request.sampling.seed != 3:
+            raise UnacceptableError("no good")
+        return reply.text
+
+    requests = [asked(1, sampling=Sampling(seed=seed))[0] for seed in (1, 2, 3)]
+    with Client(tmp_path, [Faulty()], replace(QUIET, max_attempts=1)) as client:
+        client.ask(requests, accept)
+        assert client.spent.failed == 2
+    assert [line["request"]["sampling"]["seed"] for _, line in read_jsonl(tmp_path / FAILED)] == [1, 2]
 
 
 PRICE = Price(prompt=1000.0, completion=10_000.0)
@@ -400,6 +420,37 @@ def test_it_asks_from_within_a_running_loop_as_in_a_notebook(tmp_path: Path) -> 
             return list(client.ask(asked(5)))
 
     assert len(asyncio.run(cell())) == 5
+
+
+NOTEBOOK = """
+import asyncio, sys
+sys.path.insert(0, {tests!r})
+from pathlib import Path
+from test_client import Faulty, QUIET, asked
+from rolellm.errors import StoppedShortError
+from rolellm.llm.client import Client
+model = Faulty(seconds=0.1, concurrency=4)
+async def cell():
+    with Client(Path(sys.argv[1]), [model], QUIET) as client:
+        print("begun", flush=True)
+        try:
+            client.ask(asked(400))
+        except StoppedShortError:
+            print(sum(model.seen.values()), sum(model.delivered.values()))
+loop = asyncio.new_event_loop()
+loop.run_until_complete(cell())
+"""
+
+
+def test_ctrl_c_in_a_notebook_loses_nothing_either(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", NOTEBOOK.format(tests=str(Path(__file__).parent)), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        time.sleep(0.4)
+        process.send_signal(signal.SIGINT)
+        sent, delivered = process.stdout.read().split()
+    assert 0 < int(sent) == int(delivered) < 400
+    assert journaled(tmp_path) == {"sent": int(sent), "reply": int(sent)}
 
 
 def test_an_error_of_our_own_does_not_lose_what_is_in_flight(tmp_path: Path) -> None:
@@ -517,6 +568,31 @@ def test_ctrl_c_waits_for_what_is_in_flight(tmp_path: Path) -> None:
     assert 0 < int(sent) == int(delivered) < 400
     assert f"{delivered} replies are kept in {tmp_path}" in words and "Resume with: the same command" in words
     assert journaled(tmp_path) == {"sent": int(sent), "reply": int(sent)}
+
+
+def test_a_second_ctrl_c_cuts_off_what_is_in_flight(tmp_path: Path) -> None:
+    slow = INTERRUPTED.replace("seconds=0.05", "seconds=30.0").format(tests=str(Path(__file__).parent))
+    with subprocess.Popen([sys.executable, "-c", slow, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        for _ in range(2):
+            time.sleep(0.4)
+            process.send_signal(signal.SIGINT)
+        out = process.stdout.read()
+    assert process.returncode == 0 and out.startswith("4 0 asked to stop; 0 replies are kept")
+    assert journaled(tmp_path) == {"sent": 4}
+
+
+def test_handlers_of_signals_are_left_as_they_were(tmp_path: Path) -> None:
+    def own(*_: object) -> None:
+        pass
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        with Client(tmp_path, [Faulty()], QUIET) as client:
+            client.ask(asked(1))
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_scripted_models_are_models(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from rolellm.fingerprint import hash_json
 from rolellm.llm import journal as journal_module
-from rolellm.llm.journal import DAMAGED, JOURNAL, Journal, JournalFullError, encode
+from rolellm.llm.journal import DAMAGED, JOURNAL, Journal, JournalFullError
+from rolellm.llm.journal_lines import encode
 
 MUTATIONS = 500
 

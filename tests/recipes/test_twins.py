@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from rolellm.rocit.config import load_recipe, shipped_recipes
 TWINS = sorted(name for name in shipped_recipes() if name.startswith("smoke-cpu-") and name != "smoke-cpu-lora")
 ROLELLM = [sys.executable, "-m", "rolellm"]
 SECONDS = 150
+Run = Callable[..., str]
 # One of each kind is killed and resumed as well; that any run can be is shown in tests/rocit/test_resume.py.
 KILLED = ("smoke-cpu-llama-script", "smoke-cpu-roleglm2-6b-qlora", "smoke-cpu-rolellama-7b-qlora")
 # These are asked and scored, too, by the lines of docs/recipes.md.
@@ -51,14 +53,6 @@ print(json.dumps({
 """
 
 
-def run(words: list[Any], env: dict[str, str], cwd: Path) -> str:
-    done = subprocess.run(
-        list(map(str, words)), env=env, cwd=cwd, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def kill_after_first_checkpoint(words: list[Any], out: Path, env: dict[str, str], cwd: Path) -> int:
     """Start a run and kill it as soon as its first checkpoint is complete; the exit status."""
     with (
@@ -72,32 +66,34 @@ def kill_after_first_checkpoint(words: list[Any], out: Path, env: dict[str, str]
     return process.returncode
 
 
-def answer_and_score(out: Path, env: dict[str, str], cwd: Path) -> list[Any]:
+def answer_and_score(out: Path, rolellm: Run, cwd: Path) -> list[Any]:
     """Ask the run the test questions to one role, score the answers; the options that publish the scores."""
     answers, scores = cwd / "answers.jsonl", cwd / "scores.json"
     asked = ["--config", "sample", "--role", "Long John Silver", "--out", answers, "--max-new-tokens", 8, "--strict"]
-    generated = json.loads(run([*ROLELLM, "generate", "--model", out, *asked, "--json"], env, cwd))
+    generated = json.loads(rolellm(["generate", "--model", out, *asked, "--json"], cwd))
     assert generated["rows"] > 0
     assert generated["contaminated"] == 0
     meta = json.loads(answers.with_name("answers.jsonl.meta.json").read_text(encoding="utf-8"))
     recipe = json.loads((out / "recipe.json").read_text(encoding="utf-8"))
     assert meta["prompt"].get("profile", "description") == recipe["prompt"]["profile"]
-    scores.write_text(run([*ROLELLM, "score", answers, "--config", "sample", "--json"], env, cwd), encoding="utf-8")
+    scores.write_text(rolellm(["score", answers, "--config", "sample", "--json"], cwd), encoding="utf-8")
     assert json.loads(scores.read_text(encoding="utf-8"))["contamination"]["contaminated"] == 0
     return ["--scores", scores]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
-def test_it_trains_merges_pushes_and_loads_back(name: str, hub: Any, tmp_path: Path, clean_env: dict[str, str]) -> None:
+def test_it_trains_merges_pushes_and_loads_back(
+    name: str, tmp_path: Path, hub_env: dict[str, str], rolellm: Run, without_rolellm: Run
+) -> None:
     out = tmp_path / "run"
-    train = [*ROLELLM, "train", name, "--out", out]
+    train = ["train", name, "--out", out]
     if name in KILLED:
-        assert kill_after_first_checkpoint(train, out, clean_env, tmp_path) == -signal.SIGKILL
+        assert kill_after_first_checkpoint([*ROLELLM, *train], out, hub_env, tmp_path) == -signal.SIGKILL
         assert not (out / "manifest.json").exists()
         train.append("--resume")
 
-    result = json.loads(run([*train, "--json"], clean_env, tmp_path))
+    result = json.loads(rolellm([*train, "--json"], tmp_path))
     recipe = load_recipe(shipped_recipes()[name])
     lines = [line for _, line in read_jsonl(out / "metrics.jsonl")]
     assert [line["step"] for line in lines] == list(range(1, recipe.training.max_steps + 1))
@@ -106,15 +102,14 @@ def test_it_trains_merges_pushes_and_loads_back(name: str, hub: Any, tmp_path: P
     assert manifest["trained_on"]["roles"] == list(recipe.data.roles)
     assert bool(manifest["trained_on"]["instructions"]) == (recipe.data.source == "rolebench")
 
-    scores = answer_and_score(out, clean_env, tmp_path) if name in ANSWERED else []
+    scores = answer_and_score(out, rolellm, tmp_path) if name in ANSWERED else []
     repo = f"me/{name}"
-    push = [*ROLELLM, "push", out, repo, "--merge", "--license", "apache-2.0", "--public", "--json", *scores]
-    pushed = json.loads(run(push, hub.env(clean_env), tmp_path))
+    push = ["push", out, repo, "--merge", "--license", "apache-2.0", "--public", "--json", *scores]
+    pushed = json.loads(rolellm(push, tmp_path))
     assert (pushed["repo"], pushed["changed"]) == (repo, True)
 
-    fresh = hub.env(clean_env) | {"HF_HOME": str(tmp_path / "elsewhere")}
     base = tmp_path / result["base"]
-    loaded = json.loads(run([sys.executable, "-c", _LOAD_BACK, repo, base, out], fresh, tmp_path))
+    loaded = json.loads(without_rolellm([repo, base, out], tmp_path, code=_LOAD_BACK))
     assert loaded["type"] == ("GlmForCausalLM" if "glm" in name else "LlamaForCausalLM")
     assert loaded["error"] < 1e-4 < loaded["moved"]
     assert loaded["same_prompt"] and not loaded["quantised"]

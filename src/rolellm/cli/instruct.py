@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -137,6 +138,7 @@ def instruct(
         show_estimate(llm.estimate(planned_requests(character, settings, count=llm.counter.count)), as_json)
         return
     from rolellm.cli.output import resumable
+    from rolellm.report.inert import visible
 
     folder = out or profile / "instruct"
     with resumable(context):
@@ -145,6 +147,8 @@ def instruct(
         _print(result, folder, manifest)
     else:
         _show(result, folder, manifest)
+        if result.kept:
+            typer.echo(f"Go on with: rolellm respond {visible(shlex.quote(str(profile)))} --instructions FILE")
     if not result.verdicts:
         raise typer.Exit(1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -12,9 +13,11 @@ import typer
 from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
 
 if TYPE_CHECKING:
+    from rolellm.construct.character import Character
     from rolellm.construct.rolegpt.asked import Asked
     from rolellm.construct.rolegpt.explain import Explanation
     from rolellm.construct.rolegpt.prompts import RolePrompts
+    from rolellm.construct.rolegpt.respond import RespondSettings
 
 _EXPLAINED = 5
 _WIDE = 60
@@ -56,10 +59,12 @@ def respond(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Ask a role each instruction several times over: five replies as references, the sixth held out."""
+    from rolellm.cli.output import resumable
     from rolellm.construct.character import read_character
     from rolellm.construct.rolegpt.asked import read_asked
     from rolellm.construct.rolegpt.prompts import PromptSettings, RolePrompts
     from rolellm.construct.rolegpt.respond import RespondSettings, planned_requests
+    from rolellm.fingerprint import hash_file
     from rolellm.llm.model import Sampling
 
     settings = RespondSettings(
@@ -75,32 +80,33 @@ def respond(
     if llm.dry_run:
         show_estimate(llm.estimate(planned_requests(character, asked, settings, llm.counter)), as_json)
         return
-    summary = _run(context, llm, out or profile / "respond", instructions, (character, asked, settings))
+    source = {"file": instructions.name, "sha256": hash_file(instructions), "asked": len(asked)}
+    with resumable(context):
+        summary = _run(llm, out or profile / "respond", source, character, asked, settings)
     if as_json:
         from rolellm.cli.output import print_json
 
         print_json(summary)
     else:
         _show(summary)
+        if summary["replies"]:
+            from rolellm.report.inert import visible
+
+            typer.echo(f"Go on with: rolellm role release {visible(shlex.quote(str(profile)))} --out DIR")
     if not summary["replies"]:
         raise typer.Exit(1)
 
 
-def _run(context: typer.Context, llm: LLM, folder: Path, instructions: Path, what: Any) -> dict[str, Any]:
-    from rolellm.cli.output import resumable
+def _run(
+    llm: LLM, folder: Path, source: dict[str, Any], character: Character, asked: list[Asked], settings: RespondSettings
+) -> dict[str, Any]:
     from rolellm.construct.rolegpt.respond import respond as run
-    from rolellm.fingerprint import hash_file
     from rolellm.llm.client import Client
 
-    character, asked, settings = what
-    with resumable(context), Client(folder, llm.models, llm.options) as client:
+    with Client(folder, llm.models, llm.options) as client:
         result = run(character, asked, client, settings, llm.counter)
-        path = result.write(
-            folder,
-            instructions={"file": instructions.name, "sha256": hash_file(instructions), "asked": len(asked)},
-            models=llm.settings.describe(),
-            spent=client.spent.to_dict(),
-        )
+        models, spent = llm.settings.describe(), client.spent.to_dict()
+        path = result.write(folder, instructions=source, models=models, spent=spent)
         return {"out": str(path), **result.summary(), "spent": client.spent.to_dict()}
 
 

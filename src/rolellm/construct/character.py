@@ -65,6 +65,11 @@ class Character:
     script: str | None = None
     made: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The role's name, then its aliases; each once, and none that is blank."""
+        return tuple(dict.fromkeys(name.strip() for name in (self.role, *self.aliases) if name.strip()))
+
     def described(self) -> str | None:
         """The description with catchphrases, as the release's ``desc.json`` has them."""
         if not self.description:

@@ -20,6 +20,7 @@ from typing import Final, Literal
 from rolellm.construct.clean_patterns import MACHINE, PATTERNS
 from rolellm.llm.model import Accept, Finish, Reply, Request, UnacceptableError
 from rolellm.records import Language
+from rolellm.text import HAN
 
 Rule = Literal["complete", "hides_ai", "hides_role", "answers"]
 
@@ -125,7 +126,7 @@ def _is_complete(reply: str, finish: Finish) -> bool:
     if text[-1] in _GOES_ON or text.count('"') % 2 or (item is None and len(text) > len(line)):
         return False
     rest = line[item.end() :] if item else line
-    return len(rest.split()) <= _SHORT_WORDS and len(_HAN.findall(rest)) <= _SHORT_CHARACTERS
+    return len(rest.split()) <= _SHORT_WORDS and len(HAN.findall(rest)) <= _SHORT_CHARACTERS
 
 
 def _is_quotation(reply: str) -> bool:
@@ -162,4 +163,3 @@ _ASIDE: Final = re.compile(r"[)\]}）】》〉>]\Z")
 _STARRED: Final = re.compile(r"\*[^*\n]{1,80}\*\Z")
 _ITEM: Final = re.compile(r"\s*(?:[-*•·]|\(?\d{1,3}[.)、）:：]|[A-Za-z][.)]|[^\s:：]{1,12}[:：])\s*")
 _PICTURES: Final = frozenset({"So", "Sk", "Mn", "Me", "Cf"})
-_HAN: Final = re.compile(r"[\u4e00-\u9fff]")

@@ -24,12 +24,11 @@ from rolellm.files import write_json
 from rolellm.fingerprint import hash_file
 from rolellm.jsonl import write_jsonl
 from rolellm.records import Language
-from rolellm.text import fold
+from rolellm.text import HAN, fold
 from rolellm.version import __version__
 
 Duplicates = Literal["bm25", "minhash", "exact"]
 DUPLICATES: Final[tuple[Duplicates, ...]] = get_args(Duplicates)
-_HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 # More than is wanted, as some will be near-duplicates; of the rest nothing need be compared.
 _POOL: Final = 1.25
@@ -216,7 +215,7 @@ def _unfit(instruction: str, target: str, settings: SampleSettings) -> str | Non
     elif len(instruction.split()) > settings.max_words:
         return "too_long"
     # An instruction may quote the other language; a Chinese character stands for several letters.
-    han, letters = len(_HAN.findall(instruction)), len(_LETTER.findall(instruction))
+    han, letters = len(HAN.findall(instruction)), len(_LETTER.findall(instruction))
     own = 4 * han > letters if settings.language == "zh" else 2 * han <= letters
     return None if own else "other_language"
 

@@ -24,10 +24,9 @@ from rolellm.llm.model import Price, Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.tokens import TokenCounter
 from rolellm.records import Language
-from rolellm.text import chinese_words
+from rolellm.text import HAN, chinese_words
 
 _SENTENCE: Final = re.compile(r"[^.!?…。！？]+[.!?…。！？]+[\"'”’」』）)]*")
-_HAN: Final = re.compile(r"[\u4e00-\u9fff]")
 _FILES: Final = (
     "scripted.py",
     "scripted_pairs.py",
@@ -83,7 +82,7 @@ def _reply(request: Request) -> str:
     """A sentence about the question's words, and one of the role's own lines out of the prompt."""
     question = request.messages[-1].content
     role = request.tag.partition("/")[2].rpartition("/")[0]
-    chinese = len(_HAN.findall(question)) * 4 > len(question)
+    chinese = len(HAN.findall(question)) * 4 > len(question)
     lines = [message.content for message in request.messages if message.role == "assistant"]
     marks = tuple(f"{role}{colon}" for colon in (":", "："))
     for text in question.splitlines():

@@ -14,12 +14,11 @@ from typing import Final
 from rolellm.construct.context_instruct.words import STOP_WORDS
 from rolellm.llm.model import Request
 from rolellm.records import Language
-from rolellm.text import chinese_words
+from rolellm.text import HAN, chinese_words
 
 _BLOCK: Final = re.compile(r"^<<<\n(.*?)\n>>>$", re.DOTALL | re.MULTILINE)
 _NUMBERED: Final = re.compile(r"^(\d+)\. (.+?) ?[(（]\D*(\d+)\D+(\d+)\D*[)）]$", re.MULTILINE)
 _SENTENCE: Final = re.compile(r"[^.!?…。！？]+[.!?…。！？]+")
-_HAN: Final = re.compile(r"[\u4e00-\u9fff]")
 _QUOTATION: Final = re.compile(r"(“[^”]*”)")
 #: Mean words (in Chinese, characters) of a sentence below which someone is said to be short of speech.
 _SHORT: Final = {"en": 7, "zh": 12}
@@ -43,7 +42,7 @@ def scripted_profile(request: Request) -> str:
         ValueError: For a tag that the stage does not have.
     """
     what = request.tag.split("/")[1]
-    language: Language = "zh" if len(_HAN.findall(request.messages[0].content)) > 20 else "en"
+    language: Language = "zh" if len(HAN.findall(request.messages[0].content)) > 20 else "en"
     asked = request.messages[-1].content
     answer = _ANSWERS.get(what)
     if answer is None:

@@ -9,36 +9,33 @@ after a kill in between, but is never lost and never paid for twice.
 from __future__ import annotations
 
 import asyncio
-import json
-import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from rolellm.errors import DataError, EndpointError
-from rolellm.files import whole_file, write_json
-from rolellm.jsonl import read_jsonl
+from rolellm.errors import EndpointError
+from rolellm.files import whole_file
 from rolellm.llm.batch_lines import BatchItem, chunks, key_and_attempt, objects
+from rolellm.llm.batch_state import STATE, Batch, BatchState
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import CallError, Json
-from rolellm.llm.wire import UNREADABLE, Structured, encode_body
+from rolellm.llm.wire import UNREADABLE, encode_body
 
 if TYPE_CHECKING:
-    from openai.types import Batch
+    from openai.types import Batch as ServerBatch
 
 T = TypeVar("T")
 
-STATE = "batches.json"
-FOLDER = "batches"
 _PATH: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 _BEING_MADE = "being made"
 _RUN, _NAME = "rolellm_run", "rolellm_batch"
 _OVER = frozenset({"completed", "failed", "expired", "cancelled"})
+# How often something is tried over HTTP, and the most seconds between two tries (our choice).
 _TRIES = 8
 _LONGEST_WAIT = 60.0
-#: For a file of 200 MB to go up or come down.
+# For a file of 200 MB to go up or come down (our choice).
 _FILE_SECONDS = 1800.0
 
 
@@ -50,34 +47,14 @@ class Handlers:
         reply: Called with key, attempt and raw reply. It may come twice for one key and attempt, after a kill.
         error: Called with key, attempt and what went wrong, for a request without a reply.
         progress: Called with how many requests are done, and of how many.
+        kept: Called once all of a batch was handed on, before it is noted as collected and never looked at again; so
+            what was handed on has to be on the disk when this returns.
     """
 
     reply: Callable[[str, int, Json], None]
     error: Callable[[str, int, CallError], None]
     progress: Callable[[int, int], None] = lambda done, total: None
-
-
-@dataclass(slots=True)
-class _Batch:
-    """A batch, as `batches.json` has it.
-
-    Attributes:
-        name: Of its file, and what it is found by at the server.
-        count: How many requests are in it.
-        form: In which its schemas are asked for.
-        file: The id of its file at the server, once it is there.
-        id: Its id at the server, once it is made.
-        status: As the server last said.
-        collected: Whether all that came of it was handed on.
-    """
-
-    name: str
-    count: int
-    form: Structured
-    file: str | None = None
-    id: str | None = None
-    status: str = "new"
-    collected: bool = False
+    kept: Callable[[], None] = lambda: None
 
 
 async def run_batch(
@@ -113,83 +90,79 @@ class _Run:
         self.folder = folder
         self.handlers = handlers
         self.problems: list[str] = []
-        self._load()
-
-    @property
-    def open(self) -> list[_Batch]:
-        """Those not yet collected."""
-        return [batch for batch in self.batches if not batch.collected]
+        self.state = BatchState(folder)
 
     def add(self, items: Iterable[BatchItem]) -> None:
         """Write those that are not on their way into files, and note batches for them; nothing is sent."""
-        underway = {name for batch in self.open for name in self._ids(batch)}
+        underway = self.state.underway()
         for lines in chunks(self._line(item) for item in items if item.custom_id not in underway):
-            batch = _Batch(f"{self.run}-{len(self.batches) + 1:04}", len(lines), self.endpoint.structured)
-            with whole_file(self._path(batch)) as stream:
+            name = f"{self.state.run}-{len(self.state.batches) + 1:04}"
+            batch = Batch(name, len(lines), self.endpoint.structured)
+            with whole_file(self.state.path(batch)) as stream:
                 stream.writelines(lines)
-            self.batches.append(batch)
-            self._save()
+            self.state.batches.append(batch)
+            self.state.save()
 
     async def finish(self, poll: float) -> None:
         """Make what is not made, wait for all, and hand on what came."""
-        for batch in self.open:
+        for batch in self.state.open:
             if batch.id is None:
                 await self._make(batch)
-        while waiting := self.open:
-            done = sum(batch.count for batch in self.batches if batch.collected)
+        while waiting := self.state.open:
+            done = sum(batch.count for batch in self.state.batches if batch.collected)
             for batch in waiting:
                 done += await self._look(batch)
-            self.handlers.progress(done, sum(batch.count for batch in self.batches))
-            if self.open:
+            self.handlers.progress(done, sum(batch.count for batch in self.state.batches))
+            if self.state.open:
                 await asyncio.sleep(poll)
         if self.problems:
             raise EndpointError("; ".join(self.problems))
 
-    async def _make(self, batch: _Batch) -> None:
+    async def _make(self, batch: Batch) -> None:
         """Send the file and make the batch, unless it was made before a kill or behind a broken connection."""
         if batch.file is None:
             batch.file = await self._steadily(lambda: self._send(batch), _FILE_SECONDS)
-            self._save()
+            self.state.save()
         found = await self._steadily(lambda: self._find_or_create(batch))
         batch.id, batch.status = found.id, found.status
-        self._save()
+        self.state.save()
 
-    async def _send(self, batch: _Batch) -> str:
-        with self._path(batch).open("rb") as stream:
+    async def _send(self, batch: Batch) -> str:
+        with self.state.path(batch).open("rb") as stream:
             sent = await self.endpoint.sdk().files.create(
                 file=(f"{batch.name}.jsonl", stream), purpose="batch", extra_headers=self.endpoint.headers()
             )
         return sent.id
 
-    async def _find_or_create(self, batch: _Batch) -> Batch:
+    async def _find_or_create(self, batch: Batch) -> ServerBatch:
         sdk, headers = self.endpoint.sdk(), self.endpoint.headers()
         if batch.status == _BEING_MADE:
             async for found in sdk.batches.list(limit=100, extra_headers=headers):
                 if (found.metadata or {}).get(_NAME) == batch.name:
                     return found
         batch.status = _BEING_MADE
-        self._save()
+        self.state.save()
         assert batch.file is not None
         return await sdk.batches.create(
             completion_window="24h",
             endpoint=_PATH,
             input_file_id=batch.file,
-            metadata={_RUN: self.run, _NAME: batch.name},
+            metadata={_RUN: self.state.run, _NAME: batch.name},
             extra_headers=headers,
         )
 
-    async def _look(self, batch: _Batch) -> int:
+    async def _look(self, batch: Batch) -> int:
         """See how a batch stands, and hand it on if it is over; how many of its requests are done."""
         identity = batch.id
         assert identity is not None
 
-        def retrieve() -> Awaitable[Batch]:
+        def retrieve() -> Awaitable[ServerBatch]:
             return self.endpoint.sdk().batches.retrieve(identity, extra_headers=self.endpoint.headers())
 
         found = await self._steadily(retrieve)
         if found.status != batch.status:
             batch.status = found.status
-            self._save()
+            self.state.save()
         counts = found.request_counts
         if found.status not in _OVER:
             return 0 if counts is None else counts.completed + counts.failed
@@ -197,15 +170,18 @@ class _Run:
             said = "; ".join(error.message or "" for error in (found.errors.data if found.errors else None) or [])
             reason = self.endpoint.refusal(400, said.encode()).reason.removeprefix("HTTP 400: ")
             self.problems.append(f"{self.endpoint.name} refused a batch of {batch.count} requests: {reason}")
+            for name in self.state.ids(batch):
+                self.handlers.error(*key_and_attempt(name), CallError("bad_request", reason, retry=True))
         else:
             await self._collect(batch, found)
+            self.handlers.kept()
         batch.collected = True
-        self._save()
-        self._path(batch).unlink(missing_ok=True)
+        self.state.save()
+        self.state.path(batch).unlink(missing_ok=True)
         return batch.count
 
-    async def _collect(self, batch: _Batch, found: Batch) -> None:
-        missing = set(self._ids(batch))
+    async def _collect(self, batch: Batch, found: ServerBatch) -> None:
+        missing = set(self.state.ids(batch))
         for file in (found.output_file_id, found.error_file_id):
             if file is not None:
                 await self._steadily(partial(self._hand_on, batch, file, missing), _FILE_SECONDS)
@@ -213,7 +189,7 @@ class _Run:
             ended = CallError("timeout", f"the batch ended ({found.status}) before this request", retry=True)
             self.handlers.error(*key_and_attempt(name), ended)
 
-    async def _hand_on(self, batch: _Batch, file: str, missing: set[str]) -> None:
+    async def _hand_on(self, batch: Batch, file: str, missing: set[str]) -> None:
         """Hand on the lines of a file; after a broken connection, those that were not."""
         content = self.endpoint.sdk().files.with_streaming_response.content(file, extra_headers=self.endpoint.headers())
         async with content as response:
@@ -223,7 +199,7 @@ class _Run:
                     self._line_came(batch, name, line)
                     missing.discard(name)
 
-    def _line_came(self, batch: _Batch, name: str, line: Json) -> None:
+    def _line_came(self, batch: Batch, name: str, line: Json) -> None:
         response = line.get("response")
         status = response.get("status_code") if isinstance(response, dict) else None
         body = response.get("body") if isinstance(response, dict) else None
@@ -271,26 +247,3 @@ class _Run:
     def _line(self, item: BatchItem) -> str:
         body = self.endpoint.body(item.request, item.attempt)
         return encode_body({"custom_id": item.custom_id, "method": "POST", "url": _PATH, "body": body}).decode() + "\n"
-
-    def _ids(self, batch: _Batch) -> Iterator[str]:
-        for _, line in read_jsonl(self._path(batch)):
-            yield line["custom_id"]
-
-    def _path(self, batch: _Batch) -> Path:
-        return self.folder / FOLDER / f"{batch.name}.jsonl"
-
-    def _load(self) -> None:
-        path = self.folder / STATE
-        self.run, self.batches = uuid.uuid4().hex, []
-        if not path.is_file():
-            return
-        try:
-            state = json.loads(path.read_bytes())
-            self.run, self.batches = str(state["run"]), [_Batch(**batch) for batch in state["batches"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError("not a record of batches; move it away to begin anew", path=path) from error
-        for lost in (file for batch in self.open if not (file := self._path(batch)).is_file()):
-            raise DataError(f"names a batch whose requests are not at {lost}; put that file back", path=path)
-
-    def _save(self) -> None:
-        write_json(self.folder / STATE, {"run": self.run, "batches": [asdict(batch) for batch in self.batches]})

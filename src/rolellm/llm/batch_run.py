@@ -9,14 +9,13 @@ from pathlib import Path
 from rolellm.errors import RecipeError
 from rolellm.llm.batch import Handlers, run_batch
 from rolellm.llm.batch_lines import BatchItem
+from rolellm.llm.batch_state import BatchState
 from rolellm.llm.endpoint import Endpoint
-from rolellm.llm.journal import JournalFullError
+from rolellm.llm.estimate import BATCH_SHARE
 from rolellm.llm.model import CallError, Json, Model, Outcome, Request, T
 from rolellm.llm.run import Run, StopAskingError
 from rolellm.llm.task import Task, judge
-
-#: What a reply costs of the usual price.
-SHARE = 0.5
+from rolellm.llm.wire import with_usage
 
 
 def batch_endpoint(models: list[Model]) -> Endpoint:
@@ -65,13 +64,18 @@ class BatchRun(Run[T]):
             if task is not None:
                 self._failed(task, problem, again)
 
-        items = [BatchItem(key, task.paid + 1, task.request) for key, (task, _) in waiting.items()]
+        def progress(done: int, total: int) -> None:
+            self.counts.in_flight = total - done
+
+        handlers = Handlers(reply, error, progress, kept=self._journal.sync)
+        items = [_item(task) for task, _ in waiting.values()]
         self.counts.in_flight = len(items)
-        work = asyncio.create_task(
-            run_batch(endpoint, items, self._folder, Handlers(reply, error), poll=self._options.batch_poll)
+        await self._until_stopped(
+            asyncio.create_task(run_batch(endpoint, items, self._folder, handlers, poll=self._options.batch_poll))
         )
-        await self._until_stopped(work)
         self.counts.in_flight = 0
+        if len(items) < len(tasks):
+            self.stop(StopAskingError(self._budget.reached, "a larger --budget"))
         return again
 
     @property
@@ -80,15 +84,17 @@ class BatchRun(Run[T]):
 
     def _note_sent(self, endpoint: Endpoint, tasks: list[Task[T]]) -> dict[str, tuple[Task[T], float]]:
         """The tasks that the budget has room for, with what was set aside for each."""
+        underway = BatchState(self._folder).underway()
         waiting: dict[str, tuple[Task[T], float]] = {}
         for task in tasks:
-            worst = SHARE * self._budget.worst(endpoint, task.request)
-            if not self._budget.reserve(worst):
-                self.stop_after = StopAskingError(self._budget.reached)
-                break
             key = task.keys[0]
-            # One that an earlier run sent is on its way still, and was counted then.
-            if not self._journal.is_open(key):
+            if _item(task).custom_id in underway:
+                worst = self._journal.worst_open(key)
+                self._budget.set_aside_again(worst)
+            else:
+                worst = BATCH_SHARE * self._budget.worst(endpoint, task.request)
+                if not self._budget.reserve(worst):
+                    break
                 self._journal.sent(key, task.paid + 1, endpoint.name, worst)
                 self.counts.calls += 1
             waiting[key] = task, worst
@@ -105,7 +111,9 @@ class BatchRun(Run[T]):
     ) -> None:
         task, worst = waiting.pop(key, (None, 0.0))
         request = None if task is None else task.request
-        cost = self._keep(endpoint, key, attempt, request, raw, worst, share=SHARE)
+        if request is not None:
+            raw = with_usage(dict(raw), request)
+        cost = self._keep(endpoint, key, attempt, request, raw, worst, share=BATCH_SHARE)
         self._budget.settle(worst, cost)
         self.counts.in_flight = len(waiting)
         if task is None:
@@ -142,6 +150,8 @@ class BatchRun(Run[T]):
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
         elif (error := work.exception()) is not None:
-            self.stop(error if isinstance(error, Exception | JournalFullError) else RuntimeError(str(error)))
-        if self.stop_after is not None:
-            self.stop(self.stop_after)
+            self.stop(error if isinstance(error, Exception) else RuntimeError(str(error)))
+
+
+def _item(task: Task[T]) -> BatchItem:
+    return BatchItem(task.keys[0], task.paid + 1, task.request)

@@ -6,7 +6,7 @@ from rolellm.errors import RecipeError
 from rolellm.llm.model import Model, Request
 from rolellm.llm.tokens import TokenCounter
 
-# A reply that comes in dribs costs no more than this share above what was set aside; servers round up.
+# What sums of many small amounts may be off by.
 _DUST = 1e-12
 
 
@@ -62,6 +62,11 @@ class Budget:
             return False
         self.reserved += amount
         return True
+
+    def set_aside_again(self, amount: float) -> None:
+        """Have a call that an earlier run sent, and whose end may yet come, count as in flight instead of as spent."""
+        self.spent -= amount
+        self.reserved += amount
 
     def settle(self, reserved: float, cost: float) -> None:
         """Give back what was set aside for a call, and count what it cost."""

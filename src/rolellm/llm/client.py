@@ -7,19 +7,21 @@ first: it asks only what has no answer yet.
 from __future__ import annotations
 
 import asyncio
-import signal
-import threading
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+import warnings
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
 from rolellm.errors import EndpointError, RecipeError, StoppedShortError
+from rolellm.fingerprint import hash_json
 from rolellm.jsonl import write_jsonl
+from rolellm.llm.batch_state import STATE, BatchState
 from rolellm.llm.budget import Budget
+from rolellm.llm.interrupt import run_to_end
 from rolellm.llm.journal import Journal, JournalFullError
-from rolellm.llm.model import Accept, Failure, Finish, Model, Outcome, Request, T, Usage, text_of
+from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Request, T, Usage, text_of
 from rolellm.llm.options import RunOptions
 from rolellm.llm.order import prefix_order
 from rolellm.llm.progress import shown
@@ -28,7 +30,12 @@ from rolellm.llm.task import Counts
 from rolellm.locks import locked
 
 FAILED = "failed.jsonl"
+# Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
 _RESERVE_A_CALL = 1 << 16
+
+
+class EndpointWarning(UserWarning):
+    """One of several endpoints was given up; the others did its work."""
 
 
 @dataclass(slots=True)
@@ -75,14 +82,15 @@ class Client:
         self.models = list(models)
         self.options = options or RunOptions()
         self.spent = Spent()
-        self._failed: dict[tuple[str, int], dict[str, Any]] = {}
+        self._failed: dict[str, dict[str, Any]] = {}
         with ExitStack() as stack:
             stack.enter_context(locked(self.folder))
             room = _RESERVE_A_CALL * sum(max(model.concurrency, 1) for model in models)
             try:
                 self._journal = Journal(self.folder, reserve=room)
             except JournalFullError as error:
-                raise self._disk_full(error) from error
+                reason = f"no room left on the disk of {error.path}, which keeps what it has"
+                raise StoppedShortError(f"{reason}; it needs room there to go on", resume="the same command") from error
             stack.callback(self._journal.close)
             self._budget = Budget(self.options.budget, self._journal.spent + self._journal.unknown, self.models)
             self.spent.cost = self._budget.spent
@@ -136,6 +144,7 @@ class Client:
         Raises:
             StoppedShortError: At the budget, on Ctrl-C or with a full disk; says what is kept.
             EndpointError: When no endpoint answers.
+            RecipeError: For a batch with a model that takes none, and without one while batches are on their way.
         """
         given = list(requests)
         found: list[Outcome[Any] | None] = [None] * len(given)
@@ -180,39 +189,48 @@ class Client:
         def read() -> tuple[Counts, float]:
             return run.counts, self._budget.spent
 
+        async def work() -> None:
+            try:
+                await run.go(requests, note)
+            finally:
+                await asyncio.gather(*(model.close() for model in self.models), return_exceptions=True)
+
         try:
             with shown(label, total, read, show=self.options.show_progress):
-                _run_to_end(self._drive(run, requests, note))
+                run_to_end(work, lambda: run.stop(StopAskingError("asked to stop")))
         finally:
             self._count(run)
         if run.stopped is not None:
             raise self._stopped(run, run.stopped)
+        for pace in run.paces:
+            if not pace.alive and pace.last is not None:
+                warnings.warn(
+                    f"{pace.model.name} was given up ({pace.last[1]}); other endpoints answered in its place",
+                    EndpointWarning,
+                    stacklevel=3,
+                )
 
     def _run_class(self) -> type[Run[Any]]:
         if not self.options.batch:
+            if underway := BatchState(self.folder).underway():
+                raise RecipeError(
+                    f"{len(underway)} requests of {self.folder} are on their way in batches, and paid for; go on with "
+                    f"--batch, or move {self.folder / STATE} away to ask for them anew"
+                )
             return Run
         from rolellm.llm.batch_run import BatchRun, batch_endpoint
 
         batch_endpoint(self.models)
         return BatchRun
 
-    async def _drive(
-        self, run: Run[T], requests: Iterable[tuple[int, Request]], done: Callable[[int, Outcome[T]], None]
-    ) -> None:
-        try:
-            with _interruptible(run):
-                await run.go(requests, done)
-        finally:
-            await asyncio.gather(*(model.close() for model in self.models), return_exceptions=True)
-
     def _note(self, outcome: Outcome[Any]) -> None:
         request = outcome.request
-        name = request.prompt_hash, request.repeat
-        if not isinstance(outcome, Failure):
+        if isinstance(outcome, Answer):
             self.spent.usage += outcome.reply.usage
-            self._failed.pop(name, None)
+            if self._failed:
+                self._failed.pop(hash_json(request.payload()), None)
             return
-        self._failed[name] = {
+        self._failed[hash_json(request.payload())] = {
             "tag": request.tag,
             "kind": outcome.kind,
             "reason": outcome.reason,
@@ -236,7 +254,7 @@ class Client:
 
     def _stopped(self, run: Run[Any], stop: Exception) -> Exception:
         if isinstance(stop, JournalFullError):
-            return self._disk_full(stop)
+            return self._short(f"no room left on the disk of {stop.path}", "room there")
         if not isinstance(stop, StopAskingError):
             return stop
         if not any(pace.alive for pace in run.paces):
@@ -245,66 +263,11 @@ class Client:
                 f"no endpoint takes what it is asked ({last}); {self._kept()}. Check the model's name, the key's "
                 "environment variable and the address, then give the same command again"
             )
-        return self._short(str(stop), "a larger --budget" if self._budget.limit is not None else "")
-
-    def _disk_full(self, error: JournalFullError) -> StoppedShortError:
-        return self._short(f"no room left on the disk of {error.path}", "room there")
+        return self._short(str(stop), stop.need)
 
     def _short(self, reason: str, need: str) -> StoppedShortError:
-        more = f", with {need}" if need else ""
-        return StoppedShortError(f"{reason}; {self._kept()}", resume=f"the same command{more}")
+        more = f"; to go on, it needs {need}" if need else ""
+        return StoppedShortError(f"{reason}; {self._kept()}{more}", resume="the same command")
 
     def _kept(self) -> str:
-        count = len(self._journal) if hasattr(self, "_journal") else 0
-        return f"{count} replies are kept in {self.folder}"
-
-
-def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
-    """Run it from here, or, where a loop runs already as in a notebook, from a thread of its own."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(work)
-        return
-    raised: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            asyncio.run(work)
-        except BaseException as error:  # Handed on to the thread that waits.
-            raised.append(error)
-
-    thread = threading.Thread(target=target)
-    thread.start()
-    thread.join()
-    if raised:
-        raise raised[0]
-
-
-@contextmanager
-def _interruptible(run: Run[Any]) -> Iterator[None]:
-    """Take the first Ctrl-C as a request to stop, which lets calls in flight come home; the second cuts them off."""
-    loop = asyncio.get_running_loop()
-    main = asyncio.current_task()
-    asked = 0
-
-    def heard() -> None:
-        nonlocal asked
-        asked += 1
-        run.stop(StopAskingError("asked to stop"))
-        if asked > 1 and main is not None:
-            main.cancel()
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    try:
-        for number in numbers:
-            loop.add_signal_handler(number, heard)
-    except (ValueError, RuntimeError, NotImplementedError):
-        # Only the main thread hears signals.
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
+        return f"{len(self._journal)} replies are kept in {self.folder}"

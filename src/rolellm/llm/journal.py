@@ -11,23 +11,21 @@ again; every whole line is kept.
 from __future__ import annotations
 
 import errno
-import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rolellm.llm.journal_lines import encode, is_sound, whole_records
 from rolellm.llm.model import Json
 
 JOURNAL = "journal.jsonl"
 DAMAGED = "journal.damaged"
 _RESERVE = "journal.reserve"
-_SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}')
-_START = b'{"key":"'
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(slots=True)
@@ -46,7 +44,7 @@ class JournalFullError(Exception):
         kept: Whether the record at hand was written all the same, into the room that was kept for it.
     """
 
-    def __init__(self, path: Path, kept: bool) -> None:
+    def __init__(self, path: Path, *, kept: bool = False) -> None:
         super().__init__(f"no room left on the disk of {path}")
         self.path = path
         self.kept = kept
@@ -65,7 +63,7 @@ class Journal:
         damaged: How many pieces were set aside on opening.
 
     Raises:
-        JournalFullError: When the disk has no room for the reserve.
+        JournalFullError: When the disk has no room for the reserve, or to set aside what is damaged.
     """
 
     def __init__(self, folder: Path, *, reserve: int = 1 << 20) -> None:
@@ -100,9 +98,9 @@ class Journal:
         """How many replies there are under a key."""
         return len(self._replies.get(bytes.fromhex(key), ()))
 
-    def is_open(self, key: str) -> bool:
-        """Whether a call went out under a key of which no end is known."""
-        return bytes.fromhex(key) in self._open
+    def worst_open(self, key: str) -> float:
+        """The most that the last call under a key of which no end is known can cost; 0 where there is none."""
+        return self._open.get(bytes.fromhex(key), [0.0])[-1]
 
     def sent(self, key: str, attempt: int, model: str, worst: float) -> None:
         """Note that a call goes out.
@@ -146,18 +144,23 @@ class Journal:
             JournalFullError: When there is no room; the call then counts as one that may have cost the most.
         """
         self._write({"key": key, "attempt": attempt, "kind": "lost", "reason": reason, "cost": cost}, last=False)
-        self._note_lost(bytes.fromhex(key), cost)
+        self._settle(bytes.fromhex(key), cost)
 
     def sync(self) -> None:
-        """Have the system put all of it on the disk; against power cuts, for a killed process loses nothing anyhow."""
+        """Have the system put all of it on the disk; against power cuts, for a killed process loses nothing anyhow.
+
+        Raises:
+            JournalFullError: When the disk is full, which network file systems say only now.
+        """
         size = self._size
-        os.fsync(self._file)
+        with self._heeding_full_disks():
+            os.fsync(self._file)
         self._synced = size
 
     def close(self) -> None:
         """Put all of it on the disk and close."""
         if self._size != self._synced:
-            with suppress(OSError):
+            with suppress(OSError, JournalFullError):
                 self.sync()
         os.close(self._file)
         self._reserve.unlink(missing_ok=True)
@@ -169,27 +172,33 @@ class Journal:
 
     def _keep_room(self, size: int) -> None:
         try:
-            with self._reserve.open("wb") as stream:
+            with self._heeding_full_disks(), self._reserve.open("wb") as stream:
                 stream.write(b"\0" * size)
                 stream.flush()
                 # Some file systems find out that they are full only now.
                 os.fsync(stream.fileno())
-        except OSError as error:
+        except (OSError, JournalFullError):
             os.close(self._file)
             self._reserve.unlink(missing_ok=True)
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
-            raise JournalFullError(self.path, kept=False) from error
+            raise
 
     def _write(self, value: dict[str, Any], *, last: bool) -> None:
         line = encode(value)
         try:
-            self._append(line)
+            with self._heeding_full_disks():
+                self._append(line)
+        except JournalFullError as error:
+            error.kept = last and self._append_into_reserve(line)
+            raise
+
+    @contextmanager
+    def _heeding_full_disks(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            if error.errno not in _FULL:
                 raise
-            kept = last and self._append_into_reserve(line)
-            raise JournalFullError(self.path, kept) from error
+            raise JournalFullError(self.path) from error
 
     def _append(self, line: bytes) -> None:
         written = 0
@@ -217,9 +226,6 @@ class Journal:
         self._replies.setdefault(key, []).append(place)
         self._settle(key, cost)
 
-    def _note_lost(self, key: bytes, cost: float) -> None:
-        self._settle(key, cost)
-
     def _settle(self, key: bytes, cost: float) -> None:
         worst = self._open.get(key)
         if worst:
@@ -232,9 +238,10 @@ class Journal:
         if not self.path.is_file():
             return
         with self.path.open("rb") as stream:
-            sound = all(_is_sound(line) for line in stream)
+            sound = all(is_sound(line) for line in stream)
         if not sound:
-            self._mend()
+            with self._heeding_full_disks():
+                self._mend()
         offset = 0
         with self.path.open("rb") as stream:
             for line in stream:
@@ -249,18 +256,18 @@ class Journal:
         elif value["kind"] == "reply":
             self._note_reply(key, _Place(offset, len(line)), value["cost"])
         else:
-            self._note_lost(key, value["cost"])
+            self._settle(key, value["cost"])
 
     def _mend(self) -> None:
         """Write the journal anew without what is damaged, which goes into a file of its own."""
         mended = self.path.with_suffix(".mended")
         with self.path.open("rb") as old, mended.open("wb") as new, (self.path.parent / DAMAGED).open("ab") as aside:
             for line in old:
-                if _is_sound(line):
+                if is_sound(line):
                     new.write(line)
                     continue
                 rest = line
-                for found in _whole_records(line):
+                for found in whole_records(line):
                     new.write(found + b"\n")
                     rest = rest.replace(found, b"", 1)
                 if rest.strip(b"\n"):
@@ -270,42 +277,3 @@ class Journal:
             os.fsync(new.fileno())
             os.fsync(aside.fileno())
         mended.replace(self.path)
-
-
-def encode(value: Json) -> bytes:
-    """A record as its line: JSON that ends in the checksum of what stands before it."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-    except UnicodeEncodeError:
-        # Half a surrogate pair, which servers do send, has no UTF-8.
-        text = json.dumps(value, separators=(",", ":")).encode("ascii")
-    body = text[:-1]
-    return body + b',"sum":"' + _checksum(body) + b'"}\n'
-
-
-def _checksum(body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=8).hexdigest().encode("ascii")
-
-
-def _is_sound(line: bytes) -> bool:
-    if not line.startswith(_START) or not line.endswith(b'"}\n'):
-        return False
-    end = len(line) - 1
-    found = _SUM.fullmatch(line, end - 26, end)
-    return found is not None and found.group(1) == _checksum(line[: end - 26])
-
-
-def _whole_records(piece: bytes) -> Iterator[bytes]:
-    """The whole records within a damaged line, which may hold several where a line's end was damaged."""
-    start = piece.find(_START)
-    while start >= 0:
-        following = piece.find(_START, start + 1)
-        end = _SUM.search(piece, start)
-        while end is not None:
-            if _is_sound(piece[start : end.end()] + b"\n"):
-                yield piece[start : end.end()]
-                following = piece.find(_START, end.end())
-                break
-            # A reply may hold what looks like the end of a record; the true one may come later.
-            end = _SUM.search(piece, end.end()) if following < 0 or end.end() < following else None
-        start = following

@@ -168,6 +168,7 @@ class Answer(Generic[T]):
         reply: The reply.
         attempts: How many replies were paid for until this one, itself included.
         refused: Why `accept` turned down the earlier ones, in order.
+        key: What the journal has the reply under, see `request_key`.
     """
 
     request: Request
@@ -175,6 +176,7 @@ class Answer(Generic[T]):
     reply: Reply
     attempts: int = 1
     refused: tuple[str, ...] = ()
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Keeping keys out of settings: what may be one is refused, and not shown."""
+"""What settings must not hold: keys, which are refused and not shown, and fields that each request decides."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refuse_keys(values: Any) -> None:
         )
 
 
-def refuse_key_in_body(extra_body: Mapping[str, Any], place: str) -> None:
+def refuse_decided(extra_body: Mapping[str, Any], place: str) -> None:
     """Refuse fields that are decided elsewhere.
 
     Raises:

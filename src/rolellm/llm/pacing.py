@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from rolellm.fingerprint import hash_json
 from rolellm.llm.model import CallError, FailureKind, Model
 
-#: So many refusals of the endpoint's own (a key, a model's name, nobody there) without an answer, and it is given up.
+#: So many refusals of the endpoint's own (a key, a model's name, nobody there) without an answer, and it is given up
+#: (our choice).
 _HOPELESS = 8
 _LONGEST_BACKOFF = 30.0
 _FIRST_BACKOFF = 0.5
@@ -37,6 +38,11 @@ class Pace:
     _turned_away: int = 0
     _refused: int = 0
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether all that came of it in this run were refusals of its own: a key, a model's name, nobody there."""
+        return self._refused > 0 and not self.ever_answered
+
     def answered(self) -> None:
         """Note a reply."""
         self.ever_answered = True
@@ -55,7 +61,7 @@ class Pace:
                 self.paused_until = max(self.paused_until, time.monotonic() + wait)
         elif is_of_the_endpoint(error):
             self._refused += 1
-            if self._refused >= _HOPELESS and not self.ever_answered:
+            if self._refused >= _HOPELESS and self.is_hopeless:
                 self.alive = False
 
 

@@ -39,7 +39,12 @@ class StopAskingError(Exception):
 
     Args:
         reason: What stopped it, in words.
+        need: What it takes to go on, in words.
     """
+
+    def __init__(self, reason: str, need: str = "") -> None:
+        super().__init__(reason)
+        self.need = need
 
 
 class Run(Generic[T]):
@@ -65,7 +70,6 @@ class Run(Generic[T]):
     ) -> None:
         self.counts = Counts()
         self.stopped: Exception | None = None
-        self.stop_after: Exception | None = None
         self.paces = [Pace(model, index) for index, model in enumerate(models)]
         self._journal = journal
         self._budget = budget
@@ -84,7 +88,7 @@ class Run(Generic[T]):
 
         Args:
             requests: Taken from one at a time, as there is room to ask.
-            done: Called once for each request that is settled; none is, once a run is stopped.
+            done: Called once for each request that is settled: all of them, unless the run is stopped.
         """
         self._source = iter(requests)
         self._done = done
@@ -126,7 +130,7 @@ class Run(Generic[T]):
                     self._notify()
                     return None
                 if self._suspects and self.counts.in_flight == 0 and not self._later:
-                    self._flush_suspects()
+                    self._settle_suspects()
                     continue
                 wait = self._later[0][0] - time.monotonic() if self._later else 0.0
             await self._wait(wait)
@@ -273,6 +277,16 @@ class Run(Generic[T]):
         else:
             self.stop(StopAskingError("no endpoint answers"))
 
+    def _settle_suspects(self) -> None:
+        """Nothing else is under way: what hopeless endpoints were asked goes to the others, where there are others."""
+        hopeless = [pace for pace in self.paces if pace.alive and pace.is_hopeless]
+        if hopeless and any(pace.alive and not pace.is_hopeless for pace in self.paces):
+            for pace in hopeless:
+                pace.alive = False
+            self._retire()
+        else:
+            self._flush_suspects()
+
     def _flush_suspects(self) -> None:
         for task in self._suspects:
             self._finish(task, task.failure())
@@ -299,7 +313,7 @@ class Run(Generic[T]):
     async def _reserve(self, worst: float) -> bool:
         while not self._budget.reserve(worst):
             if self.counts.in_flight == 0:
-                self.stop(StopAskingError(self._budget.reached))
+                self.stop(StopAskingError(self._budget.reached, "a larger --budget"))
             if self.stopped is not None:
                 return False
             await self._wait(0.0)
@@ -318,6 +332,9 @@ class Run(Generic[T]):
 
     async def _sync(self) -> None:
         """Every second, off the loop: a power cut may cost a second of replies, a killed process none."""
-        while True:
-            await asyncio.sleep(1.0)
-            await asyncio.to_thread(self._journal.sync)
+        try:
+            while True:
+                await asyncio.sleep(1.0)
+                await asyncio.to_thread(self._journal.sync)
+        except Exception as error:  # A disk that takes nothing any more, as network file systems find out only now.
+            self.stop(error)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from rolellm.errors import RecipeError
 from rolellm.llm.model import Model, Price
-from rolellm.llm.no_secrets import refuse_key_in_body, refuse_keys, variable_name
+from rolellm.llm.no_secrets import refuse_decided, refuse_keys, variable_name
 from rolellm.typed_yaml import Form, build, describe, parse_yaml, typed
 
 Backend = Literal["openai", "local", "scripted"]
@@ -164,7 +164,7 @@ def checked(settings: LLMSettings) -> LLMSettings:
         if entry.backend != "openai":
             continue
         variable_name(entry.api_key_env, f"{place}.api_key_env")
-        refuse_key_in_body(entry.extra_body, f"{place}.extra_body")
+        refuse_decided(entry.extra_body, f"{place}.extra_body")
         try:
             _endpoint_settings(entry)
         except RecipeError as error:

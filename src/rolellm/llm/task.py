@@ -18,6 +18,7 @@ from rolellm.llm.model import (
     Request,
     T,
     UnacceptableError,
+    request_key,
 )
 
 _ENDED: dict[Finish, str] = {
@@ -86,7 +87,8 @@ def judge(task: Task[T], model: Model, raw: Json, accept: Accept[T], also: Colle
         reply = model.read(raw)
         if reply.finish == "stop" or reply.finish in also:
             value = accept(task.request, reply)
-            return Answer(task.request, value, reply, task.paid, tuple(task.refused))
+            key = request_key(model, task.request)
+            return Answer(task.request, value, reply, task.paid, tuple(task.refused), key)
         kind: FailureKind = reply.finish
         reason = _ENDED[reply.finish]
     except UnacceptableError as error:

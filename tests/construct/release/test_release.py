@@ -212,6 +212,19 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -
         write_release([ann], tmp_path / "fine")
     write_release([ann], tmp_path / "fine", overwrite=True)
     assert (tmp_path / "out" / "diary.txt").read_text() == "mine"
+    make(tmp_path / "fine" / "Bob", "Bob")
+    with pytest.raises(RecipeError, match=r"Bob.* is no part of the release"):
+        write_release([ann], tmp_path / "fine", overwrite=True)
+    assert (tmp_path / "fine" / "Bob" / "profile.json").is_file()
+
+
+@pytest.mark.parametrize("out", [pytest.param(".", id="here"), pytest.param("..", id="above")])
+def test_the_folder_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+    ann = gather(make(tmp_path / "Ann", "Ann"))
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    with pytest.raises(RecipeError, match="the folder you are in"):
+        write_release([ann], out)
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, unique_by=fold), st.floats(0.05, 0.95), st.integers(0, 5))

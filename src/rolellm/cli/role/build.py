@@ -191,7 +191,7 @@ def _start(
     if role is not None or language is not None:
         raise RecipeError("--role and --language are those of the character that --from names; leave them out")
     character = read_character(str(source))
-    more = tuple(name for name in aliases if name not in (character.role, *character.aliases))
+    more = tuple(name for name in aliases if name not in character.names)
     return replace(character, aliases=(*character.aliases, *more), script=script or character.script)
 
 

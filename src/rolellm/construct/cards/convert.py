@@ -17,6 +17,7 @@ from rolellm.construct.cards.card import Card, Entry
 from rolellm.construct.cards.examples import NARRATOR, Names, blocks, fill, turns_of, user_name
 from rolellm.construct.cards.fields import Notes
 from rolellm.construct.character import Character, Lore
+from rolellm.construct.scripts.detect import detect_language
 from rolellm.errors import CardError, RecipeError
 from rolellm.fingerprint import hash_bytes
 from rolellm.records import Language, Turn
@@ -29,8 +30,6 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _DECORATORS = re.compile(r"\s*(?:@@[^\n]*(?:\n\s*|\Z))+")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs"})
-_HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
-_LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]")
 _SAID = 200
 
 
@@ -138,9 +137,8 @@ def _name(card: Card, given: str | None, notes: Notes) -> str:
 
 
 def _language(card: Card) -> Language:
-    text = " ".join(part[:20_000] for part in (card.description, card.personality, card.first_mes, card.mes_example))
-    # Our choice: a Chinese character says about as much as three letters.
-    return "zh" if 3 * len(_HAN.findall(text)) > len(_LATIN.findall(text)) else "en"
+    parts = (card.description, card.personality, card.first_mes, card.mes_example)
+    return detect_language(" ".join(part[:20_000] for part in parts))
 
 
 def _turns(card: Card, names: Names, notes: Notes) -> tuple[list[Turn], dict[int, int], dict[int, str]]:

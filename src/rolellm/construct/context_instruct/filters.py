@@ -21,7 +21,7 @@ from rolellm.construct.context_instruct.voice import out_of_character
 from rolellm.construct.duplicates import SIMILARITY, Method, repeats
 from rolellm.errors import RecipeError
 from rolellm.records import Language
-from rolellm.text import fold
+from rolellm.text import HAN, fold
 
 FilterName = Literal["form", "confidence", "standalone", "character", "grounding", "duplicate"]
 FILTERS: Final[tuple[FilterName, ...]] = ("form", "confidence", "standalone", "character", "grounding", "duplicate")
@@ -178,7 +178,7 @@ def ill_formed(question: str, answer: str, language: Language) -> str | None:
         letters = [sign for sign in text if sign.isalpha()]
         if not letters:
             return f"the {what} has no words"
-        han = sum("\u4e00" <= sign <= "\u9fff" for sign in letters) / len(letters)
+        han = len(HAN.findall("".join(letters))) / len(letters)
         if (han < 0.5) if language == "zh" else (han > 0.2):
             return f"the {what} is not in {'Chinese' if language == 'zh' else 'English'}"
     return "the answer repeats the question" if fold(question) == fold(answer) else None

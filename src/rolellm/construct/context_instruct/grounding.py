@@ -18,11 +18,10 @@ from rolellm.construct.context_instruct.names import WORD, names_in
 from rolellm.construct.context_instruct.numerals import numbers_in
 from rolellm.construct.context_instruct.words import STOP_WORDS
 from rolellm.records import Language
-from rolellm.text import chinese_words
+from rolellm.text import HAN, chinese_words
 
 #: The least share of content words that have to be found (our choice).
 LEAST_FOUND: Final = 0.25
-_HAN: Final = re.compile(r"[\u4e00-\u9fff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,7 @@ def grounding_check(character: Character) -> Callable[[str], Callable[[str, str]
     profile = "\n".join(
         filter(
             None,
-            (character.description, character.background, *character.catchphrases, character.role, *character.aliases),
+            (character.description, character.background, *character.catchphrases, *character.names),
         )
     )
     language = character.language
@@ -139,7 +138,7 @@ def _stem(word: str) -> str:
 def _content(text: str, language: Language) -> list[str]:
     """The words that carry a text's matter, each once."""
     if language == "zh":
-        words: Iterable[str] = (word for word in chinese_words()(text) if len(_HAN.findall(word)) >= 2)
+        words: Iterable[str] = (word for word in chinese_words()(text) if len(HAN.findall(word)) >= 2)
     else:
         words = (word for word in _words(text) if len(word) >= 3)
     return [word for word in dict.fromkeys(words) if word not in STOP_WORDS[language]]

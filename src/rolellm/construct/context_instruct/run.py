@@ -7,7 +7,7 @@ prompts nor their number, and a run with other filters takes every reply from th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from rolellm.construct.context_instruct.segments import Count, QuestionType, Seg
 from rolellm.construct.context_instruct.settings import InstructSettings
 from rolellm.errors import DataError
 from rolellm.llm.client import Client
-from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request, request_key
+from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.tokens import TokenCounter
 
 #: A reply that was cut off still has whole pairs.
@@ -66,7 +66,7 @@ class InstructResult:
         kept = self.kept
         by_filter = Counter(verdict.by for verdict in self.dropped)
         by_type = Counter(verdict.candidate.type for verdict in kept)
-        names = (self.character.role, *self.character.aliases)
+        names = self.character.names
         named = sum(any(name.casefold() in item.candidate.question.casefold() for name in names) for item in kept)
         return {
             "candidates": len(self.verdicts),
@@ -124,7 +124,7 @@ def context_instruct(
         outcomes = client.ask(requests, pairs_of, label=label, also=_CUT_OFF)
         failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
         failures += failed
-        rounds.append(_take(plan, tasks, outcomes, _keys(client)))
+        rounds.append(_take(plan, tasks, outcomes))
         if len(failed) == len(outcomes):
             break
     verdicts = judge(plan.candidates, character, chosen.filters)
@@ -200,26 +200,14 @@ def _plan(character: Character, settings: InstructSettings, count: Count) -> _Pl
     return _Plan(character, settings, segments, lanes)
 
 
-def _keys(client: Client) -> Callable[[Answer[Any]], str]:
-    models = {model.name: model for model in client.models}
-
-    def key(answer: Answer[Any]) -> str:
-        model = models.get(answer.reply.endpoint)
-        return request_key(model, answer.request) if model is not None else ""
-
-    return key
-
-
-def _take(
-    plan: _Plan, tasks: Sequence[tuple[Lane, Task]], outcomes: Sequence[Outcome[list[Any]]], key: Callable[..., str]
-) -> dict[str, Any]:
+def _take(plan: _Plan, tasks: Sequence[tuple[Lane, Task]], outcomes: Sequence[Outcome[list[Any]]]) -> dict[str, Any]:
     """Note what a round brought."""
     before = {lane.type: len(lane.distinct) for lane in plan.lanes}
     made = 0
     for (lane, task), outcome in zip(tasks, outcomes, strict=True):
         if isinstance(outcome, Failure):
             continue
-        found = _candidates(plan, task, outcome, key(outcome))
+        found = _candidates(plan, task, outcome, outcome.key)
         made += len(found)
         plan.candidates += found
         lane.note(task, [item.question for item in found if item.problem is None])

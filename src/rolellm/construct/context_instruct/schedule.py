@@ -35,6 +35,10 @@ class Lane:
         type: Of its questions.
         segments: In the order of their visits.
         target: How many different questions are wanted.
+        language: Of its prompts.
+        per_request: The most pairs that one request asks for.
+        asked_tokens: The most tokens of the questions that a prompt lists as asked.
+        count: Tokens of a text.
         position: The next place.
         requests: How many requests brought a reply that was read.
         distinct: Different questions so far, folded.

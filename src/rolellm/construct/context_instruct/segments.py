@@ -136,7 +136,7 @@ def _joined(chunk: Sequence[_Unit]) -> str:
 
 
 def _namer(character: Character) -> Callable[[str], bool]:
-    names = [name for name in (character.role, *character.aliases) if name.strip()]
+    names = character.names
     if character.language == "zh":
         return lambda text: any(name in text for name in names)
     pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, names)) + r")(?!\w)", re.IGNORECASE)

@@ -59,6 +59,6 @@ def out_of_character(character: Character) -> Callable[[str], str | None]:
 
 
 def _names(character: Character) -> str:
-    names: Sequence[str] = sorted({character.role, *character.aliases} - {""}, key=lambda name: (-len(name), name))
+    names: Sequence[str] = sorted(character.names, key=lambda name: (-len(name), name))
     boundary = "" if character.language == "zh" else r"(?<!\w)"
     return boundary + "(?:" + "|".join(map(re.escape, names)) + ")"

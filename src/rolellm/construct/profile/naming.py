@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from rolellm.construct.character import Character
+from rolellm.text import HAN
 
 _RUN: Final = re.compile(r"[^\W_]+")
-_HAN: Final = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
 _ARTICLE: Final = re.compile(r"(?:the|an?)\s+(?=\S)", re.IGNORECASE)
 _LATIN_EDGE: Final = ("(?<![A-Za-z0-9_\u00c0-\u024f])", "(?![A-Za-z0-9_\u00c0-\u024f])")
 _LEAST_PART: Final = 3
@@ -55,7 +55,7 @@ def names_of(character: Character) -> Names:
     sentence, where a capital says that it is a name. Chinese names of one character are passed over: they would be
     found in other words.
     """
-    listed = tuple(dict.fromkeys(name.strip() for name in (character.role, *character.aliases) if name.strip()))
+    listed = character.names
     whole = [pattern for name in listed if (pattern := _pattern(name)) is not None]
     parts = dict.fromkeys(part for name in listed for part in _parts(name))
     ordinary = _in_lower_case(character, parts)
@@ -68,15 +68,15 @@ def names_of(character: Character) -> Names:
 
 def _pattern(name: str) -> str | None:
     runs = _RUN.findall(_ARTICLE.sub("", name, count=1) if _ARTICLE.match(name) else name)
-    if not runs or (len(runs) == 1 and len(runs[0]) < 2 and (_HAN.search(runs[0]) or runs[0].lower() in "ai")):
+    if not runs or (len(runs) == 1 and len(runs[0]) < 2 and (HAN.search(runs[0]) or runs[0].lower() in "ai")):
         return None
     return _edged(*runs)
 
 
 def _edged(*runs: str) -> str:
     """A pattern of words with little between them that has no letter on either side; Chinese has no such sides."""
-    before = "" if _HAN.match(runs[0]) else _LATIN_EDGE[0]
-    after = "" if _HAN.match(runs[-1][-1]) else _LATIN_EDGE[1]
+    before = "" if HAN.match(runs[0]) else _LATIN_EDGE[0]
+    after = "" if HAN.match(runs[-1][-1]) else _LATIN_EDGE[1]
     return before + r"[\W_]{0,3}".join(map(re.escape, runs)) + after
 
 
@@ -94,16 +94,16 @@ def _parts(name: str) -> list[str]:
     if len(runs) < 2:
         return []
     return [
-        run if run[1:].islower() or _HAN.match(run) else run.capitalize() if run.isupper() else run
+        run if run[1:].islower() or HAN.match(run) else run.capitalize() if run.isupper() else run
         for run in runs
-        if (len(run) > 1 if _HAN.match(run) else len(run) >= _LEAST_PART)
+        if (len(run) > 1 if HAN.match(run) else len(run) >= _LEAST_PART)
         and run.casefold() not in _COMMON
-        and (run[0].isupper() or _HAN.match(run))
+        and (run[0].isupper() or HAN.match(run))
     ]
 
 
 def _in_lower_case(character: Character, parts: Iterable[str]) -> frozenset[str]:
-    words = {part.lower(): part for part in parts if not _HAN.match(part)}
+    words = {part.lower(): part for part in parts if not HAN.match(part)}
     if not words:
         return frozenset()
     pattern = re.compile("|".join(map(_edged, sorted(words, key=len, reverse=True))))

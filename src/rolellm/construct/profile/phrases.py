@@ -16,7 +16,6 @@ The factor with `share`, the part of its lines in which the phrase is a whole cl
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from typing import Any, Final
 from rolellm.construct.character import Character
 from rolellm.construct.profile.sentences import Sentence, sentences_of
 from rolellm.records import Language
+from rolellm.text import HAN
 
 #: How many phrases a model is shown to choose from.
 OFFERED: Final = 40
@@ -42,7 +42,6 @@ she should so some such than that that's the thee their them then there these th
 upon us was we were what when where which who why will with would yet you you'll you're your yours
 """
 _FUNCTION_WORDS: Final = frozenset(_LIST.split())
-_HAN: Final = re.compile(r"[\u3400-\u9fff]")
 
 Words = tuple[str, ...]
 _Lines = Sequence[Sequence[Sentence]]
@@ -245,7 +244,7 @@ def _said_once(lines: tuple[_Lines, _Lines], language: Language, known: Containe
         text = sentence.shown(0, len(sentence.words))
         if not least <= len(sentence.words) <= most or _FUNCTION_WORDS.issuperset(sentence.words):
             continue
-        if len(text) > _CHARACTERS[language][1] or (language == "zh" and not _HAN.search(text)):
+        if len(text) > _CHARACTERS[language][1] or (language == "zh" and not HAN.search(text)):
             continue
         scores = [_log_odds(counts[0][word], counts[1][word], *sums) for word in sentence.words]
         found.setdefault(text, sum(scores) / len(scores) + bool(sentence.end))

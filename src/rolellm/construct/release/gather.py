@@ -9,6 +9,7 @@ from typing import Any
 
 from rolellm.construct.character import Character, read_character
 from rolellm.construct.context_instruct.results import KEPT, Question, read_questions
+from rolellm.construct.rolegpt.respond import REPLIES
 from rolellm.errors import DataError
 from rolellm.fingerprint import hash_file
 from rolellm.jsonl import read_jsonl
@@ -17,7 +18,6 @@ from rolellm.text import fold
 
 INSTRUCT = "instruct"
 RESPOND = "respond"
-REPLIES = "replies.jsonl"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ What it writes loads by ``load_dataset("rolebench", CONFIG, data_dir=OUT)``, sin
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -67,7 +68,8 @@ def write_release(
         overwrite: Replace an earlier release of this kind in the folder.
 
     Raises:
-        RecipeError: For two roles of one name, a role to hold out that is not there, or a folder with other files.
+        RecipeError: For two roles of one name, a role to hold out that is not there, a folder with other files, or the
+            folder that one is in.
         DataError: When there is nothing to write, or splits would overlap.
     """
     target = Path(out)
@@ -106,6 +108,8 @@ def _check_names(roles: Sequence[RoleData]) -> None:
 def _claim(target: Path, overwrite: bool) -> None:
     if target.exists() and not target.is_dir():
         raise RecipeError(f"{target} is a file; a release needs a folder")
+    if Path.cwd().is_relative_to(target.resolve()):
+        raise RecipeError(f"{target} is the folder you are in, or holds it; name one in it, such as release")
     if not target.is_dir() or not any(target.iterdir()):
         return
     ours = (target / MANIFEST).is_file() and KIND in (target / MANIFEST).read_text(encoding="utf-8", errors="replace")
@@ -113,6 +117,19 @@ def _claim(target: Path, overwrite: bool) -> None:
         raise RecipeError(f"{target} holds other files; name another folder")
     if not overwrite:
         raise RecipeError(f"{target} holds a release already; use --overwrite, or name another folder")
+    foreign = _foreign(target)
+    if foreign is not None:
+        raise RecipeError(f"{foreign} is no part of the release in {target}; move it away, or name another folder")
+
+
+def _foreign(target: Path) -> Path | None:
+    """A file that the manifest of a release does not name, and that would be lost with it."""
+    try:
+        known = set(json.loads((target / MANIFEST).read_bytes())["sha256"])
+    except (ValueError, KeyError, TypeError):
+        known = set()
+    files = (path for path in sorted(target.rglob("*")) if path.is_file())
+    return next((path for path in files if path.relative_to(target).as_posix() not in {MANIFEST, *known}), None)
 
 
 class _Draft:
@@ -259,7 +276,7 @@ def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
             "held_out_roles": sorted(draft.held_out),
             "configs": draft.configs,
             "rows": draft.rows,
-            "sha256": {str(path.relative_to(draft.root)): hash_file(path) for path in files},
+            "sha256": {path.relative_to(draft.root).as_posix(): hash_file(path) for path in files},
             "roles": [role.describe() for role in roles],
             "notes": draft.notes,
         },

@@ -228,7 +228,7 @@ def respond(
     """
     chosen = settings or RespondSettings()
     prompts = RolePrompts(character, chosen.prompts, counter)
-    asked = distinct(Asked(item) if isinstance(item, str) else item for item in instructions)
+    asked = _asked(instructions)
     made = [prompts(item.question) for item in asked]
     requests = list(_requests(character.role, made, chosen))
     # A reply that is cut off breaks a rule like others do, and is counted among them.
@@ -254,8 +254,7 @@ def planned_requests(
     """
     chosen = settings or RespondSettings()
     prompts = RolePrompts(character, chosen.prompts, counter)
-    asked = distinct(Asked(item) if isinstance(item, str) else item for item in instructions)
-    return list(_requests(character.role, [prompts(item.question) for item in asked], chosen))
+    return list(_requests(character.role, [prompts(item.question) for item in _asked(instructions)], chosen))
 
 
 def accepts(character: Character, settings: RespondSettings) -> Accept[str]:
@@ -266,6 +265,10 @@ def accepts(character: Character, settings: RespondSettings) -> Accept[str]:
         own=character.catchphrases,
         rules=settings.rules,
     )
+
+
+def _asked(instructions: Iterable[Asked | str]) -> list[Asked]:
+    return distinct(Asked(item) if isinstance(item, str) else item for item in instructions)
 
 
 def _requests(role: str, prompts: Sequence[Prompt], settings: RespondSettings) -> Iterator[Request]:

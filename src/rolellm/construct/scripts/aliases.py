@@ -8,7 +8,8 @@ from typing import Final
 
 from rolellm.construct.scripts.evidence import Evidence
 from rolellm.construct.scripts.lexicon import HONORIFICS, MENS_TITLES, OTHERS, TITLES_ZH, WOMENS_TITLES
-from rolellm.construct.scripts.names import HAN, key
+from rolellm.construct.scripts.names import key
+from rolellm.text import HAN
 
 _CANDIDATES: Final = 60
 

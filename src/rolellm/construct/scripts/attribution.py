@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -20,6 +21,12 @@ class Verdict:
 
 #: The verdict on what nobody says.
 NOT_SPEECH = Verdict(is_speech=False)
+
+
+def verdicts(spoken: Iterable[bool], speakers: Iterable[str | None]) -> list[Verdict]:
+    """A verdict on each quotation: whether it is spoken, and, of those that are, the next speaker."""
+    of_speech = iter(speakers)
+    return [Verdict(True, next(of_speech)) if is_spoken else NOT_SPEECH for is_spoken in spoken]
 
 
 def word_list(text: str) -> list[str]:

@@ -10,15 +10,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rolellm.construct.scripts.attribution import NOT_SPEECH, Verdict
+from rolellm.construct.scripts.attribution import Verdict, verdicts
 from rolellm.construct.scripts.chapters import Paragraph
 from rolellm.construct.scripts.cues_en import BEGINNING, LAST_SENTENCE, Cue, cue_after, cue_before, is_spoken
 from rolellm.construct.scripts.names_en import People, known_name, learn_people
 from rolellm.construct.scripts.quotes import Quotation
 from rolellm.construct.scripts.reading import Hints
+from rolellm.construct.scripts.surroundings import Surroundings
 
 _SENTENCES = re.compile(r"(?<!Mr)(?<!Mrs)(?<!Ms)(?<!Dr)(?<!St)[.!?]\s+\S")
-_REACH, _REACH_LATER, _LONGEST_EXCHANGE = 1500, 20, 20
+_REACH_LATER, _LONGEST_EXCHANGE, _LONGEST_TAIL = 20, 20, 300
 
 
 @dataclass(slots=True)
@@ -55,24 +56,21 @@ def attribute_en(
     """
     spoken = [is_spoken(text, paragraphs, quotation) for quotation in quotations]
     kept = [quotation for quotation, is_spoken in zip(quotations, spoken, strict=True) if is_spoken]
-    speakers = iter(_Attribution(text, paragraphs, kept, hints).speakers())
-    return [Verdict(True, next(speakers)) if is_spoken else NOT_SPEECH for is_spoken in spoken]
+    return verdicts(spoken, _Attribution(text, paragraphs, kept, hints).speakers())
 
 
-class _Attribution:
+class _Attribution(Surroundings):
     """Goes through the spoken quotations of a text in order."""
 
     def __init__(
         self, text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation], hints: Hints
     ) -> None:
-        self.text = text
-        self.paragraphs = paragraphs
-        self.quotations = quotations
+        super().__init__(text, paragraphs, quotations)
         everything = range(len(quotations))
         self.cues = [self._cue(index) for index in everything]
         self.people: People = learn_people(
             (cue.name for cue in self.cues if cue is not None and cue.name is not None and cue.is_name),
-            [(self._gap(index), self._said(index), _gender(self.cues[index])) for index in everything],
+            [(self.gap(index), self.said(index).strip(), _gender(self.cues[index])) for index in everything],
             hints.names,
         )
 
@@ -81,16 +79,16 @@ class _Attribution:
         found: list[str | None] = []
         exchange = _Exchange(-1)
         for index, quotation in enumerate(self.quotations):
-            number = self.paragraphs[quotation.paragraph].scene
+            number = self.scene(index)
             if number != exchange.number:
                 exchange = _Exchange(number)
             exchange.recent = [
                 *exchange.recent[-6:],
-                *(mention.name for mention in self.people.mentions(self._gap(index))),
+                *(mention.name for mention in self.people.mentions(self.gap(index))),
             ]
             speaker = self._speaker(index, exchange)
             found.append(speaker)
-            said = self.people.addressed(self._said(index))
+            said = self.people.addressed(self.said(index).strip())
             exchange.called = [*exchange.called[-5:], *sorted(said)]
             if exchange.places and (exchange.places[-1] == quotation.paragraph or quotation.is_resumed):
                 exchange.speakers[-1] = speaker
@@ -102,25 +100,6 @@ class _Attribution:
                 exchange.addressed = said
         return found
 
-    def _start(self, index: int) -> int:
-        """Where the narration before a quotation begins: after the one before, in the same scene."""
-        quotation = self.quotations[index]
-        scene = self.paragraphs[quotation.paragraph].scene
-        start = max(0, quotation.left - _REACH)
-        if index and self.paragraphs[self.quotations[index - 1].paragraph].scene == scene:
-            return max(start, self.quotations[index - 1].right)
-        first = quotation.paragraph
-        while first and self.paragraphs[first - 1].scene == scene and self.paragraphs[first].start > start:
-            first -= 1
-        first += self.paragraphs[first].is_heading
-        return max(start, self.paragraphs[first].start)
-
-    def _said(self, index: int) -> str:
-        return self.text[self.quotations[index].start : self.quotations[index].end].strip()
-
-    def _gap(self, index: int) -> str:
-        return self.text[self._start(index) : self.quotations[index].left]
-
     def _own(self, index: int) -> str:
         quotation = self.quotations[index]
         paragraph = self.paragraphs[quotation.paragraph]
@@ -128,17 +107,7 @@ class _Attribution:
             before = self.paragraphs[quotation.paragraph - 1]
             if self.text[before.end - 1] == ":" and not before.is_heading:
                 paragraph = before
-        return self.text[max(paragraph.start, self._start(index)) : quotation.left]
-
-    def _tail(self, index: int) -> str:
-        quotation = self.quotations[index]
-        paragraph = quotation.paragraph
-        while self.paragraphs[paragraph].end < quotation.right:
-            paragraph += 1
-        end = self.paragraphs[paragraph].end
-        if index + 1 < len(self.quotations):
-            end = min(end, self.quotations[index + 1].left)
-        return self.text[quotation.right : min(max(end, quotation.right), quotation.right + 300)]
+        return self.text[max(paragraph.start, self.begin(index)) : quotation.left]
 
     def _is_first(self, index: int) -> bool:
         """Whether a quotation is the first of its paragraph."""
@@ -150,7 +119,7 @@ class _Attribution:
             cue = cue_before(own.rstrip(":,—–-"), is_colon=own.endswith(":"))
             if cue is not None:
                 return cue
-        return cue_after(self._tail(index), self._said(index)[-1:])
+        return cue_after(self.tail(index)[:_LONGEST_TAIL], self.said(index).strip()[-1:])
 
     def _speaker(self, index: int, exchange: _Exchange) -> str | None:
         quotation, cue = self.quotations[index], self.cues[index]
@@ -173,7 +142,7 @@ class _Attribution:
             return self._meant(later.pronoun.casefold(), index, exchange)
         own = self._own(index).strip()
         told = self._acting(own, index, exchange, is_last=True)
-        told = told or (self._acting(self._tail(index).strip(), index, exchange, is_last=False))
+        told = told or (self._acting(self.tail(index)[:_LONGEST_TAIL].strip(), index, exchange, is_last=False))
         if told is not None:
             exchange.guessed = 0
             return told
@@ -204,11 +173,11 @@ class _Attribution:
         for mention in self.people.mentions(self._own(index)):
             if self.people.fits(mention.name, pronoun):
                 return mention.name
-        addressed = self.people.addressed(self._said(index))
+        addressed = self.people.addressed(self.said(index).strip())
         is_adjacent = self._is_adjacent(index, exchange)
         candidates = [
             name
-            for name in self._candidates(index, exchange, is_adjacent)
+            for name in self._candidates(exchange, is_adjacent)
             if not any(self.people.is_same(name, other) for other in addressed)
         ]
         others = [
@@ -222,7 +191,7 @@ class _Attribution:
             return None if unknown else last
         return self._remembered(pronoun, exchange, last if is_adjacent else None) or next(iter(unknown), None)
 
-    def _candidates(self, index: int, exchange: _Exchange, is_adjacent: bool) -> list[str]:
+    def _candidates(self, exchange: _Exchange, is_adjacent: bool) -> list[str]:
         told = [*reversed(exchange.recent)]
         spoken = [name for name in (exchange.partner(), exchange.last()) if name is not None]
         if not is_adjacent:
@@ -278,7 +247,7 @@ class _Attribution:
                 candidate = called
         if candidate is None or last is None or self.people.is_same(candidate, last):
             return None
-        if any(self.people.is_same(candidate, name) for name in self.people.addressed(self._said(index))):
+        if any(self.people.is_same(candidate, name) for name in self.people.addressed(self.said(index).strip())):
             return None
         exchange.guessed += 1
         return candidate

@@ -12,17 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from rolellm.construct.scripts import words_zh as words
-from rolellm.construct.scripts.attribution import NOT_SPEECH, Verdict
+from rolellm.construct.scripts.attribution import Verdict, verdicts
 from rolellm.construct.scripts.chapters import Paragraph
 from rolellm.construct.scripts.cues_zh import COLON, is_spoken
 from rolellm.construct.scripts.names_zh import Clause, clauses, learn_names
 from rolellm.construct.scripts.quotes import Quotation
 from rolellm.construct.scripts.reading import Hints
+from rolellm.construct.scripts.surroundings import REACH, Surroundings
 
 _ASKS_AGAIN = re.compile(r"(?:又|再|复)(?:追|动)?问")
 _ANSWERS = re.compile(r"(?:答|回|应)(?:道|曰|云|说|答)?$")
-# How far back a subject is looked for, and how long narration may go on about who spoke last without a name.
-_REACH, _RELAYED = 1500, 400
+# How long narration may go on about who spoke last without a name.
+_RELAYED = 400
 
 
 @dataclass(slots=True)
@@ -66,34 +67,31 @@ def attribute_zh(
             name and _as_written(name, text, written, quotation.left)
             for name, quotation in zip(found, kept, strict=True)
         ]
-    speakers = iter(found)
-    return [Verdict(True, next(speakers)) if is_said else NOT_SPEECH for is_said in spoken]
+    return verdicts(spoken, found)
 
 
 def _as_written(name: str, text: str, written: str, place: int) -> str:
     """A name in the characters of the text, where it stands near a place of it."""
-    for start, end in ((max(0, place - _REACH), place), (place, place + _REACH), (max(0, place - 20 * _REACH), place)):
+    for start, end in ((max(0, place - REACH), place), (place, place + REACH), (max(0, place - 20 * REACH), place)):
         found = text.rfind(name, start, end)
         if found >= 0:
             return written[found : found + len(name)]
     return name
 
 
-class _Attribution:
+class _Attribution(Surroundings):
     """Goes through the spoken quotations of a text in order."""
 
     def __init__(
         self, text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation], hints: Hints
     ) -> None:
-        self.text = text
-        self.paragraphs = paragraphs
-        self.quotations = quotations
+        super().__init__(text, paragraphs, quotations)
         self.role = frozenset(hints.names)
         everything = range(len(quotations))
         self.names = learn_names(
             (cue for index in everything for cue in self._cues(index)),
-            (clause.text for index in everything for clause in clauses(self._gap(index)) if clause.is_initial),
-            (self.text[quotation.start : quotation.end] for quotation in quotations),
+            (clause.text for index in everything for clause in clauses(self.gap(index)) if clause.is_initial),
+            map(self.said, everything),
             hints.names,
         )
 
@@ -102,29 +100,16 @@ class _Attribution:
         found: list[str | None] = []
         scene = _Scene(-1)
         for index, quotation in enumerate(self.quotations):
-            number = self.paragraphs[quotation.paragraph].scene
+            number = self.scene(index)
             if number != scene.number:
                 scene = _Scene(number)
             speaker = scene.last() if quotation.is_resumed else self._speaker(index, scene)
             found.append(speaker)
             scene.speakers.append(speaker)
-            said = self.text[quotation.start : quotation.end]
+            said = self.said(index)
             scene.addressed = self._addressed(said)
             scene.has_asked = said.rstrip("’'』」 \n").endswith(("？", "?"))
         return found
-
-    def _gap(self, index: int) -> str:
-        """The narration between the quotation before and this one, in the same scene."""
-        quotation = self.quotations[index]
-        scene = self.paragraphs[quotation.paragraph].scene
-        start = max(0, quotation.left - _REACH)
-        if index and self.paragraphs[self.quotations[index - 1].paragraph].scene == scene:
-            return self.text[max(start, self.quotations[index - 1].right) : quotation.left]
-        first = quotation.paragraph
-        while first and self.paragraphs[first - 1].scene == scene and self.paragraphs[first].start > start:
-            first -= 1
-        first += self.paragraphs[first].is_heading
-        return self.text[max(start, self.paragraphs[first].start) : quotation.left]
 
     def _own(self, index: int) -> str:
         """What stands before a quotation in its own paragraph, after the quotation before."""
@@ -132,22 +117,11 @@ class _Attribution:
         start = self.paragraphs[quotation.paragraph].start
         if index:
             start = max(start, self.quotations[index - 1].right)
-        return self.text[max(start, quotation.left - _REACH) : quotation.left]
-
-    def _tail(self, index: int) -> str:
-        """What stands after a quotation in its paragraph, before the next."""
-        quotation = self.quotations[index]
-        paragraph = quotation.paragraph
-        while self.paragraphs[paragraph].end < quotation.right:
-            paragraph += 1
-        end = self.paragraphs[paragraph].end
-        if index + 1 < len(self.quotations):
-            end = min(end, self.quotations[index + 1].left)
-        return self.text[quotation.right : max(end, quotation.right)]
+        return self.text[max(start, quotation.left - REACH) : quotation.left]
 
     def _cue(self, index: int) -> str | None:
         """The narration before a quotation up to a verb of speech or a colon that brings it in, where there is one."""
-        gap = self._gap(index).rstrip()
+        gap = self.gap(index).rstrip()
         if COLON.search(gap):
             return gap[:-1].rstrip()
         own = self._own(index).rstrip()
@@ -159,7 +133,7 @@ class _Attribution:
 
     def _after(self, index: int) -> re.Match[str] | None:
         """The clause after a quotation that says who spoke it."""
-        match = words.AFTER.match(self._tail(index).lstrip("，, 　"))
+        match = words.AFTER.match(self.tail(index).lstrip("，, 　"))
         return None if match is None or words.HEARD.search(match["head"]) else match
 
     def _cues(self, index: int) -> list[tuple[str, bool]]:
@@ -178,7 +152,7 @@ class _Attribution:
         cue = self._cue(index)
         if cue is not None:
             return self._by_cue(index, clauses(cue), scene)
-        own, tail = self._own(index).strip(), self._tail(index)
+        own, tail = self._own(index).strip(), self.tail(index)
         if after := self._after(index):
             subject = self.names.subject(after["head"], is_cue=True, is_initial=True)
             if subject and subject.kind in ("name", "group", "somebody"):
@@ -266,7 +240,7 @@ class _Attribution:
 
     def _taking_turns(self, index: int, scene: _Scene) -> str | None:
         """Whose turn it is where nothing but quotations follow each other."""
-        if self._gap(index).strip():
+        if self.gap(index).strip():
             return None
         candidate = scene.partner()
         if scene.addressed and scene.addressed != scene.last():

@@ -13,10 +13,11 @@ from typing import Final
 
 from rolellm.construct.scripts import headings, play, screenplay, subtitles, transcript
 from rolellm.construct.scripts.collect import lines_of
-from rolellm.construct.scripts.names import HAN, bare, key
+from rolellm.construct.scripts.names import bare, key
 from rolellm.construct.scripts.reading import Format, Hints
 from rolellm.errors import ScriptError
 from rolellm.records import Language
+from rolellm.text import HAN
 
 _SAMPLE: Final = 400_000
 # One line in thirty names a speaker, even where speeches are long; a novel has hardly a line that seems to.

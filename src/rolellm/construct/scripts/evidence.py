@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
-from rolellm.construct.scripts.names import HAN, key
+from rolellm.construct.scripts.names import key
+from rolellm.text import HAN
 
 # Names are introduced early, and asking is by pairs.
 _LOOKED_THROUGH: Final = 1_000_000

@@ -8,13 +8,10 @@ from functools import lru_cache
 from typing import Final
 
 from rolellm.construct.scripts.lexicon import NOBODY, OPENERS, ORDINALS, PARTICLES
-from rolellm.text import fold
+from rolellm.text import HAN, SPACE_BETWEEN_HAN, fold
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _APOSTROPHE: Final = re.compile("['’‘ʼ＇`´]")
-_HAN: Final = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-_BETWEEN_HAN: Final = re.compile(f"(?<=[{_HAN}]) (?=[{_HAN}])")
-HAN: Final = re.compile(f"[{_HAN}]")
 
 # Who says what in running Chinese text: "悟空道：" is a part of a sentence. The second kind ends names, too.
 _SAYS: Final = re.compile("[说說道曰问問答叫喊喝骂罵笑想是]$")
@@ -40,7 +37,7 @@ def key(name: str) -> str:
     False
     """
     folded = _APOSTROPHE.sub("", unicodedata.normalize("NFKC", name)).casefold()
-    return _BETWEEN_HAN.sub("", " ".join(_WORD.findall(folded))) or fold(name)
+    return SPACE_BETWEEN_HAN.sub("", " ".join(_WORD.findall(folded))) or fold(name)
 
 
 def bare(name: str) -> str:

@@ -40,7 +40,7 @@ _INDENTED: Final = 8
 
 def read_screenplay(source: Source, hints: Hints) -> list[Found]:
     """The turns of a screenplay; a speech ends at a blank line, action is narration, parentheticals are directions."""
-    reading = _Reading(source.text, hints)
+    reading = _Reading(source.text)
     reading.run()
     return reading.out.found
 
@@ -100,7 +100,7 @@ def _indent(line: str) -> int:
 
 
 class _Reading:
-    def __init__(self, text: str, hints: Hints) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
         self.out = Collector(text)
         self.lines = list(lines_of(text))
@@ -113,7 +113,7 @@ class _Reading:
         place = self._skip_title_page()
         while place < len(self.lines):
             line = self.masked[place]
-            if line.blank or _FURNITURE.match(line.text) or self._unprinted(line.text, place):
+            if line.blank or _FURNITURE.match(line.text) or self._unprinted(line.text):
                 place += 1
             elif place in self.cues:
                 place = self._speech(place)
@@ -132,7 +132,7 @@ class _Reading:
             place += 1
         return place
 
-    def _unprinted(self, text: str, place: int) -> bool:
+    def _unprinted(self, text: str) -> bool:
         """Sections and synopses of Fountain."""
         stripped = text.lstrip()
         return stripped[:1] == "#" or (stripped[:1] == "=" and stripped[:2] != "==")

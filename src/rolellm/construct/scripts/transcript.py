@@ -10,8 +10,9 @@ from typing import Final
 
 from rolellm.construct.scripts.collect import CLOSING, Aside, Collector, Line, bracketed, lines_of
 from rolellm.construct.scripts.headings import heading_of
-from rolellm.construct.scripts.names import HAN, bare, is_name, key
+from rolellm.construct.scripts.names import bare, is_name, key
 from rolellm.construct.scripts.reading import Found, Hints, Source
+from rolellm.text import HAN
 
 _LABEL: Final = re.compile(
     r"[ \t\u3000]{0,60}"
