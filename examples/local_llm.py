@@ -275,6 +275,8 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(PASSING), help=f"which faults, of: {', '.join(FAULTS)}")
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
     parser.add_argument("--scripted", action="store_true", help="answer the prompts of making a role, by rules")
+    parser.add_argument("--key", help="the only key that is let in; by default everybody is")
+    parser.add_argument("--model", help="the only model served; by default any name is")
     parser.add_argument("--price", type=float, nargs=2, default=(0.0, 0.0), help="US dollars a million tokens, in, out")
     options = parser.parse_args()
     faults = (Faults(options.faults, options.kinds.split(","), options.seed),) if options.faults else ()
@@ -283,7 +285,8 @@ def main() -> None:
         from llm_scripted import Scripted
 
         answer = Scripted()
-    server = LocalLLM(answer, port=options.port, latency=options.latency, faults=faults, price=tuple(options.price))
+    settings = {"latency": options.latency, "price": tuple(options.price), "key": options.key, "model": options.model}
+    server = LocalLLM(answer, port=options.port, faults=faults, **settings)
     sys.stdout.write(f"{server.url}\n")
     sys.stdout.flush()
     with suppress(KeyboardInterrupt):

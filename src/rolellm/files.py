@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, Final, TextIO
+
+from rolellm.errors import RecipeError
+
+#: What the system says when a disk, a quota or a limit on files is full.
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
@@ -29,11 +35,19 @@ def whole_binary_file(path: str | Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _partial(target: Path) -> Iterator[Path]:
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        # Taking its place would leave a plain file where /dev/null was.
+        raise RecipeError(f"{target} is a device or a pipe, and no file; name a file to write")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         yield partial
         partial.replace(target)
+    except OSError as error:
+        if error.filename in (None, str(partial)):
+            # A full disk names no file, and nobody knows the partial one.
+            error.filename = str(target)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

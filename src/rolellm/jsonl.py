@@ -44,7 +44,7 @@ def _parse(raw: bytes, path: str | Path, number: int) -> dict[str, Any]:
         value = json.loads(raw)
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", path=path, line=number) from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         cut = "" if raw.endswith(b"\n") else "; the line has no end, so the file may be cut off here"
         raise DataError(f"not valid JSON ({error}){cut}", path=path, line=number) from error
     if not isinstance(value, dict):

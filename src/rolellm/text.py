@@ -27,6 +27,32 @@ def fold(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
+def whole_text(text: str) -> str:
+    r"""The text with each half of a surrogate pair, which JSON can say and no file can hold, made U+FFFD.
+
+    Two halves that stand together become the character they are.
+
+    >>> whole_text("a\ud800b \ud83d\ude00") == "a\ufffdb \U0001f600"
+    True
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def half_in(*texts: str) -> str | None:
+    r"""What is wrong with texts that hold half a surrogate pair, in words; nothing, where none does.
+
+    >>> half_in("a", "b\ud800")
+    'half a surrogate pair (U+D800), which is no character and has no UTF-8; take it out'
+    """
+    for text in texts:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            half = f"U+{ord(text[error.start]):04X}"
+            return f"half a surrogate pair ({half}), which is no character and has no UTF-8; take it out"
+    return None
+
+
 def squash(name: str) -> str:
     """Leave only a name's letters and digits, case folded: the release does not spell every name in one way.
 

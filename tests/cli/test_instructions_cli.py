@@ -68,6 +68,7 @@ def test_the_table_says_what_was_left_out(place: Path, capsys: pytest.CaptureFix
         pytest.param(("one.jsonl", "two.jsonl", "--count", "1"), 2, "at least one from each", id="too few"),
         pytest.param(("none.jsonl",), 1, "none.jsonl: no such file or folder", id="no file"),
         pytest.param(("one.jsonl", "--instruction-column", "x"), 2, "no column 'x'", id="column"),
+        pytest.param(("nothing",), 1, "nothing: no such file or folder, and no name of a data set", id="no name"),
         pytest.param(("one.jsonl", "--similarity", "3"), 2, "similarity of 3.0", id="similarity"),
     ],
 )
@@ -83,3 +84,16 @@ def test_nothing_is_replaced_unasked(place: Path, capsys: pytest.CaptureFixture[
     assert run("one.jsonl", "--count", "2", "--out", "two.jsonl") == 2
     assert "is there already" in capsys.readouterr().err
     assert run("one.jsonl", "--count", "2", "--out", "two.jsonl", "--overwrite") == 0
+
+
+def test_a_data_set_is_not_written_over(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (place / "one.jsonl").read_bytes()
+    assert run("one.jsonl", "--count", "2", "--out", "./one.jsonl", "--overwrite") == 2
+    assert "is one of the data sets to draw from" in capsys.readouterr().err
+    assert (place / "one.jsonl").read_bytes() == before
+
+
+def test_the_current_folder_is_a_data_set(place: Path) -> None:
+    (place / "two.jsonl").unlink()
+    assert run(".", "--count", "2", "--out", str(place.parent / "out.jsonl")) == 0
+    assert len(list(read_jsonl(place.parent / "out.jsonl"))) == 2

@@ -161,5 +161,6 @@ def test_nothing_but_refusals_is_a_failure(place: Path, capsys: pytest.CaptureFi
     assert run(*ASK, "--limit", "1", "--max-attempts", "2") == 1
     shown = capsys.readouterr()
     assert re.search(r"hides ai +│ +12", shown.out)
-    assert "6 replies are missing" in shown.err and "failed.jsonl" in shown.err
+    assert "6 of 6 replies are missing, most often (6): says that it is an AI; " in shown.err
+    assert "failed.jsonl" in shown.err
     assert len(list(read_jsonl(place / "fox/respond/failed.jsonl"))) == 6

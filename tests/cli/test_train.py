@@ -144,7 +144,8 @@ def test_a_folder_in_use_is_refused(recipe: Path, tmp_path: Path, clean_env: dic
     with locked(tmp_path / "runs" / "mini"):
         done = run([BIN / "rolellm", "train", recipe, "--overwrite"], clean_env, tmp_path)
     assert done.returncode == 1
-    assert "error: runs/mini is in use by another run; wait for it, or choose another folder" in done.stderr
+    assert f"error: runs/mini is in use by another run (process {os.getpid()} on " in done.stderr
+    assert "wait for it, or choose another folder" in done.stderr
 
 
 def stopped_when(

@@ -414,6 +414,17 @@ with Client(Path({str(tmp_path)!r}), [ScriptedModel(lambda request: "x", rules_h
     Client(tmp_path, [Faulty()], QUIET).close()
 
 
+def test_a_client_that_is_closed_asks_nobody(tmp_path: Path) -> None:
+    model = Faulty()
+    with Client(tmp_path, [model], QUIET) as client:
+        client.ask([Request((user("One?"),))])
+    # Its file descriptor is free again, and this file gets it.
+    with (tmp_path / "mine.txt").open("wb"), pytest.raises(RecipeError, match="this client is closed"):
+        client.ask([Request((user("Two?"),))])
+    assert (tmp_path / "mine.txt").read_bytes() == b""
+    assert sum(model.seen.values()) == 1
+
+
 def test_it_asks_from_within_a_running_loop_as_in_a_notebook(tmp_path: Path) -> None:
     async def cell() -> list[Any]:
         with Client(tmp_path, [Faulty()], QUIET) as client:

@@ -1,5 +1,9 @@
 """Counting tokens: estimates, real tokenizers, and a bound that neither exceeds."""
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -128,6 +132,33 @@ def test_a_template_that_refuses_a_message_is_no_failure(folder: Path, tmp_path:
 
 
 def test_a_tokenizer_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    for name in (tmp_path, tmp_path / "none", "no/such-tokenizer"):
+    for name in (tmp_path, tmp_path / "none", "no/such-tokenizer", "a/b/c"):
         with pytest.raises(RecipeError, match="no tokenizer at"):
             TokenCounter(name)
+
+
+def test_nobody_is_asked_for_a_tokenizer(tmp_path: Path) -> None:
+    code = """
+import os, sys
+sys.addaudithook(lambda event, _: event in ("socket.connect", "socket.getaddrinfo") and os._exit(9))
+from rolellm.errors import RecipeError
+from rolellm.llm.tokens import TokenCounter
+try:
+    TokenCounter("no/such-tokenizer")
+except RecipeError:
+    os._exit(0)
+"""
+    home = {**os.environ, "HF_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=home, capture_output=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_tokenizer_in_the_cache_is_found_by_its_id(folder: Path, tmp_path: Path) -> None:
+    commit = tmp_path / "models--some--tokenizer" / "snapshots" / ("0" * 40)
+    shutil.copytree(folder, commit)
+    (commit.parents[1] / "refs").mkdir()
+    (commit.parents[1] / "refs" / "main").write_text("0" * 40, encoding="utf-8")
+    code = "from rolellm.llm.tokens import TokenCounter; print(TokenCounter('some/tokenizer').count('The lighthouse'))"
+    home = {**os.environ, "HF_HUB_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=home, capture_output=True, timeout=120, check=False)
+    assert int(done.stdout) == TokenCounter(folder).count("The lighthouse"), done.stderr

@@ -82,6 +82,9 @@ def test_retry_after_takes_anything(said: str) -> None:
         pytest.param(choice(None), "empty", "", id="null"),
         pytest.param(choice([{"type": "text", "text": "He"}, {"text": "llo."}]), "stop", "Hello.", id="parts"),
         pytest.param(choice([{"type": "image"}]), "empty", "", id="no text among parts"),
+        pytest.param(
+            choice("a \ud800 b \ud83d\ude00"), "stop", "a \ufffd b \U0001f600", id="halves of surrogate pairs"
+        ),
         pytest.param({"choices": []}, "empty", "", id="no choice"),
         pytest.param({"choices": None}, "empty", "", id="null choices"),
         pytest.param({}, "empty", "", id="nothing"),

@@ -60,7 +60,10 @@ def test_a_second_run_is_refused_at_once_and_touches_nothing(
 ) -> None:
     before = state_of(recipe.output.dir)
     began = time.monotonic()
-    with pytest.raises(RunInUseError, match="is in use by another run; wait for it, or choose another folder"):
+    with pytest.raises(
+        RunInUseError,
+        match=rf"is in use by another run \(process {holder.pid} on .*; wait for it, or choose another folder",
+    ):
         train(recipe, **options)
     assert time.monotonic() - began < 5
     assert state_of(recipe.output.dir) == before

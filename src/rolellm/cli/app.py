@@ -5,19 +5,33 @@ Exit codes: 0 done, 1 failed, 2 bad usage, 3 stopped short with work kept and a 
 
 from __future__ import annotations
 
+import io
 import logging
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from rolellm.cli import convert, data, demo, evaluate, generate, instruct, instructions, push, respond, role, train
 from rolellm.errors import RecipeError, RoleLLMError, StoppedShortError
+from rolellm.files import NO_ROOM
 from rolellm.version import __version__
+
+
+class _InOrder(TyperGroup):
+    """Lists what there is in the order in which a user comes to it; typer puts groups below all commands."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands and groups."""
+        first = ("demo", "data", "role", "instructions")
+        return sorted(self.commands, key=lambda name: first.index(name) if name in first else len(first))
+
 
 app = typer.Typer(
     name="rolellm",
+    cls=_InOrder,
     help="RoleLLM: RoleBench, role-conditioned tuning, and scores that name their recipe.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -26,12 +40,12 @@ app.add_typer(data.app, name="data")
 app.add_typer(role.app, name="role")
 app.add_typer(instructions.app, name="instructions")
 app.command("instruct")(instruct.instruct)
-app.command("convert-chatglm")(convert.convert_chatglm)
 app.command("respond")(respond.respond)
 app.command("train")(train.train)
 app.command("generate")(generate.generate)
 app.command("score")(evaluate.score)
 app.command("push")(push.push)
+app.command("convert-chatglm")(convert.convert_chatglm)
 app.command("demo")(demo.demo)
 
 
@@ -63,9 +77,28 @@ def main() -> None:
         # Messages quote scripts, cards and models.
         typer.echo(f"{label}: {visible(str(error))}", err=True)
         sys.exit(exit_code(error))
+    except OSError as error:
+        from rolellm.report.inert import visible
+
+        typer.echo(f"error: {visible(_of_the_system(error))}", err=True)
+        sys.exit(1)
+
+
+def _of_the_system(error: OSError) -> str:
+    """What the system refused, where, and the way out."""
+    if error.errno in NO_ROOM:
+        where = f" of {error.filename}" if error.filename else ""
+        return f"no room left on the disk{where}; make some, and give the same command again"
+    where = f"{error.filename}: " if error.filename else ""
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{where}{reason}; check that the path is right, and that you may read and write there"
 
 
 def _tidy_messages() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal or a pipe that knows ASCII only is no reason to fail.
+            stream.reconfigure(errors="backslashreplace")
     # A warning is a message to the user, not a line of source.
     warnings.formatwarning = lambda message, *_args, **_options: f"warning: {message}\n"
     # At each start it tells of an optional speed-up for 4-bit inference on CPUs.

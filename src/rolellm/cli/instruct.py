@@ -107,7 +107,7 @@ def instruct(
 
     What passes the filters is in RUN/kept.jsonl, what does not, with the reason, in RUN/dropped.jsonl.
     """
-    from rolellm.construct.character import read_character
+    from rolellm.construct.character import check_run_folder, read_character
     from rolellm.construct.context_instruct import FilterSettings, InstructSettings
     from rolellm.construct.context_instruct.grounding import LEAST_FOUND
 
@@ -138,9 +138,11 @@ def instruct(
         show_estimate(llm.estimate(planned_requests(character, settings, count=llm.counter.count)), as_json)
         return
     from rolellm.cli.output import resumable
+    from rolellm.construct.rolegpt.respond import REPLIES
     from rolellm.report.inert import visible
 
     folder = out or profile / "instruct"
+    check_run_folder(folder, REPLIES)
     with resumable(context):
         result, manifest = _run(character, folder, llm, settings)
     if as_json:
@@ -157,13 +159,17 @@ def _run(
     character: Character, out: Path, llm: LLM, settings: InstructSettings
 ) -> tuple[InstructResult, dict[str, Any]]:
     from rolellm.construct.context_instruct import context_instruct, write_result
-    from rolellm.llm.client import Client
+    from rolellm.llm.client import FAILED, Client
+    from rolellm.report.inert import visible
 
     with Client(out, llm.models, llm.options) as client:
         result = context_instruct(character, client, settings, count=llm.counter.count)
         manifest = write_result(result, out, client)
     if result.shortfall:
         typer.echo(f"warning: {result.shortfall}.", err=True)
+    elif result.failures:
+        failed = visible(str(out / FAILED))
+        typer.echo(f"note: requests without a usable reply: {len(result.failures):,}; {failed} says why", err=True)
     return result, manifest
 
 

@@ -62,6 +62,8 @@ def sample(
 
     if out.exists() and not overwrite:
         raise RecipeError(f"{out} is there already; choose another file, or replace it with --overwrite")
+    if out.exists() and any(Path(name).exists() and out.samefile(name) for name in datasets):
+        raise RecipeError(f"--out {out} is one of the data sets to draw from; name another file")
     settings = SampleSettings(language, max_words, max_chars, seed, duplicates, similarity)
     counts = _counts(count or [1500], len(datasets))
     sources = [

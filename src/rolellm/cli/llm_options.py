@@ -65,10 +65,12 @@ Tokenizer = Annotated[
     ),
 ]
 Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", min=1, help="Calls at once to each endpoint.", rich_help_panel=_PANEL)
+    int | None,
+    typer.Option("--concurrency", min=1, max=4096, help="Calls at once to each endpoint.", rich_help_panel=_PANEL),
 ]
 MaxAttempts = Annotated[
-    int | None, typer.Option("--max-attempts", min=1, help="The most calls for one request.", rich_help_panel=_PANEL)
+    int | None,
+    typer.Option("--max-attempts", min=1, max=100, help="The most calls for one request.", rich_help_panel=_PANEL),
 ]
 Budget = Annotated[
     float | None,

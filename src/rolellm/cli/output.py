@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,11 +16,29 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _WIDTH_OF_FILES = 160
+_NOT_PLAIN = re.compile(r"[^\n -~]")
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object to standard output."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
+    """Print one JSON object to standard output; characters that steer a display stand in it as their escapes."""
+    typer.echo(_NOT_PLAIN.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=2)))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    from rolellm.report.inert import visible
+
+    character = found.group()
+    if visible(character) == character and _can_be_printed(character):
+        return character
+    return f"\\u{ord(character):04x}" if character.isascii() else json.dumps(character)[1:-1]
+
+
+def _can_be_printed(character: str) -> bool:
+    try:
+        character.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def console() -> Console:
@@ -72,9 +92,11 @@ def resumable(context: typer.Context) -> Iterator[None]:
     """Have a run that stops short name the command line that goes on, in place of "the same command".
 
     Raises:
-        StoppedShortError: The one that the block raised, with that line.
+        StoppedShortError: The one that the block raised, with that line; one for a disk that has no room for the files
+            that a run ends with.
     """
     from rolellm.errors import StoppedShortError
+    from rolellm.files import NO_ROOM
 
     try:
         yield
@@ -82,3 +104,9 @@ def resumable(context: typer.Context) -> Iterator[None]:
         message = str(error).removesuffix(f"\nResume with: {error.resume}")
         line = resume_line(context)
         raise StoppedShortError(message, resume=error.resume.replace("the same command", line, 1)) from error
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        where = f" of {error.filename}" if error.filename else ""
+        message = f"no room left on the disk{where}; every reply is kept in the journal, and it needs room to go on"
+        raise StoppedShortError(message, resume=resume_line(context)) from error

@@ -60,7 +60,8 @@ def respond(
 ) -> None:
     """Ask a role each instruction several times over: five replies as references, the sixth held out."""
     from rolellm.cli.output import resumable
-    from rolellm.construct.character import read_character
+    from rolellm.construct.character import check_run_folder, read_character
+    from rolellm.construct.context_instruct.results import KEPT
     from rolellm.construct.rolegpt.asked import read_asked
     from rolellm.construct.rolegpt.prompts import PromptSettings, RolePrompts
     from rolellm.construct.rolegpt.respond import RespondSettings, planned_requests
@@ -80,9 +81,11 @@ def respond(
     if llm.dry_run:
         show_estimate(llm.estimate(planned_requests(character, asked, settings, llm.counter)), as_json)
         return
+    folder = out or profile / "respond"
+    check_run_folder(folder, KEPT)
     source = {"file": instructions.name, "sha256": hash_file(instructions), "asked": len(asked)}
     with resumable(context):
-        summary = _run(llm, out or profile / "respond", source, character, asked, settings)
+        summary = _run(llm, folder, source, character, asked, settings)
     if as_json:
         from rolellm.cli.output import print_json
 
@@ -127,9 +130,10 @@ def _show(summary: dict[str, Any]) -> None:
     print_table(f"{label(summary['role'], _WIDE)}, {summary['strategy']}", ("", ""), rows)
     if summary["missing"]:
         folder = Path(summary["out"]).parent
+        reason, count = next(iter(summary["failed"].items()))
         typer.echo(
-            f"note: {summary['missing']:,} replies are missing; {visible(str(folder / 'failed.jsonl'))} says why, and "
-            "--retry-failed asks again",
+            f"note: {summary['missing']:,} of {wanted:,} replies are missing, most often ({count:,}): "
+            f"{label(reason, 200)}; {visible(str(folder / 'failed.jsonl'))} has all, and --retry-failed asks again",
             err=True,
         )
     typer.echo(f"The replies are in {visible(summary['out'])}.")

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.construct.scripts.turns import read_turns, write_turns
-from rolellm.errors import DataError
+from rolellm.errors import DataError, RecipeError
 from rolellm.files import write_json
 from rolellm.records import Language, Profile, Turn
+from rolellm.text import half_in
 
 PROFILE = "profile.json"
 DIALOGUE = "dialogue.jsonl"
@@ -120,7 +121,7 @@ def read_character(folder: str | Path) -> Character:
         )
     try:
         value = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"not valid JSON ({error})", path=path) from error
     problem = _problem(value)
     if problem:
@@ -143,6 +144,21 @@ def read_character(folder: str | Path) -> Character:
     )
 
 
+def check_run_folder(folder: str | Path, *foreign: str) -> None:
+    """Refuse a folder for a stage's run that is a character's, or another stage's: it would lose its manifest.
+
+    Args:
+        folder: The run's; need not be there.
+        foreign: Files that another stage leaves.
+
+    Raises:
+        RecipeError: Names the file that was found.
+    """
+    for name in (PROFILE, *foreign):
+        if (Path(folder) / name).is_file():
+            raise RecipeError(f"{folder} holds {name}, so it is no folder for this run; name another (--out)")
+
+
 def _problem(value: Any) -> str | None:
     if not isinstance(value, dict):
         return f"expected a JSON object, found {type(value).__name__}"
@@ -157,9 +173,20 @@ def _problem(value: Any) -> str | None:
         items = value.get(key) or []
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
             return f"expected `{key}` to be a list of texts, found {items!r:.60}"
+    if not isinstance(value.get("made"), dict | None):
+        return f"expected `made` to be an object or null, found {value['made']!r:.60}"
     lore = value.get("lore") or []
-    if not isinstance(lore, list) or not all(
-        isinstance(item, dict) and isinstance(item.get("content"), str) for item in lore
-    ):
-        return f"expected `lore` to be a list of objects with a text `content`, found {lore!r:.60}"
-    return None
+    if not isinstance(lore, list) or not all(map(_is_lore, lore)):
+        return (
+            "expected `lore` to be a list of objects with a text `content`, perhaps a list of texts "
+            f"`keys` and a text `name`, found {lore!r:.60}"
+        )
+    return half_in(json.dumps(value, ensure_ascii=False))
+
+
+def _is_lore(item: Any) -> bool:
+    if not isinstance(item, dict) or not isinstance(item.get("content"), str):
+        return False
+    keys = item.get("keys") or []
+    named = isinstance(item.get("name"), str | None)
+    return named and isinstance(keys, list) and all(isinstance(key, str) for key in keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from rolellm.jsonl import read_jsonl
 _SUFFIXES: Final = MappingProxyType(
     {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
 )
+_NAME: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*(?::.+)?")
 _INSTRUCTIONS: Final = ("instruction", "question", "prompt", "query", "definition", "problem", "input")
 _INPUTS: Final = ("input", "inputs", "context")
 _TARGETS: Final = ("target", "targets", "output", "outputs", "response", "answer", "answers", "completion", "solution")
@@ -91,14 +93,14 @@ def read_source(
         rows, fingerprint = _file_rows(path), hash_file(path)
         columns = _columns(_names(rows), instruction_column, target_column, dataset)
         return Source(path.name, None, columns, fingerprint, [_pair(row, columns) for row in rows])
-    if not path.is_dir() and (dataset.startswith((".", "/", "~")) or path.suffix.lower() in _SUFFIXES):
-        raise DataError("no such file or folder", path=dataset)
+    if not path.is_dir() and (_NAME.fullmatch(dataset) is None or path.suffix.lower() in _SUFFIXES):
+        raise DataError("no such file or folder, and no name of a data set on the Hub (OWNER/NAME)", path=dataset)
     wanted = split or "train"
     with _loaded(dataset, wanted) as data:
         columns = _columns(data.column_names, instruction_column, target_column, dataset)
         held = data.select_columns(columns.names)
         texts = [_pair(row, columns) for row in held]
-    name = path.name if path.is_dir() else dataset
+    name = path.resolve().name if path.is_dir() else dataset
     return Source(name, wanted, columns, hash_json(texts), texts)
 
 
@@ -166,7 +168,8 @@ def _loaded(dataset: str, split: str, *, kind: str | None = None) -> Iterator[An
                 held = datasets.load_from_disk(dataset)
                 data = held if isinstance(held, datasets.Dataset) else held[split]
             elif path.is_dir():
-                data = datasets.load_dataset(dataset, split=split, cache_dir=cache)
+                # datasets cannot name what "." is.
+                data = datasets.load_dataset(str(path.resolve()), split=split, cache_dir=cache)
             else:
                 name, _, config = dataset.partition(":")
                 data = datasets.load_dataset(name, config or None, split=split)

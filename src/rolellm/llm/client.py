@@ -95,6 +95,7 @@ class Client:
             self._budget = Budget(self.options.budget, self._journal.spent + self._journal.unknown, self.models)
             self.spent.cost = self._budget.spent
             self._stack = stack.pop_all()
+        self._closed = False
 
     def __enter__(self) -> Client:
         return self
@@ -103,7 +104,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the journal, and let go of the folder."""
+        """Close the journal, and let go of the folder; nothing can be asked from then on."""
+        self._closed = True
         self._stack.close()
 
     @property
@@ -180,6 +182,9 @@ class Client:
             StoppedShortError: As `ask`.
             EndpointError: As `ask`.
         """
+        if self._closed:
+            # The journal's file descriptor may be another file's by now.
+            raise RecipeError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
         run = self._run_class()(self.models, self._journal, self._budget, self.options, accept, also)
 
         def note(place: int, outcome: Outcome[T]) -> None:

@@ -10,7 +10,6 @@ again; every whole line is kept.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -19,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rolellm.files import NO_ROOM
 from rolellm.llm.journal_lines import encode, is_sound, whole_records
 from rolellm.llm.model import Json
 
 JOURNAL = "journal.jsonl"
 DAMAGED = "journal.damaged"
 _RESERVE = "journal.reserve"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(slots=True)
@@ -196,7 +195,7 @@ class Journal:
         try:
             yield
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in NO_ROOM:
                 raise
             raise JournalFullError(self.path) from error
 
@@ -232,6 +231,9 @@ class Journal:
             self.unknown -= worst.pop()
             if not worst:
                 del self._open[key]
+            if not self._open:
+                # What is left of adding and taking away is a rounding error.
+                self.unknown = 0.0
         self.spent += cost
 
     def _load(self) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
+from rolellm.errors import RecipeError
 from rolellm.fingerprint import hash_json
 
 T = TypeVar("T")
@@ -45,6 +47,9 @@ class Sampling:
         frequency_penalty: The paper's: none.
         seed: Sent to servers that know it, together with the request's `repeat`; ``None`` sends none.
         stop: Texts that end a reply.
+
+    Raises:
+        RecipeError: For a setting that is infinite or no number, which JSON cannot say.
     """
 
     temperature: float = 0.7
@@ -54,6 +59,11 @@ class Sampling:
     frequency_penalty: float = 0.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("temperature", "top_p", "presence_penalty", "frequency_penalty"):
+            if not math.isfinite(getattr(self, name)):
+                raise RecipeError(f"{name} is {getattr(self, name)}; it has to be a finite number")
 
 
 @dataclass(frozen=True, slots=True)

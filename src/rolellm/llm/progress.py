@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from rolellm.llm.task import Counts
 
 _PATIENCE = 2.0
+# In terminal columns.
+_WIDTH_OF_FILES, _WIDE = 120, 112
+_LABEL, _SHORT_LABEL = 36, 12
 
 
 @contextmanager
@@ -47,18 +50,28 @@ def _draw(label: str, total: int | None, read: Callable[[], tuple[Counts, float]
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.table import Column
+    from rich.text import Text
 
+    screen = Console(stderr=True, force_jupyter=False)
+    if not screen.is_terminal:
+        screen = Console(stderr=True, force_jupyter=False, width=_WIDTH_OF_FILES)
+    wide = screen.width >= _WIDE
+    # What a narrow terminal has no room for is the bar, not the numbers.
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
+        *([BarColumn()] if wide else []),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TextColumn("{task.fields[state]}", markup=False),
-        TimeElapsedColumn(),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
         TextColumn("ETA"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
     )
-    with Progress(*columns, console=Console(stderr=True, force_jupyter=False), refresh_per_second=4) as bar:
-        task = bar.add_task(label or "asking", total=total, state="")
+    # The label may hold a role's name, which is anybody's text.
+    name = Text("".join(character if character.isprintable() else " " for character in label or "asking"))
+    name.truncate(_LABEL if wide else _SHORT_LABEL, overflow="ellipsis")
+    with Progress(*columns, console=screen, refresh_per_second=4) as bar:
+        task = bar.add_task(name.plain, total=total, state="")
         begun = time.monotonic()
         while True:
             counts, spent = read()

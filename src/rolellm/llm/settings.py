@@ -203,7 +203,8 @@ def _model(entry: ModelSettings, scripted: Mapping[str, MakeScripted]) -> Model:
         make = scripted.get(entry.rules or "")
         if make is None:
             raise RecipeError(
-                f"there are no rules {entry.rules!r}; known: {', '.join(sorted(scripted)) or 'none here'}"
+                f"there are no rules {entry.rules!r}; known: "
+                f"{', '.join(sorted(scripted)) or 'none; in Python they are given by name, see `load_models`'}"
             )
         return make(concurrency=entry.concurrency or _AT_ONCE, price=entry.price)
     from rolellm.llm.local import LocalChat

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,13 +156,32 @@ def _encodable(text: str) -> str:
 
 def _load(name: str) -> Any:
     require("transformers", extra="train")
+    folder = _folder(name)
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(name, local_files_only=True)
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:
         # What transformers raises for a folder that holds no tokenizer has no one base.
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise RecipeError(
             f"no tokenizer at {name} ({reason}); give a folder with tokenizer.json, or leave it out for an estimate"
         ) from error
+
+
+def _folder(name: str) -> str:
+    """Where a tokenizer is: transformers asks the Hub even for what it is told not to load from there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if Path(name).is_dir():
+        return name
+    # What can be no id of the Hub is a ValueError.
+    with suppress(ValueError):
+        for file in ("tokenizer_config.json", "tokenizer.json"):
+            found = try_to_load_from_cache(name, file)
+            if isinstance(found, str):
+                return str(Path(found).parent)
+    raise RecipeError(
+        f"no tokenizer at {name}, which is neither a folder nor an id of the Hub that is in the cache; give a folder "
+        "with tokenizer.json, or leave it out for an estimate"
+    )

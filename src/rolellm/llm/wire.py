@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rolellm.fingerprint import hash_json
 from rolellm.llm.model import Finish, Json, Reply, Request, UnacceptableError, Usage
 from rolellm.llm.tokens import TokenCounter
+from rolellm.text import whole_text
 
 #: How structured output is asked for: by schema, as any JSON object, or not at all.
 Structured = Literal["json_schema", "json_object", "none"]
@@ -128,13 +129,13 @@ def read_body(raw: Json, model: str, endpoint: str) -> Reply:
     message = choice.get("message") or {}
     if not isinstance(message, dict):
         raise UnacceptableError("`message` is no object", "malformed")
-    text = content_text(message.get("content"))
+    text = whole_text(content_text(message.get("content")))
     named = raw.get("model")
     return Reply(
         text=text,
         finish=_finish(choice, message, text),
         usage=_usage(raw) or Usage(),
-        model=named if isinstance(named, str) else model,
+        model=whole_text(named) if isinstance(named, str) else model,
         endpoint=endpoint,
         raw=raw,
     )

@@ -164,6 +164,13 @@ def test_a_budget_that_is_spent_stops_short(here: Path, call: Call) -> None:
         pytest.param(
             ("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "many"), 2, "neither a number", id="many"
         ),
+        pytest.param(
+            ("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "9" * 5000), 2, "neither a number", id="huge"
+        ),
+        pytest.param(
+            ("d.jsonl", "--role", "Ada", "--out", "o", "--temperature", "inf"), 2, "finite number", id="infinite"
+        ),
+        pytest.param(("--from", "d.jsonl"), 2, "--from d.jsonl is a file", id="from a file"),
         pytest.param(("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "99"), 2, "0 to 20", id="too many"),
         pytest.param(("d.jsonl", "--role", "Ada", "--out", "o", "--description", "x"), 2, "cannot be read", id="own"),
         pytest.param(("--from", "x", "--role", "Ada"), 2, "leave them out", id="role of another"),
@@ -174,6 +181,15 @@ def test_what_cannot_be_done(here: Path, call: Call, words: tuple[str, ...], cod
     assert done.code == code
     assert message in done.err and "Traceback" not in done.err
     assert not (here / "o").exists()
+
+
+def test_an_endpoint_that_does_not_answer_is_named(here: Path, call: Call) -> None:
+    # Port 9 of this machine discards; nothing listens there.
+    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-attempts", "1")
+    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", *server)
+    assert done.code == 1
+    assert "(127.0.0.1:9/m: nothing answers at the address). Put that right (the address" in done.err
+    assert not (here / "ada" / "profile.json").exists()
 
 
 def test_show_is_inert(here: Path, call: Call) -> None:

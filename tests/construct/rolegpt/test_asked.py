@@ -42,6 +42,11 @@ def test_instructions_and_questions(tmp_path: Path) -> None:
         pytest.param('{"instruction": "a", "target": ["b"]}', "expected `target` to be a text or null", id="target"),
         pytest.param('{"question": "a", "role": "Owl"}', "this line asks 'Owl' and the profile is 'Fox'", id="role"),
         pytest.param('{"instruction": "a"', ":1: not valid JSON", id="cut off"),
+        pytest.param(
+            '{"instruction": "a", "n": ' + "9" * 5000 + "}", ":1: not valid JSON", id="a number of 5,000 digits"
+        ),
+        pytest.param('{"instruction": "a \\ud800"}', r":1: half a surrogate pair \(U\+D800\)", id="half a pair"),
+        pytest.param('{"instruction": "a", "note": ["\\udc00"]}', ":1: half a surrogate pair", id="half a pair beside"),
     ],
 )
 def test_files_that_will_not_do(tmp_path: Path, text: str, message: str) -> None:

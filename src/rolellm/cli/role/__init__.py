@@ -10,8 +10,8 @@ app = typer.Typer(
     name="role", help="Make a role: parse its script, build its profile, pack its data.", no_args_is_help=True
 )
 app.command("parse")(parse.parse)
+app.command("import-card")(cards.import_card)
 app.command("build")(build.build)
 app.command("show")(show.show)
-app.command("release")(release.release)
-app.command("import-card")(cards.import_card)
 app.command("export-card")(cards.export_card)
+app.command("release")(release.release)

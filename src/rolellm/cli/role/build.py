@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rolellm.llm.estimate import Estimate
 
 _WIDE = 60
+_DIGITS = 10
 _OWN = "Instead of asking"
 
 Dialogue = Annotated[
@@ -143,8 +144,8 @@ def _number(text: str) -> int:
     value = text.strip().lower()
     if value == "none":
         return 0
-    if not (value.isascii() and value.isdigit()):
-        raise RecipeError(f"--catchphrases {text!r} is neither a number nor none")
+    if not (value.isascii() and value.isdigit() and len(value) < _DIGITS):
+        raise RecipeError(f"--catchphrases {text!r:.60} is neither a number from 0 to 20 nor none")
     return int(value)
 
 
@@ -166,7 +167,8 @@ def _folder(out: Path | None, source: Path | None) -> Path:
     if folder is None:
         raise RecipeError("no folder is named for the character; add --out PROFILE")
     if folder.exists() and not folder.is_dir():
-        raise RecipeError(f"--out {folder} is a file; a character is a folder")
+        option = "--from" if out is None else "--out"
+        raise RecipeError(f"{option} {folder} is a file; a character is a folder")
     return folder
 
 

@@ -17,6 +17,7 @@ from rolellm.construct.context_instruct.segments import QuestionType, Segment
 from rolellm.llm.model import Reply, Request, Schema, UnacceptableError
 from rolellm.llm.structured import items_of, json_of
 from rolellm.records import Language
+from rolellm.text import whole_text
 
 Level = Literal["high", "medium", "low"]
 LEVELS: Final[tuple[Level, ...]] = ("low", "medium", "high")
@@ -236,6 +237,4 @@ def _share(text: str) -> float | None:
 def _text(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
-    # Half of a surrogate pair, which JSON can say and UTF-8 cannot.
-    whole = str(value).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return " ".join(whole.split())
+    return " ".join(whole_text(str(value)).split())

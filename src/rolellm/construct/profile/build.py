@@ -20,10 +20,10 @@ from rolellm.construct.profile.requests import (
     template_hashes,
     third_person,
 )
-from rolellm.errors import ModelError, RecipeError, ScriptError
+from rolellm.errors import EndpointError, ModelError, RecipeError, ScriptError
 from rolellm.fingerprint import hash_json
 from rolellm.llm.client import Client
-from rolellm.llm.model import Accept, Failure, Request, Sampling, T
+from rolellm.llm.model import Accept, Failure, FailureKind, Request, Sampling, T
 from rolellm.llm.tokens import TokenCounter
 
 #: The most catchphrases of a role by default; no role of the release has more.
@@ -31,6 +31,9 @@ CATCHPHRASES: Final = 3
 _MOST_CATCHPHRASES: Final = 20
 _LEAST_TOKENS: Final = 200
 _NOTES_SHARE: Final = 0.5
+_NO_REPLY: Final[frozenset[FailureKind]] = frozenset(
+    ("bad_request", "unauthorized", "forbidden", "not_found", "rate_limited", "server_error", "timeout", "connection")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ def build_profile(
         ModelError: When the model's replies were not taken, however often it was asked; says why.
         RecipeError: When a model has to be asked and there is no client.
         StoppedShortError: As `Client.ask`.
-        EndpointError: As `Client.ask`.
+        EndpointError: As `Client.ask`, and when a request never got a reply.
     """
     settings = settings or BuildSettings()
     maker = _Maker(start, settings, counter or TokenCounter(), client)
@@ -238,6 +241,13 @@ class _Maker:
             raise RecipeError(f"the {what} has to be asked of a model, and there is none; give a client")
         (outcome,) = self._client.ask([request], accept, label=what)
         if isinstance(outcome, Failure):
+            if outcome.kind in _NO_REPLY:
+                asked = ", ".join(model.name for model in self._client.models)
+                raise EndpointError(
+                    f"no reply came for the {what} of {self._start.role} after {outcome.attempts} attempts ({asked}: "
+                    f"{outcome.reason}). Put that right (the address, the model's name, the key's environment "
+                    "variable, the timeout), and give the same command again"
+                )
             earlier = [reason for reason in dict.fromkeys(outcome.refused) if reason != outcome.reason]
             also = f" (before that: {'; '.join(earlier)})" if earlier else ""
             raise ModelError(

@@ -94,15 +94,14 @@ def write_release(
 
 
 def _check_names(roles: Sequence[RoleData]) -> None:
-    seen: dict[tuple[str, str], str] = {}
+    seen: dict[tuple[str, str, str], str] = {}
     for role in roles:
-        # The reader looks names up by their letters and digits.
-        key = role.language, squash(role.role) or role.role
-        if key in seen:
-            raise RecipeError(
-                f"two of the roles are called {seen[key]!r} and {role.role!r}; a release needs other names"
-            )
-        seen[key] = role.role
+        # The reader looks names up by their letters and digits; files carry what of them a file can be called.
+        keys = {"letters": squash(role.role) or role.role, "file": safe_name(role.role).casefold()}
+        for kind, key in keys.items():
+            name = seen.setdefault((role.language, kind, key), role.role)
+            if name is not role.role:
+                raise RecipeError(f"two of the roles are called {name!r} and {role.role!r}; a release needs other names")
 
 
 def _claim(target: Path, overwrite: bool) -> None:

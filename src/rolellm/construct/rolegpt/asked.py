@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from rolellm.errors import DataError
 from rolellm.jsonl import read_jsonl
+from rolellm.text import half_in
 
 _QUESTIONS = ("instruction", "question")
 
@@ -78,4 +80,5 @@ def _problem(value: Mapping[str, Any], role: str) -> str | None:
     other = value.get("role")
     if other not in (None, role):
         return f"this line asks {other!r:.60} and the profile is {role!r}; take the lines of one role"
-    return None
+    # All of the line goes into the replies' file, which is written when they are paid for.
+    return half_in(json.dumps(value, ensure_ascii=False))

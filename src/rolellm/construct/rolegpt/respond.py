@@ -20,12 +20,13 @@ from rolellm.errors import RecipeError
 from rolellm.files import write_json
 from rolellm.jsonl import write_jsonl
 from rolellm.llm.client import Client
-from rolellm.llm.model import Accept, Answer, Finish, Outcome, Request, Sampling
+from rolellm.llm.model import Accept, Answer, Failure, Finish, Outcome, Request, Sampling
 from rolellm.llm.tokens import TokenCounter
 from rolellm.version import __version__
 
 REPLIES = "replies.jsonl"
 MANIFEST = "manifest.json"
+_REASONS: Final = 10
 _JUDGED: Final[tuple[Finish, ...]] = ("length",)
 
 
@@ -155,15 +156,17 @@ class RespondResult:
     templates: Mapping[str, str]
 
     def summary(self) -> dict[str, Any]:
-        """Counts: instructions, replies, and what was turned down, by reason."""
+        """Counts: instructions, replies, the commonest reasons for those that failed, and for those turned down."""
         outcomes = [item for row in self.rows for item in row.outcomes]
         refused = Counter(reason for item in outcomes for reason in item.refused)
+        failed = Counter(item.reason for item in outcomes if isinstance(item, Failure))
         return {
             "role": self.character.role,
             "strategy": self.settings.prompts.strategy,
             "instructions": len(self.rows),
             "replies": sum(isinstance(item, Answer) for item in outcomes),
             "missing": sum(row.missing for row in self.rows),
+            "failed": dict(failed.most_common(_REASONS)),
             "complete": sum(not row.missing for row in self.rows),
             "held_out": sum(row.held_out is not None for row in self.rows),
             "held_out_among_references": sum(row.held_out in row.references for row in self.rows),

@@ -252,17 +252,18 @@ def _with_proposals(parsed: Parsed, source: Source) -> Parsed:
 def _never_speaks(
     parsed: Parsed, names: Sequence[str], others: Mapping[str, int], proposals: Sequence[Proposal]
 ) -> str:
-    asked = " or ".join(repr(name) for name in names)
+    asked = " or ".join(f"{name!r:.100}" for name in names)
+    read_as = parsed.format if parsed.format.endswith("s") else f"a {parsed.format}"
     if not others:
         return (
-            f"nobody is named as a speaker, so {asked} never speaks; it was read as a {parsed.format}. If it is "
+            f"nobody is named as a speaker, so {asked} never speaks; it was read as {read_as}. If it is "
             "something else, name its format (--format)"
         )
-    most = ", ".join(f"{name} ({count})" for name, count in list(others.items())[:_NAMED])
+    most = ", ".join(f"{name:.60} ({count})" for name, count in list(others.items())[:_NAMED])
     close = [item.name for item in proposals]
     close += [name for asked_name in names for name in nearest(asked_name, others) if name not in close]
     near = f". Names like it: {', '.join(dict.fromkeys(close[:_NAMED]))}" if close else ""
     return (
-        f"{asked} never speaks; read as a {parsed.format}, these speak most: {most}{near}. Give the name as the script "
+        f"{asked} never speaks; read as {read_as}, these speak most: {most}{near}. Give the name as the script "
         "has it (--role), or add what the script calls the role (--alias)"
     )

@@ -16,6 +16,7 @@ from rolellm.errors import DataError
 from rolellm.jsonl import read_jsonl, write_jsonl
 from rolellm.records import Language, Turn, TurnKind
 from rolellm.rolebench.profiles import is_role, narrates, read_dialogue
+from rolellm.text import half_in
 
 Layout = Literal["turns", "release"]
 _KINDS = ("speech", "narration", "direction")
@@ -124,4 +125,4 @@ def _problem(value: Mapping[str, Any]) -> str | None:
         found = value.get(key, -1)
         if isinstance(found, bool) or not isinstance(found, int) or (key == "scene" and key not in value):
             return f"expected a whole number `{key}`, found {value.get(key)!r:.60}"
-    return None
+    return half_in(value["role"], value["content"])

@@ -1,0 +1,126 @@
+"""What every command shares: its place in the list, errors of the system in words, and output that is inert."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from rolellm.cli.app import app
+from rolellm.construct.character import Character, write_character
+from rolellm.records import Turn
+
+ROLELLM = str(Path(sys.executable).parent / "rolellm")
+RESPOND = ("respond", "fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
+STEERING = "\x1b[31mred\x07 \x7f\x9b2J \u202eevil\u202c \u200b [bold]"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a character in ``fox``, a script, instructions, and settings of the rules that ship."""
+    turns = (Turn("Crow", "Where is the map?", "speech"), Turn("Fox", "I ate the map, you rat.", "speech"))
+    write_character(Character("Fox", "en", turns, description=f"You are a fox. {STEERING}"), tmp_path / "fox")
+    (tmp_path / "script.txt").write_text("FOX: Who has the map?\n\nCROW: Nobody has.\n\n" * 9, encoding="utf-8")
+    (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
+    lines = [{"instruction": f"Question {number}: who?", "kept": "x" * 30_000} for number in range(7)]
+    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    return tmp_path
+
+
+def rolellm(
+    folder: Path, *words: str, before: Callable[[], None] | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [ROLELLM, *words],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=before,
+    )
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_commands_are_listed_in_the_order_of_the_work() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
+    # The usage line comes first; what is looked for stands in the table.
+    table = shown.partition("Commands")[2]
+    names = ("demo", "data", "role", "instructions", "instruct", "respond", "train", "generate", "score", "push")
+    places = [table.index(f"│ {name} ") for name in (*names, "convert-chatglm")]
+    assert places == sorted(places)
+    assert {command.name for command in app.registered_commands} <= {*names, "convert-chatglm"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(("role", "parse", "script.txt", "--role", "Fox", "--out", "llm.yaml/x.jsonl"), id="parse"),
+        pytest.param(("instruct", "fox", "--llm", "llm.yaml", "--out", "llm.yaml"), id="instruct"),
+        pytest.param((*RESPOND, "--out", "llm.yaml"), id="respond"),
+        pytest.param(("role", "export-card", "fox", "--out", "llm.yaml/card.json"), id="export-card"),
+    ],
+)
+def test_a_file_in_the_place_of_a_folder(place: Path, words: tuple[str, ...]) -> None:
+    done = rolellm(place, *words)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: llm.yaml")
+    assert done.stderr.endswith("check that the path is right, and that you may read and write there\n")
+    assert (place / "llm.yaml").read_text(encoding="utf-8").startswith("endpoints")
+
+
+def test_a_device_is_not_replaced_by_a_file(place: Path) -> None:
+    pipe = place / "pipe"
+    os.mkfifo(pipe)
+    done = rolellm(place, "role", "parse", "script.txt", "--role", "Fox", "--out", "pipe")
+    assert done.returncode == 2
+    assert done.stderr == "error: pipe is a device or a pipe, and no file; name a file to write\n"
+    assert pipe.is_fifo()
+
+
+def no_file_over(size: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+def test_no_room_on_the_disk_is_said(place: Path) -> None:
+    words = ("role", "parse", "script.txt", "--role", "Fox", "--out", "turns.jsonl")
+    done = rolellm(place, *words, before=no_file_over(500))
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: no room left on the disk of turns.jsonl; make some, and give the same command again\n"
+    )
+    assert not list(place.glob("*turns*"))
+    assert rolellm(place, *words).returncode == 0
+
+
+def test_no_room_for_the_files_that_a_run_ends_with(place: Path) -> None:
+    words = (*RESPOND, "--replies", "1", "--concurrency", "1")
+    done = rolellm(place, *words, before=no_file_over(128 << 10))
+    assert done.returncode == 3, done.stderr
+    assert "stopped: no room left on the disk of fox/respond/replies.jsonl; every reply is kept" in done.stderr
+    assert "Resume with: rolellm respond fox --instructions asked.jsonl --llm llm.yaml" in done.stderr
+    again = json.loads(rolellm(place, *words, "--json").stdout)
+    assert again["spent"]["calls"] == 0 and again["spent"]["from_journal"] == again["replies"] == 7
+
+
+def test_json_does_nothing_to_a_terminal_and_loses_nothing(place: Path) -> None:
+    done = rolellm(place, "role", "show", "fox", "--json")
+    assert all(character == "\n" or character.isprintable() for character in done.stdout)
+    assert json.loads(done.stdout)["description"] == f"You are a fox. {STEERING}"
+
+
+def test_a_screen_that_knows_ascii_only(place: Path) -> None:
+    write_character(Character("狐狸", "zh", description="你是一只狐狸。\U0001f98a"), place / "fox")
+    done = rolellm(place, "role", "show", "fox", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and "\\u72d0\\u72f8" in done.stdout
+    done = rolellm(place, "role", "show", "fox", "--json", PYTHONIOENCODING="ascii")
+    assert json.loads(done.stdout)["description"] == "你是一只狐狸。\U0001f98a"
