@@ -188,7 +188,7 @@ def test_an_endpoint_that_does_not_answer_is_named(here: Path, call: Call) -> No
     server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-attempts", "1")
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", *server)
     assert done.code == 1
-    assert "(127.0.0.1:9/m: nothing answers at the address). Put that right (the address" in done.err
+    assert "(attempts: 1; 127.0.0.1:9/m: nothing answers at the address). Put that right (the address" in done.err
     assert not (here / "ada" / "profile.json").exists()
 
 

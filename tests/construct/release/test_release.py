@@ -196,13 +196,18 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -
     ann = gather(make(tmp_path / "Ann", "Ann"))
     twin = gather(make(tmp_path / "twin", "ANN"))
     empty = gather(make(tmp_path / "empty", "Eve", questions=0, general=0))
-    with pytest.raises(RecipeError, match="two of the roles are called"):
-        write_release([ann, twin], tmp_path / "out")
+    long = [gather(make(tmp_path / "long", "x" * 100 + letter)) for letter in "ab"]
+    for pair in ([ann, twin], [ann, ann], long):
+        with pytest.raises(RecipeError, match="two of the roles are called"):
+            write_release(pair, tmp_path / "out")
+    fox = gather(make(tmp_path / "fox", "\U0001f98a"))
+    with pytest.raises(RecipeError, match="has no letter or digit"):
+        write_release([ann, fox], tmp_path / "out")
     with pytest.raises(DataError, match="rolellm instruct"):
         write_release([empty], tmp_path / "out")
     with pytest.raises(RecipeError, match="no role Zed to hold out; the roles are Ann, Eve"):
         write_release([ann, empty], tmp_path / "out", SplitRule(held_out=("Zed",)))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["Ann", "empty", "twin"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["Ann", "empty", "fox", "long", "twin"]
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "diary.txt").write_text("mine")
     with pytest.raises(RecipeError, match="other files"):

@@ -244,7 +244,7 @@ class _Maker:
             if outcome.kind in _NO_REPLY:
                 asked = ", ".join(model.name for model in self._client.models)
                 raise EndpointError(
-                    f"no reply came for the {what} of {self._start.role} after {outcome.attempts} attempts ({asked}: "
+                    f"no reply came for the {what} of {self._start.role} (attempts: {outcome.attempts}; {asked}: "
                     f"{outcome.reason}). Put that right (the address, the model's name, the key's environment "
                     "variable, the timeout), and give the same command again"
                 )

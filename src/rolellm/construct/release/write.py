@@ -97,11 +97,16 @@ def _check_names(roles: Sequence[RoleData]) -> None:
     seen: dict[tuple[str, str, str], str] = {}
     for role in roles:
         # The reader looks names up by their letters and digits; files carry what of them a file can be called.
-        keys = {"letters": squash(role.role) or role.role, "file": safe_name(role.role).casefold()}
-        for kind, key in keys.items():
-            name = seen.setdefault((role.language, kind, key), role.role)
-            if name is not role.role:
-                raise RecipeError(f"two of the roles are called {name!r} and {role.role!r}; a release needs other names")
+        if not squash(role.role):
+            raise RecipeError(
+                f"the role {role.role!r} has no letter or digit, which a release's readers need; rename it"
+            )
+        kinds = {"letters": squash(role.role), "file": safe_name(role.role).casefold()}
+        keys = [(role.language, kind, key) for kind, key in kinds.items()]
+        twin = next((seen[key] for key in keys if key in seen), None)
+        if twin is not None:
+            raise RecipeError(f"two of the roles are called {twin!r} and {role.role!r}; a release needs other names")
+        seen.update(dict.fromkeys(keys, role.role))
 
 
 def _claim(target: Path, overwrite: bool) -> None:
