@@ -1,6 +1,7 @@
 """The client: every request ends in one typed outcome, and nothing that was paid for is asked again."""
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -302,6 +304,18 @@ def test_a_request_that_waits_holds_nobody_up(tmp_path: Path) -> None:
         client.ask(asked(40))
     # Ten times four, half a second each, if every call slept in its place.
     assert time.monotonic() - begun < 4.0 and model.most == 4
+
+
+def test_a_retry_that_falls_due_while_it_is_looked_for_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every look at the clock finds it a step further, so that what was not due is, at the next look.
+    clock = itertools.count(start=1000.0, step=0.1)
+    monkeypatch.setattr("rolellm.llm.run.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    first = fault("server_error", retry=True, after=0.25)
+    model = Faulty(lambda request, seen: first if seen == 1 else None, concurrency=1)
+    with Client(tmp_path, [model], QUIET) as client:
+        assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(1)))
 
 
 def test_an_endpoint_that_is_full_is_given_a_pause(tmp_path: Path) -> None:

@@ -119,8 +119,9 @@ class Run(Generic[T]):
 
     async def _next(self, pace: Pace) -> Task[T] | None:
         while self.stopped is None and pace.alive:
-            wait = pace.paused_until - time.monotonic()
-            if wait <= 0:
+            paused = pace.paused_until - time.monotonic()
+            wait: float | None = paused
+            if paused <= 0:
                 if (task := self._take()) is not None:
                     return task
                 if not self._exhausted:
@@ -132,7 +133,8 @@ class Run(Generic[T]):
                 if self._suspects and self.counts.in_flight == 0 and not self._later:
                     self._settle_suspects()
                     continue
-                wait = self._later[0][0] - time.monotonic() if self._later else 0.0
+                # Due since it was looked for a moment ago is no reason to wait for ever.
+                wait = max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None
             await self._wait(wait)
         return None
 
@@ -316,14 +318,14 @@ class Run(Generic[T]):
                 self.stop(StopAskingError(self._budget.reached, "a larger --budget"))
             if self.stopped is not None:
                 return False
-            await self._wait(0.0)
+            await self._wait(None)
         return True
 
-    async def _wait(self, seconds: float) -> None:
-        """Until something changes; with seconds above 0, no longer than these."""
+    async def _wait(self, seconds: float | None) -> None:
+        """Until something changes, and no longer than so many seconds."""
         changed = self._changed
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds if seconds > 0 else None):
+            async with asyncio.timeout(seconds):
                 await changed.wait()
 
     def _notify(self) -> None:
