@@ -156,7 +156,9 @@ def skeleton(config: PreTrainedConfig, run: Run) -> Any:
     adapted = run.method != "full"
     with torch.device("meta"):
         dtype = torch.bfloat16 if adapted and run.half else torch.float32
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=_ATTENTION)
+        model = AutoModelForCausalLM.from_config(
+            config, dtype=dtype, attn_implementation=_ATTENTION, trust_remote_code=False
+        )
         if not adapted:
             return model
         lora = LoraConfig(r=run.rank, target_modules="all-linear", task_type="CAUSAL_LM")

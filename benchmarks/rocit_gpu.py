@@ -65,7 +65,7 @@ def _quantised(config: Any, place: str) -> Any:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        empty = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
     generator = torch.Generator(place).manual_seed(0)
     weights = {
         name: _random(one, generator, config.initializer_range, place) for name, one in empty.state_dict().items()
@@ -78,7 +78,13 @@ def _quantised(config: Any, place: str) -> Any:
         bnb_4bit_compute_dtype=torch.bfloat16,
     )
     return type(empty).from_pretrained(
-        None, config=config, state_dict=weights, quantization_config=bits, dtype=torch.bfloat16, device_map={"": place}
+        None,
+        config=config,
+        state_dict=weights,
+        quantization_config=bits,
+        dtype=torch.bfloat16,
+        device_map={"": place},
+        trust_remote_code=False,
     )
 
 

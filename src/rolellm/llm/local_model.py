@@ -11,7 +11,7 @@ from rolellm.errors import ModelError, RecipeError
 from rolellm.extras import quiet_peft, require
 from rolellm.fingerprint import hash_json
 from rolellm.llm.decoding import ContentSeededChoice, Decoding, draws
-from rolellm.llm.model_source import content_hash, find_model
+from rolellm.llm.model_source import content_hash, find_model, load_failure
 from rolellm.prompts.encode import encode_prompt, end_token_id
 from rolellm.prompts.render import chat_template
 
@@ -227,7 +227,7 @@ def _load(part: str, loader: Any, name: str) -> Any:
     try:
         return loader.from_pretrained(name, trust_remote_code=False)
     except Exception as error:
-        raise ModelError(f"the {part} of {name} cannot be loaded: {error}") from error
+        raise ModelError(f"the {part} of {name} cannot be loaded: {load_failure(name, error)}") from error
 
 
 def _load_weights(name: str, dtype: str, device: str) -> Any:
@@ -243,7 +243,8 @@ def _load_weights(name: str, dtype: str, device: str) -> Any:
             output_loading_info=True,
         )
     except Exception as error:
-        raise ModelError(f"{name} cannot be loaded as a causal language model: {error}") from error
+        reason = load_failure(name, error)
+        raise ModelError(f"{name} cannot be loaded as a causal language model: {reason}") from error
     # transformers fills missing weights with random numbers and only logs it.
     missing = sorted(report["missing_keys"])
     if missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +70,27 @@ def find_model(model: str, adapter: str | None = None) -> ModelSource:
         raise ModelError(f"{adapter} is not an adapter: it has no adapter_config.json")
     own = Path(adapter).is_dir() and any(Path(adapter).glob("tokenizer*"))
     return ModelSource(base=model, adapter=adapter, tokenizer=adapter if own else model)
+
+
+def load_failure(name: str | Path, error: Exception) -> str:
+    """Why transformers cannot load something from a model's folder; what needs code from there is refused in our words.
+
+    Args:
+        name: A directory, or the id of a model on the Hub.
+        error: What transformers raised.
+    """
+    from transformers import PreTrainedConfig
+
+    kind = None
+    # Where there is no configuration, the error is about something else.
+    with suppress(Exception):
+        kind = PreTrainedConfig.get_config_dict(str(name))[0].get("model_type")
+    ours = "the Python code that comes with it, which is never run here"
+    if kind == "chatglm":
+        return f"a ChatGLM checkpoint needs {ours}; make a native copy with `rolellm convert-chatglm {name} NEW_FOLDER`"
+    if "trust_remote_code" in str(error):
+        return f"it needs {ours}; use a checkpoint of an architecture that transformers has itself"
+    return str(error)
 
 
 def _adapter_config(name: str) -> dict[str, object] | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.errors import RecipeError
 from rolellm.extras import require
+from rolellm.llm.model_source import load_failure
 
 if TYPE_CHECKING:
     from rolellm.llm.model import Message, Request
@@ -160,10 +161,10 @@ def _load(name: str) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         # What transformers raises for a folder that holds no tokenizer has no one base.
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = load_failure(folder, error).strip().partition("\n")[0] or type(error).__name__
         raise RecipeError(
             f"no tokenizer at {name} ({reason}); give a folder with tokenizer.json, or leave it out for an estimate"
         ) from error

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rolellm.errors import ModelError
 from rolellm.extras import require
 from rolellm.files import write_json
+from rolellm.llm.model_source import load_failure
 from rolellm.records import Row
 from rolellm.rocit import tiny
 from rolellm.rocit.config import check_recipe
@@ -49,9 +50,9 @@ def base_positions(recipe: Recipe) -> int | None:
 
     folder = _given(recipe)
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}: its config.json cannot be read: {error}") from error
+        raise ModelError(f"{folder}: its config.json cannot be read: {load_failure(folder, error)}") from error
     return getattr(config, "max_position_embeddings", None)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.errors import ModelError
 from rolellm.extras import require
+from rolellm.llm.model_source import load_failure
 from rolellm.prompts.render import chat_template
 from rolellm.rocit.recipe import MethodRecipe, PromptRecipe, Quantization, TrainingRecipe
 
@@ -50,6 +51,21 @@ def fetch(model: str, revision: str | None, *, weights: bool) -> Path:
     return folder
 
 
+def open_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+    """Load a tokenizer as it was saved.
+
+    Raises:
+        ModelError: When there is none, or only one that needs code from its folder.
+    """
+    require("torch", "transformers", extra="train")
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: its tokenizer cannot be loaded: {load_failure(path, error)}") from error
+
+
 def load_tokenizer(path: Path, form: str = "rolellama") -> PreTrainedTokenizerBase:
     """Load a tokenizer and set the chat template that training and inference will use.
 
@@ -60,13 +76,7 @@ def load_tokenizer(path: Path, form: str = "rolellama") -> PreTrainedTokenizerBa
     Raises:
         ModelError: When there is no tokenizer to load, or its own template is asked for and it has none.
     """
-    require("torch", "transformers", extra="train")
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: its tokenizer cannot be loaded: {error}") from error
+    tokenizer = open_tokenizer(path)
     if form != "model":
         tokenizer.chat_template = chat_template(form)
     elif not tokenizer.chat_template:
@@ -119,10 +129,10 @@ def load_whole(path: Path, **options: Any) -> PreTrainedModel:
 
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
-            path, local_files_only=True, output_loading_info=True, **options
+            path, local_files_only=True, trust_remote_code=False, output_loading_info=True, **options
         )
     except (OSError, ValueError, RuntimeError, SafetensorError, UnpicklingError) as error:
-        raise ModelError(f"{path}: its model cannot be loaded: {error}") from error
+        raise ModelError(f"{path}: its model cannot be loaded: {load_failure(path, error)}") from error
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills them with random numbers and only logs it.

@@ -22,6 +22,7 @@ from rolellm.fingerprint import hash_file
 from rolellm.prompts.render import system_template
 from rolellm.prompts.retrieval import retrieval_template
 from rolellm.records import Language
+from rolellm.rocit.loading import fetch, open_tokenizer
 from rolellm.rocit.manifest import MANIFEST, file_hashes
 from rolellm.rocit.model_card import Form, languages_of
 from rolellm.seen import Seen, read_manifest
@@ -64,13 +65,11 @@ class FinishedRun:
 
 def stage_tokenizer(run: FinishedRun, staged: Path) -> PreTrainedTokenizerBase:
     """Put the tokenizer with its chat template into a folder, and load it from there."""
-    from transformers import AutoTokenizer
-
     for pattern in _TOKENIZER:
         for file in run.folder.glob(pattern):
             if file.is_file() and not (staged / file.name).exists():
                 _take(file, staged / file.name)
-    return AutoTokenizer.from_pretrained(staged, local_files_only=True)
+    return open_tokenizer(staged)
 
 
 def stage_weights(run: FinishedRun, staged: Path, end: int) -> None:
@@ -100,8 +99,6 @@ def stage_weights(run: FinishedRun, staged: Path, end: int) -> None:
 
 def _base_folder(run: FinishedRun) -> Path:
     """Where the base lies that the run was tuned on; fetched where it is on the Hub."""
-    from rolellm.rocit.loading import fetch
-
     known = run.manifest["base"]
     if known.get("model"):
         return fetch(known["model"], known.get("revision"), weights=True)
@@ -164,8 +161,6 @@ def stage_manifest(run: FinishedRun, staged: Path) -> dict[str, Any]:
 
 def _seen_by_base(run: FinishedRun) -> Seen:
     """What the base says that it was tuned on before, where it is at hand and a model of ours."""
-    from rolellm.rocit.loading import fetch
-
     base, path = run.manifest["base"], run.manifest["recipe"]["base"].get("path")
     if base.get("model"):
         try:
