@@ -14,6 +14,7 @@ from rolellm.llm.decoding import ContentSeededChoice, Decoding, draws
 from rolellm.llm.model_source import content_hash, find_model, load_failure
 from rolellm.prompts.encode import encode_prompt, end_token_id
 from rolellm.prompts.render import chat_template
+from rolellm.prompts.settle import settle
 
 Finish = Literal["stop", "length"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -48,7 +49,7 @@ class LocalModel:
             many CPUs, and float32 keeps replies equal across batch sizes).
 
     Attributes:
-        tokenizer: The tokenizer, as `transformers` loads it.
+        tokenizer: The tokenizer, its chat template settled as for training (see `rolellm.prompts.settle`).
         source: Where base, adapter and tokenizer come from.
         device: ``cpu`` or ``cuda``.
         dtype: The weights' type, such as ``float32``.
@@ -71,6 +72,7 @@ class LocalModel:
             require("peft", extra="train")
         self._config = _load("config", AutoConfig, self.source.base)
         self.tokenizer = _load("tokenizer", AutoTokenizer, self.source.tokenizer)
+        settle(self.tokenizer)
         self.device = _device(device)
         self.dtype = _dtype(dtype, self.device, self._config)
         context = getattr(self._config.get_text_config(), "max_position_embeddings", None)

@@ -14,16 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.errors import ModelError
 from rolellm.prompts.render import chat_template
+from rolellm.prompts.settle import REPLY, TURNS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_REPLY = "rolellm reply"
-_TURNS = [
-    {"role": "system", "content": "rolellm system"},
-    {"role": "user", "content": "rolellm user"},
-    {"role": "assistant", "content": _REPLY},
-]
 _CHECKED = 2
 _RECHECKED = 64
 
@@ -138,7 +133,7 @@ def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -
 
     lead = _lead(tokenizer)
     texts = [lead + reply for reply in replies]
-    (probe,) = encode([lead + _REPLY])
+    (probe,) = encode([lead + REPLY])
     if lead and _after_prompt(tokenizer, len(probe)) == probe:
         return encode(texts)  # The prompt ends in a special token, so what follows is cut as a text of its own.
     # SentencePiece tokenizers put a space before whatever opens a text; a reply opens nothing, the prompt did.
@@ -153,16 +148,16 @@ def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -
 
 def _lead(tokenizer: PreTrainedTokenizerBase) -> str:
     """White space that the chat template writes between a prompt and its reply."""
-    prompt = str(_apply(tokenizer, _TURNS[:2], tokenize=False, add_generation_prompt=True))
-    before = str(_apply(tokenizer, _TURNS, tokenize=False)).rpartition(_REPLY)[0]
+    prompt = str(_apply(tokenizer, TURNS[:2], tokenize=False, add_generation_prompt=True))
+    before = str(_apply(tokenizer, TURNS, tokenize=False)).rpartition(REPLY)[0]
     lead = before[len(prompt) :] if before.startswith(prompt) else ""
     return "" if lead.strip() else lead
 
 
 def _after_prompt(tokenizer: PreTrainedTokenizerBase, count: int) -> list[int]:
     """The first tokens that follow the prompt in a whole conversation."""
-    prompt = _apply(tokenizer, _TURNS[:2], add_generation_prompt=True)["input_ids"]
-    whole: list[int] = _apply(tokenizer, _TURNS)["input_ids"]
+    prompt = _apply(tokenizer, TURNS[:2], add_generation_prompt=True)["input_ids"]
+    whole: list[int] = _apply(tokenizer, TURNS)["input_ids"]
     return whole[len(prompt) :][:count]
 
 
@@ -174,7 +169,7 @@ def end_token_id(tokenizer: PreTrainedTokenizerBase) -> int:
     Raises:
         ModelError: When there is neither.
     """
-    after = str(_apply(tokenizer, _TURNS, tokenize=False)).rpartition(_REPLY)[2]
+    after = str(_apply(tokenizer, TURNS, tokenize=False)).rpartition(REPLY)[2]
     added: dict[int, Any] = tokenizer.added_tokens_decoder
     special = {str(token): token_id for token_id, token in added.items() if token.special}
     for text in sorted(special, key=len, reverse=True):

@@ -10,6 +10,7 @@ from rolellm.errors import ModelError
 from rolellm.extras import require
 from rolellm.llm.model_source import load_failure
 from rolellm.prompts.render import chat_template
+from rolellm.prompts.settle import check_settled, settle
 from rolellm.rocit.recipe import MethodRecipe, PromptRecipe, Quantization, TrainingRecipe
 
 if TYPE_CHECKING:
@@ -71,16 +72,21 @@ def load_tokenizer(path: Path, form: str = "rolellama") -> PreTrainedTokenizerBa
 
     Args:
         path: A folder as ``save_pretrained`` writes it.
-        form: As in `rolellm.rocit.recipe.PromptRecipe`; ``model`` keeps the tokenizer's own chat template.
+        form: As in `rolellm.rocit.recipe.PromptRecipe`; ``model`` keeps the tokenizer's own chat template,
+            settled (see `rolellm.prompts.settle`).
 
     Raises:
-        ModelError: When there is no tokenizer to load, or its own template is asked for and it has none.
+        ModelError: When there is no tokenizer to load, or its own template is asked for and it has none, or one
+            that does not ask for a reply as it shows one.
     """
     tokenizer = open_tokenizer(path)
     if form != "model":
         tokenizer.chat_template = chat_template(form)
     elif not tokenizer.chat_template:
         raise ModelError(f"{path}: its tokenizer has no chat template; use prompt.form: {PromptRecipe().form}")
+    else:
+        settle(tokenizer)
+        check_settled(tokenizer)
     return tokenizer
 
 

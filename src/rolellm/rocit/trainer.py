@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rolellm.errors import HubError, RecipeError
 from rolellm.extras import require
 from rolellm.fingerprint import hash_bytes, hash_json
+from rolellm.prompts.settle import switched_off
 from rolellm.rocit import manifest
 from rolellm.rocit.bases import build_base, pinned
 from rolellm.rocit.loading import load_model
@@ -203,6 +204,7 @@ def _manifest(recipe: Recipe, prepared: Prepared, result: TrainResult, base: _Ba
             "profile": recipe.prompt.profile,
             "system_templates": prepared.system_hashes,
             "chat_template": hash_bytes(str(prepared.tokenizer.chat_template).encode("utf-8")),
+            "switches": switched_off(str(prepared.tokenizer.chat_template)),
         },
         "base": {
             "kind": recipe.base.build or ("path" if recipe.base.model is None else "hub"),
