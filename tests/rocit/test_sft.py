@@ -129,6 +129,73 @@ def test_the_loss_of_rows_is_trl_s_own(more: int, tokenizer: Any, examples: Exam
         assert torch.allclose(one, other, atol=1e-6)
 
 
+EXPERTS = pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        pytest.param("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}, id="qwen3"),
+        pytest.param("Mixtral", {"num_local_experts": 4}, id="mixtral"),
+        pytest.param("Mixtral", {"num_local_experts": 4, "router_aux_loss_coef": 0.0}, id="mixtral-without-weight"),
+    ],
+)
+
+
+def moe_trainer(
+    family: str, sizes: dict[str, Any], tokenizer: Any, examples: Any, folder: Path, **training: Any
+) -> Any:
+    from rolellm.rocit.sft import fit
+
+    model = new_model(family, len(tokenizer), **({"router_aux_loss_coef": 0.5} | sizes))
+    return fit(model, tokenizer, examples, job(folder, shared_prefix=False, **training))
+
+
+@EXPERTS
+def test_the_loss_of_a_mixture_of_experts_is_trl_s_own_its_routers_included(
+    family: str, sizes: dict[str, Any], tokenizer: Any, examples: Examples, tmp_path: Path
+) -> None:
+    """In a step of two passes, and in the last, whose other pass takes nothing."""
+    import torch
+    from trl import SFTTrainer
+
+    options = {"max_steps": None, "epochs": 1.0, "batch_size": 2, "grad_accumulation": 2}
+    trainer = moe_trainer(family, sizes, tokenizer, list(examples)[:6], tmp_path, **options).trainer
+    layout = trainer._layout
+    assert [layout.plan.idle(number) for number in range(4)] == [False, False, True, False]
+    for first in (0, 2):
+        batches = [layout([{"pass": number}]) for number in (first, first + 1)]
+        items = trainer._get_num_items_in_batch(batches, "cpu")
+        busy = [batch for batch in batches if not layout.plan.idle(batch.pop("pass"))]
+        trainer.current_gradient_accumulation_steps = len(busy)
+        losses, gradients = [], []
+        for compute in (type(trainer).compute_loss, SFTTrainer.compute_loss):
+            trainer.model.zero_grad()
+            loss = sum(compute(trainer, trainer.model, dict(batch), num_items_in_batch=items) for batch in busy)
+            loss.backward()
+            losses.append(loss.item())
+            gradients.append({name: weight.grad.clone() for name, weight in trainer.model.named_parameters()})
+        assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+        for name, gradient in gradients[0].items():
+            assert torch.allclose(gradient, gradients[1][name], atol=1e-6), name
+
+
+@EXPERTS
+def test_the_configuration_of_a_mixture_of_experts_is_saved_as_it_was_loaded(
+    family: str, sizes: dict[str, Any], tokenizer: Any, examples: Examples, tmp_path: Path
+) -> None:
+    """With ``output_router_logits`` a model weighs its routers in inference, and fails on a padded batch."""
+    import json
+
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    fitted = moe_trainer(family, sizes, tokenizer, examples, tmp_path, max_steps=1)
+    fitted.save(tmp_path / "saved")
+    config = json.loads((tmp_path / "saved" / "config.json").read_text(encoding="utf-8"))
+    assert config["output_router_logits"] is False
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
+    ids = torch.tensor([[0, 0, 5, 6], [5, 6, 7, 8]])
+    assert model.generate(input_ids=ids, attention_mask=ids.ne(0).long(), max_new_tokens=2).shape == (2, 6)
+
+
 @LAYOUTS
 @pytest.mark.parametrize("value", [float("nan"), float("inf")], ids=["nan", "inf"])
 def test_a_loss_that_is_no_number_stops_training_in_words(

@@ -109,7 +109,9 @@ def trained_tokens(batch: Mapping[str, torch.Tensor]) -> int:
     return len(batch["targets"]) if "targets" in batch else int((batch["labels"][:, 1:] != IGNORED).sum())
 
 
-def summed_loss(model: Any, batch: Mapping[str, torch.Tensor], *, flex: bool = False) -> torch.Tensor:
+def summed_loss(
+    model: Any, batch: Mapping[str, torch.Tensor], *, flex: bool = False, router: torch.Tensor | None = None
+) -> torch.Tensor:
     """The negative log-likelihood of a forward pass, in nats, summed over its trained tokens.
 
     Only positions before a trained token go through the output layer: prompts are most of the tokens.
@@ -119,6 +121,7 @@ def summed_loss(model: Any, batch: Mapping[str, torch.Tensor], *, flex: bool = F
             has set its attention.
         batch: Tensors as from `Layout`.
         flex: Trees go through FlexAttention, instead of SDPA block by block.
+        router: With rows, the weight at which the load-balancing loss of a mixture of experts is added.
     """
     if "targets" in batch:
         ends = batch["ends"]
@@ -135,13 +138,15 @@ def summed_loss(model: Any, batch: Mapping[str, torch.Tensor], *, flex: bool = F
         return _nll(logits, batch["targets"]) if len(batch["targets"]) else logits.sum() * 0.0
     labels = batch["labels"][:, 1:]
     scored = (labels != IGNORED).any(dim=0).nonzero().flatten()
-    logits = model(
+    output = model(
         input_ids=batch["input_ids"],
         attention_mask=batch["attention_mask"],
         use_cache=False,
         logits_to_keep=scored,
-    ).logits
-    return _nll(logits.flatten(0, 1), labels[:, scored].flatten())
+        **({} if router is None else {"output_router_logits": True}),
+    )
+    loss = _nll(output.logits.flatten(0, 1), labels[:, scored].flatten())
+    return loss if router is None else loss + router * output.aux_loss
 
 
 def _nll(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

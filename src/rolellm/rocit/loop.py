@@ -26,8 +26,14 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
     processes.
     """
 
-    def __init__(self, *args: Any, layout: Layout, flex: bool = False, **kwargs: Any) -> None:
-        super().__init__(*args, data_collator=layout, **kwargs)
+    def __init__(self, model: Any, *args: Any, layout: Layout, flex: bool = False, **kwargs: Any) -> None:
+        config = model.config.get_text_config()
+        routed = getattr(config, "output_router_logits", None)
+        super().__init__(model, *args, data_collator=layout, **kwargs)
+        if routed is not None:
+            # TRL switches it on, and a model saved so would weigh its routers in inference, too.
+            config.output_router_logits = routed
+        self._busy = 1
         self._layout = layout
         self._flex = flex
         self._taken: list[tuple[int, float]] = []
@@ -50,10 +56,14 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The negative log-likelihood of a pass, as its part of the step's mean."""
+        """The negative log-likelihood of a pass, as its part of the step's mean, and a share of its routers' loss."""
         # DDP takes the mean of the processes' gradients, and the count covers all of them.
         scale = self.accelerator.num_processes / num_items_in_batch
-        return summed_loss(model, inputs, flex=self._flex) * scale
+        router = None
+        if self.aux_loss_enabled and trained_tokens(inputs):
+            # As TRL has it: the mean over a step's passes, at the weight that the model's configuration gives.
+            router = self.router_aux_loss_coef / (scale * self._busy)
+        return summed_loss(model, inputs, flex=self._flex, router=router) * scale
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write no card: TRL's would name neither the data nor the recipe."""
@@ -62,6 +72,7 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         return SequentialSampler(self.train_dataset)
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: Any) -> Any:
+        self._busy = sum(not self._layout.plan.idle(batch["pass"]) for batch in batch_samples)
         count = torch.tensor(sum(trained_tokens(batch) for batch in batch_samples), device=device)
         return self.accelerator.gather(count).sum()
 
