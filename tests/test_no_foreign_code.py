@@ -15,7 +15,7 @@ import pytest
 from rolellm.errors import RoleLLMError
 from rolellm.llm.local_model import LocalModel
 from rolellm.llm.tokens import TokenCounter
-from rolellm.rocit.bases import base_positions
+from rolellm.rocit.bases import base_config
 from rolellm.rocit.loading import load_tokenizer, load_whole
 from rolellm.rocit.recipe import BaseRecipe, Recipe
 from rolellm.rocit.staging import FinishedRun, stage_tokenizer
@@ -98,7 +98,7 @@ def staged(folder: Path) -> Any:
 @pytest.mark.parametrize(
     "load",
     [
-        pytest.param(lambda folder: base_positions(replace(Recipe(), base=BaseRecipe(path=folder))), id="config"),
+        pytest.param(lambda folder: base_config(replace(Recipe(), base=BaseRecipe(path=folder))), id="config"),
         pytest.param(load_tokenizer, id="tokenizer"),
         pytest.param(load_whole, id="weights"),
         pytest.param(staged, id="published"),

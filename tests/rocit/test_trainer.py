@@ -245,6 +245,64 @@ def test_what_cannot_be_done_is_refused_before_any_work(
     assert not (tmp_path / "run").exists()
 
 
+def without_weights(full_run: TrainResult, folder: Path, **config: Any) -> Path:
+    """The base as the Hub gives it before its weights are fetched, with changes to its configuration."""
+    shutil.copytree(full_run.base, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    content = json.loads((folder / "config.json").read_text(encoding="utf-8")) | config
+    (folder / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+LAYERS = "down_proj, embed_tokens, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "words"),
+    [
+        pytest.param({"model_type": "gemma2"}, {}, "type gemma2.*training.shared_prefix: false", id="family"),
+        pytest.param(
+            {"model_type": "mistral", "sliding_window": 64}, {}, "a window of 64 tokens", id="window-too-short"
+        ),
+        pytest.param({}, {"targets": ["q_porj"]}, f"targets: the base has no layer q_porj; it has {LAYERS}", id="typo"),
+        pytest.param({}, {"targets": ["q_proj", "v_porj"]}, "has no layer v_porj;", id="one-typo-of-two"),
+        pytest.param({}, {"targets": ["proj"]}, "has no layer proj;", id="part-of-a-name"),
+        pytest.param({}, {"targets": ["input_layernorm"]}, "has no layer input_layernorm;", id="a-norm"),
+        pytest.param(
+            {"model_type": "mixtral", "num_local_experts": 2}, {"targets": ["gate"]}, "no layer gate;", id="a-router"
+        ),
+        pytest.param({"model_type": "t5"}, {"targets": ["q"]}, "no causal language model", id="an-encoder"),
+    ],
+)
+def test_what_the_configuration_tells_is_refused_before_weights_are_read(
+    config: dict[str, Any],
+    changes: dict[str, Any],
+    words: str,
+    full_run: TrainResult,
+    tmp_path: Path,
+    write_recipe: WriteRecipe,
+) -> None:
+    base = without_weights(full_run, tmp_path / "base", **config)
+    method = {"name": "lora", "lora": {"r": 4} | changes}
+    with pytest.raises((ModelError, RecipeError), match=words):
+        prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path)
+
+
+def test_targets_of_a_built_base_are_refused_before_it_is_built(tmp_path: Path, write_recipe: WriteRecipe) -> None:
+    method = {"name": "lora", "lora": {"targets": ["query_key_value"]}}
+    with pytest.raises(RecipeError, match="has no layer query_key_value"):
+        train(load_recipe(write_recipe(tmp_path, method=method)))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["self_attn.o_proj"], ["all-linear"]], ids=str)
+def test_targets_that_are_layers_are_taken(
+    targets: list[str], full_run: TrainResult, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    base = without_weights(full_run, tmp_path / "base")
+    method = {"name": "lora", "lora": {"targets": targets}}
+    assert prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path).examples
+
+
 def test_a_base_with_fewer_positions_than_the_rows_take_is_refused(
     full_run: TrainResult, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:

@@ -32,20 +32,9 @@ def attend(model: Any, *, flex: bool, longest: int) -> None:
         longest: Tokens of the longest prompt with its reply.
 
     Raises:
-        ModelError: For a type of model that packs are not known to be exact for, or one with a shorter window.
+        ModelError: As `check_packing` does.
     """
-    kind, window = model.config.model_type, getattr(model.config, "sliding_window", None)
-    found = None
-    if kind not in EXACT:
-        found = f"a model of type {kind}; replies that share a prefix are known to be exact for {', '.join(EXACT)}"
-    elif window is not None and longest > window:
-        found = (
-            f"one with attention in a window of {window} tokens, which packs cannot keep to with examples of {longest}"
-        )
-    elif flex and getattr(model.config, "attention_dropout", None):
-        found = "one with dropout in its attention, which FlexAttention does not have"
-    if found is not None:
-        raise ModelError(f"the base is {found}; set training.shared_prefix: false")
+    check_packing(model.config, flex=flex, longest=longest)
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import flex_attention_mask, sdpa_mask
 
@@ -55,6 +44,31 @@ def attend(model: Any, *, flex: bool, longest: int) -> None:
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
     model.set_attn_implementation(name)
+
+
+def check_packing(config: Any, *, flex: bool, longest: int) -> None:
+    """Check by a model's configuration alone that packs are exact for it.
+
+    Args:
+        config: The configuration.
+        flex: As in `attend`.
+        longest: As in `attend`.
+
+    Raises:
+        ModelError: For a type of model that packs are not known to be exact for, or one with a shorter window.
+    """
+    kind, window = config.model_type, getattr(config, "sliding_window", None)
+    found = None
+    if kind not in EXACT:
+        found = f"a model of type {kind}; replies that share a prefix are known to be exact for {', '.join(EXACT)}"
+    elif window is not None and longest > window:
+        found = (
+            f"one with attention in a window of {window} tokens, which packs cannot keep to with examples of {longest}"
+        )
+    elif flex and getattr(config, "attention_dropout", None):
+        found = "one with dropout in its attention, which FlexAttention does not have"
+    if found is not None:
+        raise ModelError(f"the base is {found}; set training.shared_prefix: false")
 
 
 @dataclass(frozen=True, slots=True)

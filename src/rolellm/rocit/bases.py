@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rolellm.errors import ModelError
+from rolellm.errors import ModelError, RecipeError
 from rolellm.extras import require
 from rolellm.files import write_json
 from rolellm.llm.model_source import load_failure
@@ -42,18 +42,59 @@ def check_base(recipe: Recipe) -> None:
         raise ModelError(f"base.path: {path} has no config.json, so it is not a saved model")
 
 
-def base_positions(recipe: Recipe) -> int | None:
-    """How many tokens a recipe's base takes, read from its configuration alone; ``None`` where it does not say."""
+def base_config(recipe: Recipe) -> Any:
+    """The configuration of a recipe's base, without its weights; ``None`` for one that is built to fit the recipe.
+
+    Raises:
+        ModelError: When it cannot be read.
+    """
     if recipe.base.build is not None:
-        return recipe.training.max_length
+        return None
     from transformers import AutoConfig
 
     folder = _given(recipe)
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ModelError(f"{folder}: its config.json cannot be read: {load_failure(folder, error)}") from error
-    return getattr(config, "max_position_embeddings", None)
+
+
+def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Check that each of an adapter's targets is a layer of the base, on a model without weights.
+
+    Args:
+        recipe: The recipe.
+        config: The base's configuration, as from `base_config`.
+        tokenizer: The base's tokenizer.
+
+    Raises:
+        ModelError: When the configuration makes no causal language model.
+        RecipeError: When a target is no layer; names those that are.
+    """
+    targets = recipe.method.lora.targets
+    if recipe.method.name == "full" or targets == ("all-linear",):
+        return
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.pytorch_utils import Conv1D
+
+    with torch.device("meta"):
+        try:
+            empty = (
+                tiny.new_model(recipe, tokenizer)
+                if config is None
+                else AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            )
+        except ValueError as error:
+            raise ModelError(f"the base is no causal language model: {error}") from error
+    layers = torch.nn.Linear, torch.nn.Embedding, Conv1D
+    names = [f".{name}" for name, module in empty.named_modules() if isinstance(module, layers)]
+    unknown = [target for target in targets if not any(name.endswith(f".{target}") for name in names)]
+    if unknown:
+        known = sorted({name.rpartition(".")[2] for name in names})
+        raise RecipeError(
+            f"method.lora.targets: the base has no layer {', '.join(unknown)}; it has {', '.join(known)} (or all-linear)"
+        )
 
 
 def base_tokenizer(recipe: Recipe, rows: Sequence[Row], out: Path) -> PreTrainedTokenizerBase:

@@ -112,9 +112,8 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
     options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
     if method.name == "qlora":
         options["quantization_config"] = _bits(method.quantization)
-        on_gpu = training.device == "auto" and torch.cuda.is_available()
         # Always given: bitsandbytes would take a GPU that the recipe stays off.
-        options["device_map"] = {"": PartialState().local_process_index if on_gpu else "cpu"}
+        options["device_map"] = {"": "cpu" if on_cpu(training) else PartialState().local_process_index}
     model = load_whole(path, **options)
     _keep_gradients_right(model)
     return model
@@ -144,6 +143,13 @@ def load_whole(path: Path, **options: Any) -> PreTrainedModel:
         # transformers fills them with random numbers and only logs it.
         raise ModelError(f"{path} lacks {len(missing)} of the model's weights ({', '.join(missing[:5])}); is it whole?")
     return model
+
+
+def on_cpu(training: TrainingRecipe) -> bool:
+    """Whether a recipe trains on the CPU: because it says so, or because there is no GPU."""
+    import torch
+
+    return training.device == "cpu" or not torch.cuda.is_available()
 
 
 def stop_at(config: Any, end: int) -> None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from rolellm.prompts.render import prompt_messages
 from rolellm.records import Language, Row
-from rolellm.rocit.bases import base_positions, base_tokenizer, check_base
+from rolellm.rocit.bases import base_config, base_tokenizer, check_base, check_targets
 from rolellm.rocit.config import check_recipe
 from rolellm.rocit.examples import Examples
+from rolellm.rocit.loading import on_cpu
 from rolellm.rocit.recipe import Recipe
 from rolellm.rocit.rows import Conversation, check_positions, conversations, encode, load_split, select_rows, templates
 from rolellm.seen import Seen
@@ -66,21 +67,27 @@ def prepare(recipe: Recipe, out: Path, rows: Sequence[Row] | None = None) -> Pre
         rows: The training rows, where they are at hand.
 
     Raises:
-        ModelError: When the base is not there.
-        RecipeError: When a row cannot be trained on; names it.
+        ModelError: When the base is not there, or packs are not known to be exact for it.
+        RecipeError: When a row cannot be trained on, or a target of the adapter is no layer of the base; names it.
     """
     check_recipe(recipe)
     check_base(recipe)
     training = recipe.training
-    check_positions(training.max_length, base_positions(recipe))
+    config = base_config(recipe)
+    check_positions(training.max_length, getattr(config, "max_position_embeddings", None))
     # Script dialogue needs no rows, but a built base is made from them.
     needed = recipe.data.source == "rolebench" or recipe.base.build is not None
     chosen = list(rows) if rows is not None else load_rows(recipe) if needed else []
     tokenizer = base_tokenizer(recipe, chosen, out)
+    check_targets(recipe, config, tokenizer)
     chats = _script(recipe) if recipe.data.source == "script" else _questions(recipe, chosen)
     examples = encode(
         chats.conversations, tokenizer, max_length=training.max_length, truncate_replies=training.truncate_replies
     )
+    if training.shared_prefix and config is not None:
+        from rolellm.rocit.attention import check_packing
+
+        check_packing(config, flex=not on_cpu(training), longest=int(examples.lengths.max()))
     return Prepared(chosen, tokenizer, examples, chats.seen, chats.system_hashes)
 
 

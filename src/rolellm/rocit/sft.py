@@ -25,7 +25,7 @@ from rolellm.rocit import checkpoints
 from rolellm.rocit.attention import attend
 from rolellm.rocit.examples import Example, Examples
 from rolellm.rocit.layout import Layout
-from rolellm.rocit.loading import stop_at
+from rolellm.rocit.loading import on_cpu, stop_at
 from rolellm.rocit.loop import RocitTrainer
 from rolellm.rocit.packing import Plan, plan
 from rolellm.rocit.recipe import Lora, MethodRecipe, OutputRecipe, TrainingRecipe
@@ -248,8 +248,3 @@ def world(training: TrainingRecipe) -> Any:
 
     # The first process hashes large files while the others wait; their own patience ends after ten minutes.
     return PartialState(cpu=on_cpu(training), timeout=timedelta(hours=6))
-
-
-def on_cpu(training: TrainingRecipe) -> bool:
-    """Whether a recipe trains on the CPU: because it says so, or because there is no GPU."""
-    return training.device == "cpu" or not torch.cuda.is_available()
