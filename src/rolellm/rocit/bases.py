@@ -93,7 +93,8 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
     if unknown:
         known = sorted({name.rpartition(".")[2] for name in names})
         raise RecipeError(
-            f"method.lora.targets: the base has no layer {', '.join(unknown)}; it has {', '.join(known)} (or all-linear)"
+            f"method.lora.targets: the base has no layer {', '.join(unknown)}; it has {', '.join(known)}; "
+            "all-linear takes every linear one"
         )
 
 
