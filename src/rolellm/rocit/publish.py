@@ -15,7 +15,7 @@ from rolellm.extras import require
 from rolellm.files import whole_file
 from rolellm.fingerprint import hash_file
 from rolellm.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
-from rolellm.hub.progress import counted
+from rolellm.progress import counted
 from rolellm.prompts.encode import end_token_id
 from rolellm.rocit.manifest import MANIFEST
 from rolellm.rocit.model_card import CardFacts, Form, render_model_card
@@ -130,7 +130,7 @@ def _find(run: Path, options: PublishOptions) -> FinishedRun:
     if read_manifest(file) is None:
         raise ModelError(f"{file} is not a manifest of `rolellm train`")
     manifest = json.loads(file.read_text(encoding="utf-8"))
-    for name, expected in counted(manifest["files"].items(), "checking the run"):
+    for name, expected in counted(manifest["files"].items(), "checking the run", "files"):
         if not (run / name).is_file() or hash_file(run / name) != expected:
             raise ModelError(f"{run / name} is not as training left it; its hash is in {MANIFEST}")
     adapter = (run / ADAPTER[0]).is_file()
