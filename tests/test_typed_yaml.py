@@ -135,3 +135,8 @@ def test_layers_go_on_top_of_each_other() -> None:
     under = typed(FORM, {"mode": "slow", "names": ["a"]}, Path())
     over = typed(FORM, {"mode": None, "out": "z"}, Path(), nulls=True)
     assert build(Settings, laid_over(under, over)) == Settings(names=("a",), out=Path("z"))
+
+
+def test_a_file_far_larger_than_any_settings_is_refused_unread() -> None:
+    with pytest.raises(RecipeError, match=r"big\.yaml: 100,000,000 characters are too many for settings"):
+        parse_yaml("a: 1\n" * 20_000_000, "big.yaml")

@@ -20,6 +20,7 @@ from rolellm.errors import RecipeError
 
 Values = dict[str, Any]
 _Section = TypeVar("_Section")
+_MOST_CHARACTERS = 1_000_000  # A recipe has a few thousand; PyYAML reads some three million a second.
 _MOST_VALUES = 10_000  # A few aliases of aliases come to billions.
 
 
@@ -45,8 +46,11 @@ def parse_yaml(text: str, source: str) -> Any:
         source: What to call it in messages, such as the file's path.
 
     Raises:
-        RecipeError: For what is no YAML, a key written twice, or nesting that is too deep; names the line.
+        RecipeError: For what is no YAML, a key written twice, nesting that is too deep, or far more text than settings
+            have; names the line.
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise RecipeError(f"{source}: {len(text):,} characters are too many for settings; is it the right file?")
     try:
         # A SafeLoader by inheritance: it makes plain values only.
         return yaml.load(text, Loader=_UniqueKeyLoader)

@@ -78,6 +78,15 @@ def test_the_script_under_accelerate_does_what_the_library_does(
     assert losses(tmp_path / "launched") == losses(tmp_path / "here")
 
 
+def test_one_process_in_place_of_two_is_refused(recipe: Path, tmp_path: Path, root: Path, warm: Forking) -> None:
+    """With --cpu, accelerate starts one process whatever it was asked for."""
+    words = ["launch", "--cpu", "--num_processes", "2", root / "recipes" / "rocit.py", "--config", recipe]
+    done = warm.run(words, tmp_path, code="from accelerate.commands.accelerate_cli import main; main()")
+    assert done.returncode != 0
+    assert "error: the launcher was asked for several processes but started 1; on a CPU, use accelerate" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_preview_shows_tokens_and_trains_nothing(recipe: Path, tmp_path: Path, warm: Forking) -> None:
     done = warm.run(["train", recipe, "--preview", "--rows", "2"], tmp_path)
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import ModelError
+from rolellm.errors import ModelError, RecipeError
 from rolellm.jsonl import read_jsonl
 from rolellm.rocit.bases import build_base
 from rolellm.rocit.config import load_recipe
@@ -305,9 +305,47 @@ def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
     named = {key: manifest["base"][key] for key in ("kind", "name", "model", "revision")}
     assert named == {"kind": "hub", "name": "me/tiny", "model": "me/tiny", "revision": commit}
     adapter = json.loads((result.out / "adapter_config.json").read_text(encoding="utf-8"))
-    assert adapter["base_model_name_or_path"] == "me/tiny"
+    assert (adapter["base_model_name_or_path"], adapter["revision"]) == ("me/tiny", commit)
     here = train(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path / "here")
     assert losses(result.out) == losses(here.out)
+
+
+@pytest.mark.parametrize("asked", [None, "main", "commit"])
+def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
+    asked: str | None, on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    """Named or not: the recipe with that commit is no other recipe."""
+    first = None if asked == "commit" else asked
+    method = {"name": "lora", "lora": {"r": 4}}
+    options = {"method": method, "output__checkpoint_every": 1}
+    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub(), "revision": first}, **options))
+    run = train(recipe).out
+    straight = losses(run)
+    commit = hub.store.read("model", "me/tiny")["branches"]["main"]
+    for name in ("manifest.json", "adapter_model.safetensors", "metrics.jsonl"):
+        (run / name).unlink()
+    shutil.rmtree(run / "checkpoint-3")
+
+    other = {"path": "model.safetensors", "content": b"not these weights any more"}
+    lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
+    assert hub.store.commit("model", "me/tiny", "main", lines) != commit
+    revision = commit if asked == "commit" else asked
+    again = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": revision}, **options))
+    train(again, resume=True)
+    assert losses(run) == straight
+    assert json.loads((run / "manifest.json").read_text(encoding="utf-8"))["base"]["revision"] == commit
+    assert json.loads((run / "adapter_config.json").read_text(encoding="utf-8"))["revision"] == commit
+
+
+def test_another_revision_is_another_recipe(
+    on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}))
+    run = train(recipe).out
+    (run / "manifest.json").unlink()
+    other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}))
+    with pytest.raises(RecipeError, match=r'differs in base\.revision \(was null, is now "v2"\)'):
+        train(other, resume=True)
 
 
 def test_what_was_fetched_is_there_without_the_hub(

@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard, snapshot_download
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from rolellm.errors import DataError, HubLoginError, ModelError, RecipeError
+from rolellm.errors import DataError, HubLoginError, ModelError, RecipeError, RoleLLMError
 from rolellm.files import write_json
 from rolellm.hub import PushOptions, push_folder
 from rolellm.prompts.encode import encode_prompt
@@ -467,3 +467,44 @@ def test_the_recipe_says_how_to_publish(runs: dict[str, Path], hub: Any) -> None
     output = replace(Recipe().output, license="apache-2.0", merge=True, private=False)
     options = PublishOptions.of(output)
     assert (options.licence, options.merge, options.push.private) == ("apache-2.0", True, False)
+
+
+def _leaves(value: Any, above: tuple[str, ...] = ()) -> Any:
+    yield above
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*above, key))
+
+
+@pytest.mark.parametrize("wrong", ["seven", None, {"a": 1}], ids=repr)
+def test_a_damaged_manifest_is_refused_in_words_or_does_no_harm(
+    wrong: Any, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """Each value in turn is one of another type."""
+    run = tmp_path / "run"
+    shutil.copytree(runs["lora"], run, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
+    whole = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    options = PublishOptions(licence="mit", base_model="me/base", push=PushOptions(dry_run=True))
+    places = [place for place in _leaves(whole) if place and place[0] not in ("trained_on", "format")]
+    assert ("result", "first_loss") in places
+    for place in places:
+        damaged = json.loads(json.dumps(whole))
+        inner = damaged
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = wrong
+        (run / "manifest.json").write_text(json.dumps(damaged), encoding="utf-8")
+        try:
+            publish_run(run, "me/model", options)
+        except RoleLLMError as error:
+            assert str(run) in str(error) or place[0] == "recipe", (place, error)
+
+
+def test_a_loss_that_is_text_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["full"], run, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    manifest["result"]["first_loss"] = "7.1"
+    write_json(run / "manifest.json", manifest)
+    with pytest.raises(ModelError, match=r"manifest\.json: result\.first_loss is not what `rolellm train` wrote there"):
+        publish_run(run, "me/model", PublishOptions(licence="mit", push=PushOptions(dry_run=True)))

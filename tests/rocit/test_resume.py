@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import DataError, RecipeError
+from rolellm.errors import RecipeError
 from rolellm.jsonl import read_jsonl
 from rolellm.rocit.bases import build_base
 from rolellm.rocit.checkpoints import SEAL, TornCheckpointWarning, newest
@@ -399,11 +399,14 @@ def test_a_folder_with_nothing_in_it_is_begun(recipe_of: MakeRecipe, whole: Reci
             lambda file: file.write_bytes(b"".join(file.read_bytes().splitlines(True)[1:])), id="a-line-short"
         ),
         pytest.param(lambda file: file.write_bytes(file.read_bytes().splitlines(True)[0] * 7), id="a-line-again"),
+        pytest.param(lambda file: file.write_bytes(b"\xff{"), id="not-text"),
     ],
 )
-def test_metrics_that_lack_steps_are_not_gone_on_with(spoil: Callable[[Path], Any], cut: Callable[..., Recipe]) -> None:
+def test_metrics_that_lack_steps_are_written_again_from_the_checkpoint(
+    spoil: Callable[[Path], Any], cut: Callable[..., Recipe], whole: Recipe
+) -> None:
     recipe = cut(6)
     spoil(recipe.output.dir / "metrics.jsonl")
-    with pytest.raises(DataError, match="expected steps 1 to 6"):
-        train(recipe, resume=True)
-    assert (recipe.output.dir / "checkpoint-6" / SEAL).is_file()
+    train(recipe, resume=True)
+    assert_same(recipe.output.dir, whole.output.dir)
+    assert lines_of(recipe.output.dir)[:6] == lines_of(whole.output.dir)[:6]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import DivergedError
+from rolellm.errors import DivergedError, RoleLLMError
 from rolellm.records import Row
 from rolellm.rocit.examples import IGNORED, Example, Examples
 from rolellm.rocit.prefix_tree import Packed
@@ -235,3 +235,68 @@ def test_weight_saved_and_loaded_in_bf16_recipes_is_finite(tokenizer: Any, examp
     trainer = trainer_of(tokenizer, examples, tmp_path, precision="bf16")
     assert all(torch.isfinite(parameter).all() for parameter in trainer.model.parameters())
     assert trainer.args.bf16
+
+
+# What transformers may rename
+
+
+class Ignored:
+    """An attribute that is set and that nobody reads: the loss is divided."""
+
+    def __get__(self, *_: object) -> bool:
+        return False
+
+    def __set__(self, *_: object) -> None:
+        pass
+
+
+@LAYOUTS
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("_get_train_sampler", id="order"),
+        pytest.param("_get_grad_norm", id="check"),
+        pytest.param("loss_is_scaled_for_ga", id="scale"),
+    ],
+)
+def test_an_override_that_nobody_calls_any_more_stops_the_first_step(
+    name: str, packed: bool, tokenizer: Any, examples: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from rolellm.rocit.loop import RocitTrainer
+    from rolellm.rocit.sft import fit
+
+    if name in vars(RocitTrainer):
+        monkeypatch.delattr(RocitTrainer, name)
+    else:
+        monkeypatch.setattr(RocitTrainer, name, Ignored(), raising=False)
+    model = new_model("Llama", len(tokenizer))
+    before = [weight.clone() for weight in model.parameters()]
+    training = {"shared_prefix": packed, "batch_size": 2, "grad_accumulation": 2, "pack_tokens": 512, "max_length": 512}
+    with pytest.raises(RoleLLMError, match=f"ignores {name}, so .* install the versions that rolellm is tested with"):
+        fit(model, tokenizer, examples, job(tmp_path, **training))
+    assert all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
+    assert (tmp_path / "metrics.jsonl").read_text() == ""
+
+
+@LAYOUTS
+def test_the_plan_s_count_of_trained_tokens_is_that_of_the_tensors(packed: bool, examples: Examples) -> None:
+    from rolellm.rocit.layout import Layout, trained_tokens
+    from rolellm.rocit.packing import plan
+
+    passes = plan(examples, TrainingRecipe(batch_size=3, grad_accumulation=2, epochs=1.5, shared_prefix=packed), 2)
+    layout = Layout(examples, passes, packed=packed, pad_id=0)
+    size = passes.passes * passes.processes
+    counts = [trained_tokens(layout.of(passes[number].tolist())) for number in range(len(passes))]
+    by_step = [sum(counts[first : first + size]) for first in range(0, len(counts), size)]
+    assert [int(count) for count in passes.trained(examples)[1:] - passes.trained(examples)[:-1]] == by_step
+    assert len(by_step) == passes.steps
+
+
+def test_the_versions_that_training_takes_are_bounded(root: Path) -> None:
+    import tomllib
+
+    content = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = content["project"]["optional-dependencies"]["train"]
+    assert [word for word in wanted if word.startswith(("transformers", "trl")) and ",<" not in word] == []

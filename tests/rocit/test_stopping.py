@@ -1,6 +1,7 @@
 """A request to stop is noted, a second one interrupts, and what is kept is said."""
 
 import os
+import resource
 import signal
 import threading
 from pathlib import Path
@@ -73,6 +74,31 @@ def test_what_is_kept_is_said_from_what_is_there(tmp_path: Path) -> None:
     seal(tmp_path / "checkpoint-4", 4, {})
     assert stop("3") == f"step 4 is the last that {tmp_path} keeps\nResume with: GO ON"
     assert stop(None) == "nothing was done yet\nResume with: AGAIN"
+
+
+@pytest.mark.parametrize("writer", ["torch", "safetensors", "python"])
+def test_a_full_disk_is_said_whoever_writes(writer: str, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    weights = {"weight": torch.zeros(100_000)}
+    write = {
+        "torch": lambda: torch.save(weights, tmp_path / "optimizer.pt"),
+        "safetensors": lambda: save_file(weights, tmp_path / "model.safetensors"),
+        "python": lambda: (tmp_path / "metrics.jsonl").write_bytes(bytes(100_000)),
+    }[writer]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with pytest.raises(StoppedShortError) as caught, stopped_short(tmp_path, again="AGAIN", resume="GO ON"):
+            (tmp_path / RECIPE).write_text("{}", encoding="utf-8")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    room = f"no room left on the disk of {tmp_path}; free some, then resume: "
+    assert str(caught.value).startswith(f"{room}{tmp_path} has no checkpoint yet")
 
 
 def test_other_errors_pass(tmp_path: Path) -> None:

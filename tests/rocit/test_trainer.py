@@ -1,6 +1,7 @@
 """Training from a recipe: what a run leaves, and what is refused before any work."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rolellm import progress
 from rolellm.errors import ModelError, RecipeError
 from rolellm.fingerprint import hash_file
 from rolellm.jsonl import read_jsonl
@@ -47,6 +49,18 @@ def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe
     """The mini recipe with an adapter, and dropout, which must not be left on."""
     method = {"name": "lora", "lora": {"r": 4, "dropout": 0.3}}
     return train(load_recipe(write_recipe(tmp_path_factory.mktemp("lora"), method=method)))
+
+
+def test_redirected_training_shows_where_it_is(
+    tmp_path: Path, write_recipe: WriteRecipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_EVERY", 0.01)
+    train(load_recipe(write_recipe(tmp_path)))
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("tuning: ")]
+    assert re.fullmatch(
+        r"tuning: 3/3 loss \d\.\d{3}, lr \d\.\de-\d\d, epoch 0\.20, \d+ tokens/s \d:\d\d:\d\d ETA 0:00:00", lines[-1]
+    ), lines[-1]
 
 
 def manifest_of(run: TrainResult) -> dict[str, Any]:

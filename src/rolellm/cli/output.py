@@ -147,30 +147,18 @@ def estimate_text(
 
 @contextmanager
 def progress_bar(begin: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error for work that is counted; none where that is not a terminal.
+    """Progress on standard error of work in several parts.
 
     Args:
-        begin: What stands there until the first count.
+        begin: What is shown until the first count.
 
     Yields:
         To be called with what is being done, how much of it is, and of how much.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    from rich.text import Text
+    from rolellm.progress import Progress
 
-    from rolellm.inert import label
-
-    class Name(TextColumn):
-        def render(self, task: object) -> Text:
-            """The name as it is: a system's name is no markup."""
-            return Text(label(str(getattr(task, "description", "")), 40))
-
-    where = Console(stderr=True)
-    columns = (Name(""), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=where, transient=True, disable=not where.is_terminal) as bar:
-        task = bar.add_task(begin, total=None)
-        yield lambda what, done, total: bar.update(task, description=what, completed=done, total=total)
+    with Progress(begin) as shown:
+        yield lambda what, done, total: shown.update(label=what, done=done, total=total)
 
 
 def resume_line(context: typer.Context, *more: str) -> str:

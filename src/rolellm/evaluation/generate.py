@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.errors import DataError, ModelError, RecipeError
-from rolellm.evaluation.bars import bars
 from rolellm.evaluation.batches import Batch, check_vocabulary, encode_prompts, plan_batches
 from rolellm.evaluation.contamination import Contamination, check_rows
 from rolellm.evaluation.profile_form import ProfileKind, asking, choose_form
@@ -33,6 +32,7 @@ from rolellm.jsonl import JsonlAppender
 from rolellm.llm.decoding import Decoding
 from rolellm.llm.local_model import Completion, Device, DType, LocalModel
 from rolellm.llm.model_source import ModelSource, find_model
+from rolellm.progress import Progress
 from rolellm.prompts.render import system_template
 from rolellm.records import Row
 from rolellm.version import __version__
@@ -154,7 +154,7 @@ def generate(
         rows: The rows to answer.
         out: The predictions file.
         settings: Which model, and how.
-        progress: Show progress bars on standard error.
+        progress: Show progress on standard error.
 
     Returns:
         What was done.
@@ -175,13 +175,14 @@ def generate(
     form = choose_form(source, settings.profile, settings.retrieved)
     asked = asking(form, rows, config=settings.config, data_dir=settings.data_dir, template=settings.system_template)
     model = LocalModel(settings.model, adapter=settings.adapter, device=settings.device, dtype=settings.dtype)
-    with only_writer(out), bars(progress) as bar:
+    with only_writer(out):
         meta = _describe(model, settings, known, asked.record)
         done: Collection[str] = ()
         if not settings.overwrite:
             meta = reconcile(out, meta)
             done = finished_lines(out, rows).keys()
-        prompts = encode_prompts(model, rows, asked.messages, bar("reading prompts", len(rows)))
+        with Progress("reading prompts", len(rows), unit="rows", show=progress) as bar:
+            prompts = encode_prompts(model, rows, asked.messages, bar.advance)
         check_vocabulary(model, rows, prompts)
         plan = plan_batches(
             rows,
@@ -202,14 +203,14 @@ def generate(
             renew_sidecar(out, contamination=meta["contamination"])
         started = time.perf_counter()
         tokens = 0
-        advance = bar("answering", len(rows), len(done))
-        with JsonlAppender(out) as stream:
+        answering = Progress("answering", len(rows), done=len(done), unit="rows", show=progress)
+        with answering as bar, JsonlAppender(out) as stream:
             for batch in work:
                 replies = _answer(model, batch, rows, prompts, settings)
                 lines = [_line(rows[place], reply) for place, reply in replies if rows[place].id not in done]
                 stream.append(lines)
                 tokens += sum(line["new_tokens"] for line in lines)
-                advance(len(lines))
+                bar.advance(len(lines))
         seconds = time.perf_counter() - started
         lines = put_in_order(out, rows)
     capped = sum(len(batch.rows) for batch in plan if batch.max_new_tokens < settings.decoding.max_new_tokens)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rolellm.errors import HubError, HubLoginError, HubUnreachableError, RecipeError
 from rolellm.hub.failures import CONFLICT, Patience, passes, refusals, status_of, translated
 from rolellm.hub.plan import README, RECORD, Folder, Plan, Record, There
-from rolellm.hub.progress import counted
+from rolellm.progress import counted
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
@@ -232,7 +232,7 @@ class _Push:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         additions = []
-        for path, content in counted(plan.send.items(), "hashing"):
+        for path, content in counted(plan.send.items(), "hashing", "files"):
             source = content.source if isinstance(content.source, bytes) else str(content.source)
             additions.append(CommitOperationAdd(path_in_repo=path, path_or_fileobj=source))
             # Operations are for one try each, hashes are not.

@@ -118,11 +118,11 @@ def base_tokenizer(recipe: Recipe, rows: Sequence[Row], out: Path) -> PreTrained
     return tiny.build_tokenizer(recipe, rows)
 
 
-def pinned(recipe: Recipe) -> Recipe:
-    """The recipe with the commit that its base's revision is now, so that all of a run reads the same files."""
+def pinned(recipe: Recipe, commit: str | None = None) -> Recipe:
+    """The recipe with a commit of its base, by default what its revision is now: all of a run reads the same files."""
     if recipe.base.model is None:
         return recipe
-    return replace(recipe, base=replace(recipe.base, revision=_given(recipe).name))
+    return replace(recipe, base=replace(recipe.base, revision=commit or _given(recipe).name))
 
 
 def _given(recipe: Recipe, *, weights: bool = False) -> Path:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import torch
 from accelerate.utils import gather_object
 from torch.utils.data import SequentialSampler
+from transformers import TrainerCallback
 from trl import SFTTrainer
 
-from rolellm.errors import DivergedError
+from rolellm.errors import DivergedError, RoleLLMError
 from rolellm.rocit import blame
 from rolellm.rocit.layout import Layout, summed_loss, trained_tokens
 
@@ -23,7 +25,11 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
     """`SFTTrainer` whose forward passes come from a `Layout`, and which stops at the first loss that is no number.
 
     The loss of an optimiser step is the mean negative log-likelihood of its trained tokens, over all passes and
-    processes.
+    processes. What this class overrides is private to transformers and may be renamed there: whether each override had
+    its effect is checked as the passes come, and before the weights are first updated.
+
+    Raises:
+        RoleLLMError: When one had none.
     """
 
     def __init__(self, model: Any, *args: Any, layout: Layout, flex: bool = False, **kwargs: Any) -> None:
@@ -36,7 +42,12 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         self._busy = 1
         self._layout = layout
         self._flex = flex
+        self._trained = layout.plan.trained(layout.examples)
+        # Number and loss of each pass of the step.
         self._taken: list[tuple[int, float]] = []
+        self._computed = torch.zeros(())
+        self._first_step = True
+        self.add_callback(_BeforeUpdate(self))
         # The loss is divided by the tokens of the whole step, so not by the number of passes as well.
         self.loss_is_scaled_for_ga = True
         if getattr(self.model, "is_loaded_in_4bit", False):
@@ -47,10 +58,21 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
         """One forward and backward pass, unless no process has a reply in it; its loss is remembered for the check."""
-        if self._layout.plan.idle(inputs["pass"]) and not self.is_deepspeed_enabled:  # It counts passes itself.
+        number, plan, step = inputs["pass"], self._layout.plan, self.state.global_step
+        turn = step * plan.passes + len(self._taken)
+        if number != turn * plan.processes + self.accelerator.process_index:
+            raise _without_effect("_get_train_sampler", "forward passes do not come in the planned order")
+        if plan.idle(number) and not self.is_deepspeed_enabled:  # It counts passes itself.
+            self._taken.append((number, 0.0))
             return torch.zeros((), device=self.args.device)
-        loss = super().training_step(model, inputs, num_items_in_batch)
-        self._taken.append((inputs["pass"], float(loss)))
+        first = number - len(self._taken) * plan.processes
+        self._busy = sum(not plan.idle(first + turn * plan.processes) for turn in range(plan.passes))
+        # Our own count: that of transformers knows rows with labels only.
+        loss = super().training_step(model, inputs, int(self._trained[step + 1] - self._trained[step]))
+        self._taken.append((number, float(loss)))
+        # Only then, because a GPU has to be waited for.
+        if self._first_step and not torch.allclose(loss, self._computed, equal_nan=True):
+            raise _without_effect("loss_is_scaled_for_ga", "it divides the loss by the number of passes, too")
         return loss
 
     def compute_loss(
@@ -63,18 +85,15 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         if self.aux_loss_enabled and trained_tokens(inputs):
             # As TRL has it: the mean over a step's passes, at the weight that the model's configuration gives.
             router = self.router_aux_loss_coef / (scale * self._busy)
-        return summed_loss(model, inputs, flex=self._flex, router=router) * scale
+        loss = summed_loss(model, inputs, flex=self._flex, router=router) * scale
+        self._computed = loss.detach()
+        return loss
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write no card: TRL's would name neither the data nor the recipe."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         return SequentialSampler(self.train_dataset)
-
-    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: Any) -> Any:
-        self._busy = sum(not self._layout.plan.idle(batch["pass"]) for batch in batch_samples)
-        count = torch.tensor(sum(trained_tokens(batch) for batch in batch_samples), device=device)
-        return self.accelerator.gather(count).sum()
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         """The norm of a step's gradient; the loop asks after the step's last pass, before the weights take the step.
@@ -97,6 +116,12 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
             )
         return norm
 
+    def check_checked(self) -> None:
+        """Refuse to update the weights in a step whose loss and gradient were not checked."""
+        self._first_step = False
+        if self._taken:
+            raise _without_effect("_get_grad_norm", "nothing checks losses and gradients for NaN")
+
     def _guilty(self, model: Any, numbers: Iterable[int]) -> list[str]:
         """The rows of some forward passes whose loss or gradient is no number by itself."""
         places = [place for number in numbers for place in self._layout.plan[number].tolist()]
@@ -118,3 +143,18 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
             f"training.learning_rate (it is {self.args.learning_rate:g}), train in precision: fp32, or look at these "
             "rows"
         )
+
+
+class _BeforeUpdate(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    def __init__(self, trainer: RocitTrainer) -> None:
+        self._trainer = trainer
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._trainer.check_checked()
+
+
+def _without_effect(name: str, consequence: str) -> RoleLLMError:
+    return RoleLLMError(
+        f"transformers {version('transformers')} with trl {version('trl')} ignores {name}, so {consequence}. "
+        'Training stopped; install the versions that rolellm is tested with: pip install "rolellm[train]"'
+    )

@@ -52,6 +52,11 @@ class Plan:
         first = number - number % self.processes
         return bool(self.bounds[first] == self.bounds[first + self.processes])
 
+    def trained(self, examples: Examples) -> Index:
+        """``(steps + 1,)``: trained tokens up to each optimiser step, over all its passes and processes."""
+        tokens = np.concatenate([[0], np.cumsum(examples.replies.lengths[self.order])])
+        return tokens[self.bounds[:: self.passes * self.processes]]
+
     @property
     def hash(self) -> str:
         """SHA-256 in hex over all of it."""

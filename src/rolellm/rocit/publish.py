@@ -6,27 +6,44 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from rolellm.errors import ModelError, RecipeError
 from rolellm.extras import require
 from rolellm.files import whole_file
 from rolellm.fingerprint import hash_file
 from rolellm.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
-from rolellm.hub.progress import counted
+from rolellm.progress import counted
 from rolellm.prompts.encode import end_token_id
 from rolellm.rocit.manifest import MANIFEST
 from rolellm.rocit.model_card import CardFacts, Form, render_model_card
 from rolellm.rocit.model_scores import read_scores
 from rolellm.rocit.recipe import OutputRecipe, Recipe
 from rolellm.rocit.staging import ADAPTER, FinishedRun, stage_manifest, stage_recipe, stage_tokenizer, stage_weights
+from rolellm.rocit.values import build, laid_over, typed
 from rolellm.seen import read_manifest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+# What the card and the staging read of a manifest, besides its recipe and `trained_on`.
+_SHAPE: Final = {
+    "recipe": dict,
+    "recipe_hash": str,
+    "method": str,
+    "processes": int,
+    "files": dict,
+    "versions": {"rolellm": str},
+    "base": {"kind": str, "name": str, "model": str | None, "revision": str | None, "files": dict},
+    "prompt": {"profile": str | None, "system_templates": dict},
+    "data": dict.fromkeys(("config", "split", "fingerprint"), str)
+    | dict.fromkeys(("rows", "examples", "tokens_trained"), int),
+    "result": {"steps": int, "first_loss": float | int, "last_loss": float | int},
+    "seconds": {"training": float | int},
+}
 # As the Hub spells them; which of them it knows, it says itself.
 _LICENCE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 
@@ -127,10 +144,8 @@ def _find(run: Path, options: PublishOptions) -> FinishedRun:
     file = run / MANIFEST
     if not file.is_file():
         raise ModelError(f"{run} holds no finished run: it has no {MANIFEST}, which training writes last")
-    if read_manifest(file) is None:
-        raise ModelError(f"{file} is not a manifest of `rolellm train`")
-    manifest = json.loads(file.read_text(encoding="utf-8"))
-    for name, expected in counted(manifest["files"].items(), "checking the run"):
+    manifest = _read(file)
+    for name, expected in counted(manifest["files"].items(), "checking the run", "files"):
         if not (run / name).is_file() or hash_file(run / name) != expected:
             raise ModelError(f"{run / name} is not as training left it; its hash is in {MANIFEST}")
     adapter = (run / ADAPTER[0]).is_file()
@@ -147,6 +162,30 @@ def _find(run: Path, options: PublishOptions) -> FinishedRun:
             "merged into its base (--merge), or name the same base on the Hub (--base-model OWNER/NAME)"
         )
     return FinishedRun(run, manifest, form, base, revision)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """A manifest that holds all that is published of it, each value of its type."""
+    if read_manifest(file) is None:
+        raise ModelError(f"{file} is not a manifest of `rolellm train`")
+    manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    odd = next(_odd(manifest, _SHAPE), None)
+    if odd is not None:
+        raise ModelError(f"{file}: {odd} is not what `rolellm train` wrote there; restore the file")
+    try:
+        recipe = build(Recipe, laid_over({}, typed(manifest["recipe"], Path(), nulls=True)))
+    except RecipeError as error:
+        raise ModelError(f"{file}: its recipe cannot be read ({error}); restore the file") from error
+    return {**manifest, "recipe": recipe.to_dict()}
+
+
+def _odd(value: Any, shape: Any, dotted: str = "") -> Iterator[str]:
+    """The dotted names of values that are missing or of another type."""
+    if isinstance(shape, dict) and isinstance(value, dict):
+        for key, inner in shape.items():
+            yield from _odd(value.get(key), inner, f"{dotted}.{key}" if dotted else key)
+    elif isinstance(shape, dict) or isinstance(value, bool) or not isinstance(value, shape):
+        yield dotted
 
 
 def _licence(licence: str | None) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.errors import ModelError, RecipeError
+from rolellm.progress import Progress
 from rolellm.prompts.encode import PromptEncoder, encode_replies, end_token_id
 from rolellm.prompts.render import SystemTemplate, system_template
 from rolellm.records import Language, Row
@@ -176,14 +177,10 @@ def encode(
 
 def _blocks(chats: Sequence[Conversation]) -> Iterator[Sequence[Conversation]]:
     """A few thousand at a time: tokenised together for speed, let go of for memory."""
-    from datasets.utils import tqdm
-
-    with tqdm(
-        total=len(chats), desc="tokenising", unit=" replies", delay=2.0
-    ) as bar:  # The delay: small data is quiet.
+    with Progress("tokenizing", len(chats), unit="replies") as bar:
         for start in range(0, len(chats), _BLOCK):
             yield chats[start : start + _BLOCK]
-            bar.update(len(chats[start : start + _BLOCK]))
+            bar.advance(len(chats[start : start + _BLOCK]))
 
 
 def _problem(text: str, tokens: int, room: int, truncate: bool) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ from rolellm.rocit.recipe import Recipe
 Start = Literal["new", "overwrite", "resume"]
 RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"
+# Beside a recipe's sections, the commit that a base on the Hub was at when the run began.
+_COMMIT = "base_commit"
 _MODEL = (
     "model*.safetensors",
     "model.safetensors.index.json",
@@ -59,8 +62,35 @@ def check_free(run: Path, recipe: Recipe, start: Start) -> None:
         )
 
 
-def claim(run: Path, recipe: Recipe, start: Start) -> None:
-    """Clear away what an earlier run wrote here, and nothing else; leave the recipe. A resumed run keeps all."""
+def begun(run: Path, recipe: Recipe) -> tuple[Recipe, str | None]:
+    """What a run is resumed with: its recipe, and the commit of the Hub that its base was read at.
+
+    A base without a revision, or with a branch, may have changed on the Hub since. A recipe that names the recorded
+    commit counts as the same recipe.
+
+    Returns:
+        The recipe as given and ``None``, where the folder records no commit for this base.
+    """
+    file = run / RECIPE
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        commit, base = content[_COMMIT], content["base"]
+        if base["model"] != recipe.base.model or recipe.base.revision not in (base["revision"], commit):
+            return recipe, None
+        return replace(recipe, base=replace(recipe.base, revision=base["revision"])), commit
+    except (OSError, ValueError, KeyError, TypeError):
+        return recipe, None  # `check_free` says what is wrong with it.
+
+
+def claim(run: Path, recipe: Recipe, start: Start, commit: str | None = None) -> None:
+    """Clear away what an earlier run wrote here, and nothing else; leave the recipe. A resumed run keeps all.
+
+    Args:
+        run: The run's folder.
+        recipe: The recipe.
+        start: How the run begins.
+        commit: Of a base on the Hub; kept for `begun`.
+    """
     run.mkdir(parents=True, exist_ok=True)
     if start != "resume":
         # From then on the folder is no finished run.
@@ -70,7 +100,7 @@ def claim(run: Path, recipe: Recipe, start: Start) -> None:
         for file in _files(run, _OWN_FILES):
             file.unlink()
     # Last: until then, the old one says whose the rest is.
-    write_json(run / RECIPE, recipe.to_dict())
+    write_json(run / RECIPE, recipe.to_dict() | ({} if commit is None else {_COMMIT: commit}))
 
 
 def _files(run: Path, patterns: Iterable[str]) -> list[Path]:
@@ -93,7 +123,8 @@ def _check_recipe(run: Path, recipe: Recipe) -> None:
     if not file.is_file():
         return
     try:
-        began = dict(_leaves(recipe.decisive(json.loads(file.read_text(encoding="utf-8")))))
+        content = json.loads(file.read_text(encoding="utf-8"))
+        began = dict(_leaves(recipe.decisive({key: value for key, value in content.items() if key != _COMMIT})))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecipeError(f"{file} cannot be read ({error}); choose another folder, or --overwrite it") from error
     now = dict(_leaves(recipe.decisive()))

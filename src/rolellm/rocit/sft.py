@@ -6,6 +6,7 @@ This module imports torch, transformers and trl at its head; import it inside fu
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,6 +19,7 @@ from datasets import Dataset
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl import SFTConfig
 
+from rolellm.errors import RecipeError
 from rolellm.extras import quiet_peft
 from rolellm.files import write_json
 from rolellm.prompts.encode import end_token_id
@@ -72,12 +74,13 @@ class Fitted:
     losses: tuple[float, ...]
     seconds: float
 
-    def save(self, folder: Path, *, base: str | None = None) -> None:
+    def save(self, folder: Path, *, base: str | None = None, revision: str | None = None) -> None:
         """Write the model or adapter, and the tokenizer with its chat template, into a folder.
 
         Args:
             folder: Where to.
             base: What an adapter is to call its base, where that is not the folder it was loaded from.
+            revision: That base's commit.
         """
         card = folder / "README.md"
         had_card = card.exists()
@@ -87,7 +90,7 @@ class Fitted:
         self.trainer.save_model(str(folder))
         if not self.trainer.is_world_process_zero():
             return
-        _name_base(folder, base)
+        _name_base(folder, base, revision)
         if not had_card:
             card.unlink(missing_ok=True)  # peft's blank form; a card of ours comes with publishing
         # A pickle of our own settings: they are in the manifest, and unpickling a stranger's runs code.
@@ -121,7 +124,7 @@ def fit(model: Any, tokenizer: Any, examples: Examples | Sequence[Example], job:
         job.label,
         None if job.output is None else job.folder / METRICS,
         steps_per_epoch=passes.steps_per_epoch,
-        done=0 if start is None else start.step,
+        trained=passes.trained(held),
     )
     trainer = _trainer(model, tokenizer, held, passes, job)
     trainer.add_callback(recorder)
@@ -191,7 +194,7 @@ def _lora(lora: Lora) -> Any:
     )
 
 
-def _name_base(folder: Path, base: str | None) -> None:
+def _name_base(folder: Path, base: str | None, revision: str | None) -> None:
     """Name an adapter's base; one in the run's own folder by its place there, so that the folder can be moved."""
     file = folder / "adapter_config.json"
     if not file.is_file():
@@ -199,7 +202,7 @@ def _name_base(folder: Path, base: str | None) -> None:
     config = json.loads(file.read_text(encoding="utf-8"))
     place = Path(config["base_model_name_or_path"] or "").resolve()
     if base is not None:
-        write_json(file, config | {"base_model_name_or_path": base})
+        write_json(file, config | {"base_model_name_or_path": base, "revision": revision})
     elif place.is_relative_to(folder.resolve()):
         write_json(file, config | {"base_model_name_or_path": place.relative_to(folder.resolve()).as_posix()})
 
@@ -243,8 +246,30 @@ def _arguments(job: Fit, passes: int, steps_per_epoch: int) -> SFTConfig:
 
 
 def world(training: TrainingRecipe) -> Any:
-    """The processes that train together, as accelerate's `PartialState`; one when nothing launched several."""
+    """The processes that train together, as accelerate's `PartialState`; one when nothing launched several.
+
+    Raises:
+        RecipeError: When the launcher was asked for more.
+    """
     from accelerate import PartialState
 
     # The first process hashes large files while the others wait; their own patience ends after ten minutes.
-    return PartialState(cpu=on_cpu(training), timeout=timedelta(hours=6))
+    here = PartialState(cpu=on_cpu(training), timeout=timedelta(hours=6))
+    _check_launched(here.num_processes)
+    return here
+
+
+def _check_launched(processes: int) -> None:
+    """Refuse to train in fewer processes than the launcher was asked for.
+
+    ``accelerate launch --cpu`` starts one process whatever ``--num_processes`` says. All that shows of the number is an
+    address to meet at, which it sets for several (``accelerate.utils.launch.prepare_simple_launcher_cmd_env``).
+    """
+    asked = int(os.environ.get("WORLD_SIZE", "1"))
+    alone = "ACCELERATE_USE_CPU" in os.environ and "MASTER_PORT" in os.environ and "WORLD_SIZE" not in os.environ
+    if processes < asked or (alone and processes == 1):
+        raise RecipeError(
+            f"the launcher was asked for {'several' if alone else asked} processes but started {processes}; on a CPU, "
+            "use accelerate launch --config_file recipes/accelerate/cpu-ddp.yaml, on GPUs ddp.yaml. If you asked for "
+            "one, unset MASTER_ADDR, MASTER_PORT and WORLD_SIZE"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -10,12 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from rolellm.errors import StoppedShortError
+from rolellm.errors import RoleLLMError, StoppedShortError
+from rolellm.files import NO_ROOM
 from rolellm.rocit import checkpoints
 from rolellm.rocit.run_folder import RECIPE
 
 # Ctrl-C, and what clusters send some time before they kill.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# How libraries in C++ and Rust say that a write failed: torch gives no reason, safetensors the system's number.
+_TORCH = re.compile(r"inline_container|PytorchStreamWriter")
+_NUMBER = re.compile(r"os error ([0-9]+)")
 _HEARD = b"\nstopping after this step, with a checkpoint%b\n"
 
 
@@ -60,7 +65,7 @@ def heeding(*, alone: bool) -> Iterator[StopRequest]:
 
 @contextmanager
 def stopped_short(run: Path, *, again: str, resume: str) -> Iterator[None]:
-    """Turn an interrupt within the block into an error that says what is kept and how to go on.
+    """Turn an interrupt or a full disk within the block into an error that says what is kept and how to go on.
 
     Args:
         run: The run's folder.
@@ -68,19 +73,36 @@ def stopped_short(run: Path, *, again: str, resume: str) -> Iterator[None]:
         resume: The command that goes on.
 
     Raises:
-        StoppedShortError: On KeyboardInterrupt.
+        StoppedShortError: On KeyboardInterrupt, and on a write that found no room.
     """
     before = _begun(run)
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        full = _found_no_room(error)
+        if not (full or isinstance(error, KeyboardInterrupt)):
+            raise
+        room = f"no room left on the disk of {run}; free some, then resume: " if full else ""
         if _begun(run) == before:
-            raise StoppedShortError("nothing was done yet", resume=again) from None
+            raise StoppedShortError(f"{room}nothing was done yet", resume=again) from None
         step = checkpoints.last_step(run)
         kept = (
             f"step {step} is the last that {run} keeps" if step else f"{run} has no checkpoint yet, so it begins anew"
         )
-        raise StoppedShortError(kept, resume=resume) from None
+        raise StoppedShortError(f"{room}{kept}", resume=resume) from None
+
+
+def _found_no_room(error: BaseException) -> bool:
+    """Whether an error, or one that it came from, says that a file could not be written for want of room."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return True
+    if not isinstance(error, RoleLLMError | OSError):
+        text = str(error)
+        numbered = _NUMBER.search(text)
+        if _TORCH.search(text) or (numbered and int(numbered[1]) in NO_ROOM):
+            return True
+    cause = error.__cause__ or error.__context__
+    return cause is not None and _found_no_room(cause)
 
 
 def _begun(run: Path) -> int:

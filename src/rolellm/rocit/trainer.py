@@ -22,7 +22,7 @@ from rolellm.rocit.loading import load_model
 from rolellm.rocit.lock import check_unlocked, locked
 from rolellm.rocit.prepare import Prepared, prepare
 from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.run_folder import Start, check_free, claim
+from rolellm.rocit.run_folder import Start, begun, check_free, claim
 
 if TYPE_CHECKING:
     from rolellm.rocit.sft import Fitted
@@ -77,7 +77,8 @@ def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, r
         out: The run's folder, in place of ``output.dir``.
         overwrite: Replace the run that is there; a base built there before is kept and used.
         resume: Go on with an unfinished run of the same recipe from its newest complete checkpoint, or from the
-            beginning where it has none; the result is that of a run that was never stopped.
+            beginning where it has none; the result is that of a run that was never stopped. A base on the Hub is read
+            at the commit that the run began with.
 
     Raises:
         RecipeError: For a recipe, row or folder that will not do; before any work.
@@ -93,12 +94,13 @@ def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, r
     run = out or recipe.output.dir
     start: Start = "overwrite" if overwrite else "resume" if resume else "new"
     check_unlocked(run)
+    recipe, commit = begun(run, recipe) if resume else (recipe, None)
     check_free(run, recipe, start)
     if recipe.output.push_to_hub:
         from rolellm.rocit.publish import check_publishing
 
         check_publishing(recipe)
-    fixed = pinned(recipe)
+    fixed = pinned(recipe, commit)
     prepared = prepare(fixed, run)
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.rocit.sft import world
@@ -109,11 +111,12 @@ def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, r
     with locked(run) if here.is_main_process else nullcontext():
         if here.is_main_process:
             check_free(run, recipe, start)
-            claim(run, recipe, start)
+            claim(run, recipe, start, fixed.base.revision)
         folder = build_base(fixed, prepared.rows, run, prepared.tokenizer)
         # By the first process alone, and once: a large base takes a while to read.
         base = _Base(folder, manifest.file_hashes(folder) if here.is_main_process else {})
         fitted = _fit(recipe, run, prepared, base, resume=resume)
+        fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         result = _result(run, folder, prepared, fitted, time.monotonic() - began)
         if here.is_main_process:
             manifest.write_manifest(run, _manifest(recipe, prepared, result, base, here.num_processes))
@@ -139,7 +142,7 @@ def _publish(recipe: Recipe, run: Path, result: TrainResult) -> TrainResult:
 
 
 def _fit(recipe: Recipe, run: Path, prepared: Prepared, base: _Base, *, resume: bool) -> Fitted:
-    """Tune the base, save what came of it."""
+    """Tune the base."""
     from rolellm.rocit.sft import Fit, fit
 
     model = load_model(base.folder, recipe.method, recipe.training)
@@ -152,9 +155,7 @@ def _fit(recipe: Recipe, run: Path, prepared: Prepared, base: _Base, *, resume: 
         resume=resume,
         facts={"recipe": recipe.hash, "base": hash_json(base.hashes)},
     )
-    fitted = fit(model, prepared.tokenizer, prepared.examples, job)
-    fitted.save(run, base=recipe.base.model)
-    return fitted
+    return fit(model, prepared.tokenizer, prepared.examples, job)
 
 
 def is_first_process() -> bool:

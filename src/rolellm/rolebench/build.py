@@ -7,10 +7,9 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 from rolellm.errors import DataError, ReleaseNotFoundError
 from rolellm.fingerprint import hash_file
 from rolellm.jsonl import write_jsonl
+from rolellm.progress import counted
 from rolellm.rolebench.columns import schema_of
 from rolellm.rolebench.release import Release
 from rolellm.rolebench.rows import config_splits, iter_rows
@@ -154,7 +154,7 @@ def _write_split(folder: Path, release: Release, config: Config, name: str) -> B
     schema = _with_features(schema_of(config))
     split = BuiltSplit(name)
     shards: list[Path] = []
-    rows = _progress(iter_rows(release, config, name), f"Building {config.name}/{name}")
+    rows = counted(iter_rows(release, config, name), f"Building {config.name}/{name}", "rows")
     while chunk := list(itertools.islice(rows, ROWS_PER_FILE)):
         table = pa.Table.from_pylist(chunk, schema=schema)
         shards.append(folder / config.name / f"{name}-{len(shards):05d}.parquet")
@@ -175,13 +175,6 @@ def _with_features(schema: pa.Schema) -> pa.Schema:
 
     features: pa.Schema = Features.from_arrow_schema(schema).arrow_schema
     return features
-
-
-def _progress(rows: Iterator[dict[str, Any]], label: str) -> Iterator[dict[str, Any]]:
-    from datasets.utils import tqdm
-
-    # The delay keeps quick builds quiet.
-    return iter(tqdm(rows, desc=label, unit=" rows", delay=2.0))
 
 
 def file_checksums(folder: Path, built: BuiltConfig) -> dict[str, str]:

@@ -9,7 +9,6 @@ import typer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from contextlib import AbstractContextManager
 
     from rolellm.construct.scripts.parse import Parsed
     from rolellm.records import Turn
@@ -41,12 +40,13 @@ def parse(
     from rolellm.construct.scripts.parse import parse_script
     from rolellm.construct.scripts.turns import write_turns
     from rolellm.errors import RecipeError
+    from rolellm.progress import Progress
 
     if out.exists() and script.exists() and out.samefile(script):
         raise RecipeError(f"--out {out} is the script itself; name another file")
     if out.is_dir():
         raise RecipeError(f"--out {out} is a folder; name a file in it, such as {out / 'dialogue.jsonl'}")
-    with _spinner(script, show=not as_json):
+    with Progress(f"reading {script}", show=not as_json):
         parsed = parse_script(script, role, alias or [], format=format, language=language, encoding=encoding)
         written = write_turns(
             out,
@@ -62,20 +62,6 @@ def parse(
         print_json({"out": str(out), "layout": layout, "rows": written, **parsed.to_dict()})
         return
     _show(parsed, out)
-
-
-def _spinner(script: Path, *, show: bool) -> AbstractContextManager[object]:
-    from contextlib import nullcontext
-
-    from rich.console import Console
-    from rich.text import Text
-
-    from rolellm.inert import visible
-
-    console = Console(stderr=True)
-    if not show or not console.is_terminal:
-        return nullcontext()
-    return console.status(Text(f"reading {visible(str(script))}"))
 
 
 def _show(parsed: Parsed, out: Path) -> None:

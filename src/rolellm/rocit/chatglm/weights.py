@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from rolellm.errors import ModelError
 from rolellm.files import write_json
+from rolellm.progress import Progress
 from rolellm.rocit.chatglm.config import DType, Published
 from rolellm.rocit.chatglm.shards import Shards, read_shard
 
@@ -129,18 +130,16 @@ def convert_weights(shards: Shards, model: Published, out: Path, dtype: DType | 
         ModelError: When a tensor has another shape or type than it should, two have different types and ``dtype`` is
             not given, or a number does not fit the type asked for.
     """
-    from datasets.utils import tqdm
-
     table = places(model)
     writer = _Writer(out)
-    with tqdm(total=len(table), desc="converting", unit=" tensors", delay=1.0) as bar:
+    with Progress("converting", len(table), unit="tensors") as bar:
         for file, names in shards.items():
             wanted = [name for name in names if name != _COMPUTED]
             for name, tensor in read_shard(file, wanted):
                 _check_tensor(name, tensor, table[name])
                 for native, part in _cut(tensor, table[name], model):
                     writer.add(native, _cast(name, part, dtype))
-                bar.update()
+                bar.advance()
             writer.flush()  # Its tensors keep the shard mapped.
     return writer.finish()
 
