@@ -20,22 +20,29 @@ from rolellm.jsonl import write_jsonl
 from rolellm.llm.batch_state import STATE, BatchState
 from rolellm.llm.budget import Budget
 from rolellm.llm.interrupt import run_to_end
-from rolellm.llm.journal import Journal, JournalFullError
-from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Request, T, Usage, text_of
+from rolellm.llm.journal import DAMAGED, Journal, JournalFullError
+from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Reply, Request, T, Usage, text_of
 from rolellm.llm.options import RunOptions
 from rolellm.llm.order import prefix_order
 from rolellm.llm.progress import shown
 from rolellm.llm.run import Run, StopAskingError
 from rolellm.llm.task import Counts
+from rolellm.llm.wire import disputed, same_model
 from rolellm.locks import locked
 
 FAILED = "failed.jsonl"
 # Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
 _RESERVE_A_CALL = 1 << 16
+# Names of models that are counted; a server may make up one for each reply.
+_MOST_NAMES = 20
 
 
 class EndpointWarning(UserWarning):
-    """One of several endpoints was given up; the others did its work."""
+    """An endpoint was given up for others, answers as another model, or counts tokens that cannot be."""
+
+
+class JournalWarning(UserWarning):
+    """Pieces of a run's journal were damaged or are gone."""
 
 
 @dataclass(slots=True)
@@ -48,6 +55,8 @@ class Spent:
         failed: Requests without an answer.
         usage: Tokens of the replies that were taken, journaled ones included.
         cost: US dollars that this folder cost in all, calls of unknown end counted in full.
+        recounted: Requests whose reply came with a token count that cannot be true; ours is used.
+        answered_by: How many requests each model answered, by the name that it gives itself.
     """
 
     calls: int = 0
@@ -55,6 +64,8 @@ class Spent:
     failed: int = 0
     usage: Usage = field(default_factory=Usage)
     cost: float = 0.0
+    recounted: int = 0
+    answered_by: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object."""
@@ -96,6 +107,7 @@ class Client:
             self.spent.cost = self._budget.spent
             self._stack = stack.pop_all()
         self._closed = False
+        self._tell_of_damage()
 
     def __enter__(self) -> Client:
         return self
@@ -108,10 +120,21 @@ class Client:
         self._closed = True
         self._stack.close()
 
-    @property
-    def damaged(self) -> int:
-        """How many pieces of the journal were damaged and set aside on opening; what they held is asked again."""
-        return self._journal.damaged
+    def _tell_of_damage(self) -> None:
+        if damaged := self._journal.damaged:
+            warnings.warn(
+                f"{damaged:,} damaged pieces of the journal in {self.folder} are set aside in {DAMAGED}; what they "
+                "held is asked, and paid for, again",
+                JournalWarning,
+                stacklevel=3,
+            )
+        if missing := self._journal.missing:
+            warnings.warn(
+                f"the journal in {self.folder} has lost records of calls that cost up to {missing:.2g} US dollars; "
+                "they still count as spent",
+                JournalWarning,
+                stacklevel=3,
+            )
 
     @overload
     def ask(
@@ -230,6 +253,8 @@ class Client:
 
     def _note(self, outcome: Outcome[Any]) -> None:
         request = outcome.request
+        if outcome.reply is not None:
+            self._hear(outcome.reply)
         if isinstance(outcome, Answer):
             self.spent.usage += outcome.reply.usage
             if self._failed:
@@ -243,6 +268,27 @@ class Client:
             "refused": list(outcome.refused),
             "request": request.payload(),
         }
+
+    def _hear(self, reply: Reply) -> None:
+        """Count who answered; warn when that is not who was asked, or when its count of tokens cannot be true."""
+        known, name = self.spent.answered_by, reply.model[:200]
+        if name not in known and len(known) >= _MOST_NAMES:
+            name = "others"
+        elif name not in known and not same_model(reply.endpoint, name):
+            warnings.warn(
+                f"{reply.endpoint} was asked, but {name!r} answered; see answered_by in the results",
+                EndpointWarning,
+                stacklevel=2,
+            )
+        known[name] = known.get(name, 0) + 1
+        if said := disputed(reply.raw):
+            self.spent.recounted += 1
+            if self.spent.recounted == 1:
+                warnings.warn(
+                    f"{reply.endpoint} reports token counts that cannot be true: {said}; ours are used",
+                    EndpointWarning,
+                    stacklevel=2,
+                )
 
     def _count(self, run: Run[Any]) -> None:
         self.spent.calls += run.counts.calls

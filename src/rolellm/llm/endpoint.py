@@ -204,11 +204,11 @@ class Endpoint:
         return read_body(raw, self.settings.model, self.name)
 
     def received(self, raw: dict[str, Any], request: Request | None) -> Json:
-        """A parsed body as what is kept of it: secrets taken out, and tokens estimated where none were counted.
+        """A parsed body as what is kept of it: secrets taken out, and tokens counted where the server's cannot be true.
 
         Args:
             raw: The body.
-            request: What was asked, for the estimate.
+            request: What was asked, for the count.
 
         Raises:
             CallError: For an error where a reply should be.
@@ -225,7 +225,11 @@ class Endpoint:
             refused = self.refusal(status, encode_body(raw))
             # It broke off at some point behind the server's back; what was said until then may be charged.
             raise CallError(refused.kind, refused.reason, retry=refused.retry, billed=True)
-        return raw if request is None else with_usage(raw, request)
+        return raw if request is None else self.counted(raw, request)
+
+    def counted(self, raw: dict[str, Any], request: Request) -> Json:
+        """A raw reply with tokens that can be true, see `rolellm.llm.wire.with_usage`."""
+        return with_usage(raw, request, self.settings.extra_body)
 
     async def close(self) -> None:
         """Close connections; the next call opens new ones."""

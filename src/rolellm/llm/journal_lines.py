@@ -11,6 +11,9 @@ from rolellm.llm.model import Json
 
 _SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}')
 _START = b'{"key":"'
+_KEY = re.compile("[0-9a-f]{64}")
+# US dollars for one call; sums of what is above it are no numbers any more.
+_MOST = 1e9
 
 
 def encode(value: Json) -> bytes:
@@ -28,8 +31,29 @@ def _checksum(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=8).hexdigest().encode("ascii")
 
 
-def is_sound(line: bytes) -> bool:
-    """Whether a line, with its newline, is a record as `encode` wrote it."""
+def record(line: bytes) -> Json | None:
+    """What a line, with its newline, holds; ``None`` if it is damaged, or not a record that a journal writes."""
+    if not _is_whole(line):
+        return None
+    try:
+        value: Json = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    key, kind = value.get("key"), value.get("kind")
+    amount = value.get("worst" if kind == "sent" else "cost")
+    # A checksum proves that a line is whole, not that this program wrote it.
+    sound = (
+        isinstance(key, str)
+        and _KEY.fullmatch(key)
+        and kind in ("sent", "reply", "lost")
+        and isinstance(amount, int | float)
+        and 0 <= amount <= _MOST
+        and (kind != "reply" or isinstance(value.get("raw"), dict))
+    )
+    return value if sound else None
+
+
+def _is_whole(line: bytes) -> bool:
     if not line.startswith(_START) or not line.endswith(b'"}\n'):
         return False
     end = len(line) - 1
@@ -44,7 +68,7 @@ def whole_records(piece: bytes) -> Iterator[bytes]:
         following = piece.find(_START, start + 1)
         end = _SUM.search(piece, start)
         while end is not None:
-            if is_sound(piece[start : end.end()] + b"\n"):
+            if record(piece[start : end.end()] + b"\n") is not None:
                 yield piece[start : end.end()]
                 following = piece.find(_START, end.end())
                 break
