@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from rolellm.llm.model import Request, Sampling, Schema, UnacceptableError, Usage, assistant, system, user
 from rolellm.llm.refusals import refusal, wants_other_form
 from rolellm.llm.retry_after import retry_after
-from rolellm.llm.scrub import HIDDEN, Scrubber, scrubber
 from rolellm.llm.wire import (
     UNREADABLE,
     disputed,
@@ -25,6 +24,7 @@ from rolellm.llm.wire import (
     same_model,
     with_usage,
 )
+from rolellm.scrub import HIDDEN, Scrubber, scrubber
 
 NOW = 1_800_000_000.0
 SECRET = "sk-proj-Zq81vXw0LmT4cR7yPd2N+hK/9bQe"

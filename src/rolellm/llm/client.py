@@ -20,7 +20,7 @@ from rolellm.jsonl import write_jsonl
 from rolellm.llm.batch_state import STATE, BatchState
 from rolellm.llm.budget import Budget
 from rolellm.llm.interrupt import run_to_end
-from rolellm.llm.journal import DAMAGED, Journal, JournalFullError
+from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Reply, Request, T, Usage, text_of
 from rolellm.llm.options import RunOptions
 from rolellm.llm.order import prefix_order
@@ -107,7 +107,8 @@ class Client:
             self.spent.cost = self._budget.spent
             self._stack = stack.pop_all()
         self._closed = False
-        self._tell_of_damage()
+        if self._journal.harm:
+            warnings.warn(self._journal.harm, JournalWarning, stacklevel=2)
 
     def __enter__(self) -> Client:
         return self
@@ -119,22 +120,6 @@ class Client:
         """Close the journal, and let go of the folder; nothing can be asked from then on."""
         self._closed = True
         self._stack.close()
-
-    def _tell_of_damage(self) -> None:
-        if damaged := self._journal.damaged:
-            warnings.warn(
-                f"{damaged:,} damaged pieces of the journal in {self.folder} are set aside in {DAMAGED}; what they "
-                "held is asked, and paid for, again",
-                JournalWarning,
-                stacklevel=3,
-            )
-        if missing := self._journal.missing:
-            warnings.warn(
-                f"the journal in {self.folder} has lost records of calls that cost up to {missing:.2g} US dollars; "
-                "they still count as spent",
-                JournalWarning,
-                stacklevel=3,
-            )
 
     @overload
     def ask(
@@ -271,24 +256,17 @@ class Client:
 
     def _hear(self, reply: Reply) -> None:
         """Count who answered; warn when that is not who was asked, or when its count of tokens cannot be true."""
-        known, name = self.spent.answered_by, reply.model[:200]
-        if name not in known and len(known) >= _MOST_NAMES:
-            name = "others"
-        elif name not in known and not same_model(reply.endpoint, name):
-            warnings.warn(
-                f"{reply.endpoint} was asked, but {name!r} answered; see answered_by in the results",
-                EndpointWarning,
-                stacklevel=2,
-            )
+        known, said = self.spent.answered_by, disputed(reply.raw)
+        name = reply.model[:200] if reply.model in known or len(known) < _MOST_NAMES else "others"
+        problems = []
+        if name not in known and not same_model(reply.endpoint, name):
+            problems.append(f"was asked, but {name!r} answered; see answered_by in the results")
+        if said and not self.spent.recounted:
+            problems.append(f"reports counts of tokens that cannot be true ({said!r:.100}); ours are used")
+        for problem in problems:
+            warnings.warn(f"{reply.endpoint} {problem}", EndpointWarning, stacklevel=2)
         known[name] = known.get(name, 0) + 1
-        if said := disputed(reply.raw):
-            self.spent.recounted += 1
-            if self.spent.recounted == 1:
-                warnings.warn(
-                    f"{reply.endpoint} reports token counts that cannot be true: {said}; ours are used",
-                    EndpointWarning,
-                    stacklevel=2,
-                )
+        self.spent.recounted += bool(said)
 
     def _count(self, run: Run[Any]) -> None:
         self.spent.calls += run.counts.calls

@@ -12,7 +12,6 @@ journal that was cut or removed gives no money back.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.files import NO_ROOM
-from rolellm.llm.journal_lines import encode, record, whole_records
+from rolellm.llm.journal_lines import MOST, encode, record, whole_records
 from rolellm.llm.model import Json
 
 JOURNAL = "journal.jsonl"
@@ -67,7 +66,7 @@ class Journal:
         spent: US dollars that all replies cost.
         unknown: US dollars that calls without an end may have cost.
         damaged: How many pieces were set aside on opening.
-        missing: US dollars, in `spent` too, for which the journal had no records any more on opening.
+        missing: US dollars, in `spent` too, for which there were no records any more on opening.
 
     Raises:
         JournalFullError: When the disk has no room for the reserve, or to set aside what is damaged.
@@ -83,7 +82,9 @@ class Journal:
         self._replies: dict[bytes, list[_Place]] = {}
         self._open: dict[bytes, list[float]] = {}
         self._reserve = folder / _RESERVE
-        missing = self._load(folder / SPENT)
+        self.path.touch()
+        size, total = _marked(folder / SPENT)
+        missing = total - self._load(size)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._mark = os.open(folder / SPENT, os.O_WRONLY | os.O_CREAT, 0o644)
         self._size = self._synced = os.fstat(self._file).st_size
@@ -96,6 +97,17 @@ class Journal:
         except (OSError, JournalFullError):
             self._close()
             raise
+
+    @property
+    def harm(self) -> str:
+        """What was lost before opening, in words; empty for nothing."""
+        found = []
+        if self.damaged:
+            found.append(f"{self.damaged:,} damaged pieces are set aside in {DAMAGED}")
+        if self.missing:
+            found.append(f"calls that cost {self.missing:.2g} US dollars have no record any more, and still count")
+        where = f"the journal in {self.path.parent} has lost replies, which are asked, and paid for, again"
+        return f"{where}: {'; '.join(found)}" if found else ""
 
     def __len__(self) -> int:
         """How many replies it holds."""
@@ -261,20 +273,8 @@ class Journal:
                 self.unknown = 0.0
         self.spent += cost
 
-    def _load(self, mark: Path) -> float:
-        """Read what is there; US dollars that were spent before `mark` was written, and that the records lack."""
-        size, total = _marked(mark)
-        if not self.path.is_file():
-            return total
-        known = self._read_all(size)
-        if known is None:
-            with self._heeding_full_disks():
-                self._mend()
-            known = self._read_all(size)
-        return total - (known or 0.0)
-
-    def _read_all(self, size: int) -> float | None:
-        """Note every record; the total of those in the first `size` bytes, or ``None`` at one that is not sound."""
+    def _load(self, size: int) -> float:
+        """Note every record, and set aside what is none; US dollars by the records of the first `size` bytes."""
         self._replies.clear()
         self._open.clear()
         self.spent = self.unknown = known = 0.0
@@ -283,7 +283,9 @@ class Journal:
             for line in stream:
                 value = record(line)
                 if value is None:
-                    return None
+                    with self._heeding_full_disks():
+                        self._mend()
+                    return self._load(size)
                 self._note(value, _Place(offset, len(line)))
                 offset += len(line)
                 if offset <= size:
@@ -322,8 +324,7 @@ class Journal:
 
 def _marked(path: Path) -> tuple[int, float]:
     """The size of a journal, and US dollars spent by then; zeros where the file is missing or is none of ours."""
-    try:
+    with suppress(OSError, ValueError):
         size, total = path.read_bytes()[:64].split()
-        return int(size), float(total) if 0 <= float(total) < math.inf else 0.0
-    except (OSError, ValueError):
-        return 0, 0.0
+        return int(size), float(total) if 0 <= float(total) <= MOST else 0.0
+    return 0, 0.0

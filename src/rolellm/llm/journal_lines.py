@@ -11,9 +11,8 @@ from rolellm.llm.model import Json
 
 _SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}')
 _START = b'{"key":"'
-_KEY = re.compile("[0-9a-f]{64}")
-# US dollars for one call; sums of what is above it are no numbers any more.
-_MOST = 1e9
+#: The most US dollars that a record can hold.
+MOST = 1e9
 
 
 def encode(value: Json) -> bytes:
@@ -32,33 +31,20 @@ def _checksum(body: bytes) -> bytes:
 
 
 def record(line: bytes) -> Json | None:
-    """What a line, with its newline, holds; ``None`` if it is damaged, or not a record that a journal writes."""
-    if not _is_whole(line):
+    """What a line, with its newline, holds; ``None`` if it is damaged, or is not a record that a journal writes."""
+    end = len(line) - 1
+    found = _SUM.fullmatch(line, end - 26, end) if line.startswith(_START) and line.endswith(b'"}\n') else None
+    if found is None or found.group(1) != _checksum(line[: end - 26]):
         return None
+    # A checksum proves that a line is whole, not that this program wrote it.
     try:
         value: Json = json.loads(line)
-    except (ValueError, RecursionError):
+        kind = value["kind"]
+        sound = len(bytes.fromhex(value["key"])) == 32 and kind in ("sent", "reply", "lost")
+        sound &= 0 <= value["worst" if kind == "sent" else "cost"] <= MOST
+        return value if sound and (kind != "reply" or isinstance(value["raw"], dict)) else None
+    except (ValueError, RecursionError, KeyError, TypeError):
         return None
-    key, kind = value.get("key"), value.get("kind")
-    amount = value.get("worst" if kind == "sent" else "cost")
-    # A checksum proves that a line is whole, not that this program wrote it.
-    sound = (
-        isinstance(key, str)
-        and _KEY.fullmatch(key)
-        and kind in ("sent", "reply", "lost")
-        and isinstance(amount, int | float)
-        and 0 <= amount <= _MOST
-        and (kind != "reply" or isinstance(value.get("raw"), dict))
-    )
-    return value if sound else None
-
-
-def _is_whole(line: bytes) -> bool:
-    if not line.startswith(_START) or not line.endswith(b'"}\n'):
-        return False
-    end = len(line) - 1
-    found = _SUM.fullmatch(line, end - 26, end)
-    return found is not None and found.group(1) == _checksum(line[: end - 26])
 
 
 def whole_records(piece: bytes) -> Iterator[bytes]:

@@ -25,7 +25,6 @@ _COUNTER = TokenCounter()
 _BYTES = 16
 # Tokens that a server may count besides a reply's text, such as its end (our choice).
 _END = 16
-_COUNTS = ("prompt_tokens", "completion_tokens")
 _VERSION = re.compile(r"[-:@](latest|\d{3,8}|\d{4}-\d\d-\d\d)$")
 
 #: What servers call the end of a reply that is whole; without any word of theirs it counts as whole, too.
@@ -130,7 +129,7 @@ def with_usage(raw: dict[str, Any], request: Request, extra: Json | None = None)
         "estimated": True,
     }
     if said is not None:
-        usage["reported"] = {"prompt_tokens": said.prompt, "completion_tokens": said.completion}
+        usage["reported"] = [said.prompt, said.completion]
     return {**raw, "usage": usage}
 
 
@@ -143,12 +142,10 @@ def _can_be(said: Usage, request: Request, texts: list[str], extra: Json | None)
     return prompt and max(came // _BYTES, bool(texts)) <= said.completion <= most
 
 
-def disputed(raw: Json) -> str:
-    """What a server said of tokens that cannot be true, in words; empty where our own count was not needed."""
+def disputed(raw: Json) -> Any:
+    """What a server said of tokens that cannot be true; ``None`` where our own count was not needed."""
     usage = raw.get("usage")
-    if not isinstance(usage, dict) or not isinstance(usage.get("reported"), dict):
-        return ""
-    return " and ".join(f"{usage['reported'].get(name)} {name} (our count: {usage.get(name)})" for name in _COUNTS)
+    return usage.get("reported") if isinstance(usage, dict) else None
 
 
 def same_model(asked: str, answered: str) -> bool:
@@ -237,7 +234,7 @@ def _usage(raw: Json) -> Usage | None:
     usage = raw.get("usage")
     if not isinstance(usage, dict):
         return None
-    prompt, completion = (_count(usage.get(name)) for name in _COUNTS)
+    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     if prompt is None or completion is None:
         return None
     details = usage.get("prompt_tokens_details")
