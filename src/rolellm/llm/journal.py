@@ -254,9 +254,11 @@ class Journal:
         self.unknown += worst
 
     def _note_total(self) -> None:
+        if not (total := self.spent + self.unknown):
+            return
         # In place and of one length, so that a kill leaves it whole. A full disk has room for what is there already.
         with suppress(OSError):
-            os.pwrite(self._mark, f"{self._size:20d} {self.spent + self.unknown:24.17g}\n".encode(), 0)
+            os.pwrite(self._mark, f"{self._size:20d} {total:24.17g}\n".encode(), 0)
 
     def _note_reply(self, key: bytes, place: _Place, cost: float) -> None:
         self._replies.setdefault(key, []).append(place)
