@@ -148,6 +148,7 @@ def hub(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
             super().__init__(folder)
             self.asked: list[str] = []
             self.faults: list[list[Any]] = []
+            self.said = "down for tests"
 
         def fail(self, point: str, error: int | None = None, *, times: int = 1, after: bool = False) -> None:
             """Answer so many requests at a point with a status, or cut the connection; before or after doing it."""
@@ -166,7 +167,7 @@ def hub(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
                     fault[2] -= 1
                     if fault[1] is None:
                         raise local_hub.DropError
-                    raise local_hub.RefusedError(fault[1], "down for tests")
+                    raise local_hub.RefusedError(fault[1], self.said)
 
         def env(self, env: dict[str, str]) -> dict[str, str]:
             ours = {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": local_hub.USER, "HF_HUB_OFFLINE": "0"}

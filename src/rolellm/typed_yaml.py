@@ -194,7 +194,9 @@ def _plain_mapping(value: Any, name: str) -> dict[str, Any]:
             return [plain(inner, f"{dotted}[{index}]") for index, inner in enumerate(item)]
         if item is None or isinstance(item, str | bool | int) or (isinstance(item, float) and math.isfinite(item)):
             return item
-        raise RecipeError(f"{dotted}: JSON has no such value as {item!r}; put it in quotes if it is meant as text")
+        raise RecipeError(
+            f"{dotted}: JSON has no such value ({type(item).__name__}); put it in quotes if it is meant as text"
+        )
 
     try:
         made: dict[str, Any] = plain(value, name)
@@ -251,10 +253,10 @@ def _wanted(hint: Any) -> str:
 
 
 def describe(value: Any) -> str:
-    """A value as YAML users know it, for messages."""
+    """What kind of value it is, as YAML users know it, for messages; a text is not shown, as it may be a key."""
     kinds = {dict: "a section", list: "a list", type(None): "nothing", bool: "true or false", int: "a whole number"}
     kind = kinds.get(type(value), "a number" if isinstance(value, float) else "text")
-    return kind if isinstance(value, dict | list) or value is None else f"{value!r} ({kind})"
+    return f"{value!r} ({kind})" if isinstance(value, int | float) else kind
 
 
 def _close(hint: Any, value: Any) -> str:

@@ -7,13 +7,14 @@ import os
 import resource
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from rolellm.cli.app import app
+from rolellm.cli.app import app, main
 from rolellm.construct.character import Character, write_character
 from rolellm.records import Turn
 
@@ -126,3 +127,19 @@ def test_a_screen_that_knows_ascii_only(place: Path) -> None:
     assert done.returncode == 0 and "\\u72d0\\u72f8" in done.stdout
     done = rolellm(place, "role", "show", "fox", "--json", PYTHONIOENCODING="ascii")
     assert json.loads(done.stdout)["description"] == "你是一只狐狸。\U0001f98a"
+
+
+def test_nothing_that_is_printed_holds_the_token_for_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import huggingface_hub
+
+    token = "hf_Zq81vXw0LmT4cR7yPd2NhK9bQeWuJs"
+    monkeypatch.setenv("HF_TOKEN", token)
+    assert huggingface_hub.get_token() == token
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    monkeypatch.setattr(sys, "argv", ["rolellm", "role", "show", str(tmp_path / token)])
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().err + warnings.formatwarning(UserWarning(f"it says {token}"), UserWarning, "", 0)
+    assert shown.count("[hidden]") == 2 and token not in shown

@@ -2,6 +2,7 @@
 
 import json
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,21 @@ def test_what_does_not_pass_leaves_what_was_there(
     done = push_folder(folder, REPO, options)
     assert done.changed
     assert "config.json" not in held(hub)
+
+
+@pytest.mark.parametrize("error", [400, 401, 403, 422, 500])
+@pytest.mark.usefixtures("fast_client")
+def test_a_token_that_the_hub_echoes_is_not_shown(
+    error: int, hub: Any, folder: Path, options: PushOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = "hf_Zq81vXw0LmT4cR7yPd2NhK9bQeWuJs"
+    monkeypatch.setenv("HF_TOKEN", token)
+    hub.said = f"your headers were Authorization: Bearer {token}"
+    hub.fail("info", error, times=EVER)
+    with pytest.raises(HubError, match="your headers were") as raised:
+        push_folder(folder, REPO, options)
+    shown = "".join(traceback.format_exception(raised.value))
+    assert token not in shown and token[:8] not in shown and token[-8:] not in shown
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import socket
 import traceback
 import tracemalloc
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,8 +19,9 @@ import pytest
 from rolellm.errors import RecipeError, StoppedShortError
 from rolellm.jsonl import read_jsonl
 from rolellm.llm import pacing
-from rolellm.llm.client import Client
+from rolellm.llm.client import Client, EndpointWarning, JournalWarning
 from rolellm.llm.endpoint import Endpoint, EndpointSettings
+from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
     Answer,
     CallError,
@@ -211,6 +213,20 @@ def test_a_wait_that_makes_no_sense_is_none(
 ) -> None:
     (error,) = ask(endpoint(llm_server(faults=[{"rate": 1.0, "kinds": [fault]}])), ASKED)
     assert error.after is None
+
+
+@pytest.mark.parametrize("named", ["", " ", "identity", "Identity"])
+def test_a_body_that_names_no_packing_is_read(
+    named: str, llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import llm_faults
+
+    def packed(answer: Any, _: Any) -> Any:
+        return replace(answer, headers={"Content-Encoding": named})
+
+    monkeypatch.setitem(llm_faults.FAULTS, "no_usage", packed)
+    at = endpoint(llm_server(faults=[{"rate": 1.0, "kinds": ["no_usage"]}]))
+    assert outcome(at, ask(at, ASKED)[0]) == "stop"
 
 
 def test_a_reply_is_read(llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]) -> None:
@@ -539,7 +555,11 @@ def test_a_run_through_every_fault_ends_with_each_request_typed_and_no_key_on_th
     asked = [Request((user(f"Question {number}?"),)) for number in range(300)]
     options = RunOptions(max_attempts=3, show_progress=False, max_wait=0.05)
 
-    with Client(tmp_path, [at], options) as client:
+    # The faults change texts and leave the count of tokens as it was.
+    with (
+        Client(tmp_path, [at], options) as client,
+        pytest.warns(EndpointWarning, match="counts of tokens that cannot be"),
+    ):
         outcomes = client.ask(asked)
 
     assert server.counts.at_once <= 32
@@ -577,3 +597,100 @@ def test_spend_stays_within_the_budget_by_the_servers_count(
             client.ask(asked)
         assert client.spent.cost <= limit
     assert 0.2 * limit < server.counts.cost <= limit
+
+
+@pytest.mark.parametrize("said", [0, 1, 2_000_000_000])
+def test_a_server_cannot_void_a_budget(
+    said: int,
+    llm_server: Callable[..., Any],
+    endpoint: Callable[..., Endpoint],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import llm_faults
+
+    usage = {"prompt_tokens": said, "completion_tokens": said}
+    monkeypatch.setitem(llm_faults.FAULTS, "no_usage", llm_faults._body(lambda body: body.update(usage=usage)))
+    speech = "To be, or not to be, that is the question. " * 4
+    server = llm_server(lambda _: speech, faults=[{"rate": 1.0, "kinds": ["no_usage"]}])
+    at = endpoint(server, price=Price(100.0, 100.0))
+    asked = [Request((user(f"Question {number}? " * 20),)) for number in range(200)]
+    options = RunOptions(budget=0.25, show_progress=False)
+    with (
+        Client(tmp_path, [at], options) as client,
+        pytest.warns(EndpointWarning, match=rf"cannot be true \(\[{said}, {said}\]\)"),
+        pytest.raises(StoppedShortError, match=r"budget of 0.25 US dollars \(0.2\d* spent\)"),
+    ):
+        client.ask(asked)
+    # About 90 tokens a prompt and 45 a reply.
+    assert 10 <= server.counts.calls <= 40
+    assert client.spent.recounted == server.counts.calls
+
+
+def test_a_journal_that_was_cut_gives_no_money_back(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    at = endpoint(llm_server(), price=Price(1000.0, 1000.0), concurrency=1)
+    options = RunOptions(budget=1.5, show_progress=False)
+    spent, number = 0.0, 0
+    with pytest.raises(StoppedShortError):
+        for number in range(50):
+            with Client(tmp_path, [at], options) as client:
+                client.ask([Request((user(f"Question {number}?"),), Sampling(max_tokens=20))])
+                assert client.spent.cost >= spent
+                spent = client.spent.cost
+            (tmp_path / JOURNAL).write_bytes(b"")
+            with pytest.warns(JournalWarning, match="and still count"):
+                Client(tmp_path, [at], options).close()
+    assert number > 1
+    assert spent <= 1.5
+
+
+def test_every_stage_tells_of_damage(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
+) -> None:
+    at = endpoint(llm_server())
+    with Client(tmp_path, [at], RunOptions(show_progress=False)) as client:
+        client.ask([ASKED])
+    with (tmp_path / JOURNAL).open("ab") as stream:
+        stream.write(b"half a rec")
+    with pytest.warns(JournalWarning, match="asked, and paid for, again: 1 damaged pieces"):
+        Client(tmp_path, [at]).close()
+    Client(tmp_path, [at]).close()
+
+
+def test_results_name_who_answered(
+    llm_server: Callable[..., Any],
+    endpoint: Callable[..., Endpoint],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import llm_faults
+
+    other = llm_faults._body(lambda body: body.update(model="cheap-model-9000"))
+    monkeypatch.setitem(llm_faults.FAULTS, "no_usage", other)
+    at = endpoint(llm_server(faults=[{"rate": 1.0, "kinds": ["no_usage"]}]), concurrency=1)
+    asked = [Request((user(f"Question {number}?"),)) for number in range(3)]
+    with (
+        Client(tmp_path, [at], RunOptions(show_progress=False)) as client,
+        pytest.warns(EndpointWarning, match="/local was asked, but 'cheap-model-9000' answered") as told,
+    ):
+        client.ask(asked)
+    assert len(told) == 1
+    assert client.spent.to_dict()["answered_by"] == {"cheap-model-9000": 3}
+
+
+def test_a_server_that_answers_under_ever_new_names_is_counted_once_beyond_twenty(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import llm_faults
+
+    names = iter(range(1000))
+    other = llm_faults._body(lambda body: body.update(model=f"model {next(names)}"))
+    monkeypatch.setitem(llm_faults.FAULTS, "no_usage", other)
+    at = endpoint(llm_server(faults=[{"rate": 1.0, "kinds": ["no_usage"]}]))
+    asked = [Request((user(f"Question {number}?"),)) for number in range(40)]
+    with Client(tmp_path, [at], RunOptions(show_progress=False)) as client, pytest.warns(EndpointWarning) as told:
+        client.ask(asked)
+    assert len(told) == 21, "and once for all others"
+    assert client.spent.answered_by["others"] == 20

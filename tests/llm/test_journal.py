@@ -1,6 +1,7 @@
 """The journal keeps every whole record, whatever was done to the file."""
 
 import errno
+import hashlib
 import os
 import random
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from rolellm.fingerprint import hash_json
 from rolellm.llm import journal as journal_module
-from rolellm.llm.journal import DAMAGED, JOURNAL, Journal, JournalFullError
+from rolellm.llm.journal import DAMAGED, JOURNAL, SPENT, Journal, JournalFullError
 from rolellm.llm.journal_lines import encode
 
 MUTATIONS = 500
@@ -213,3 +214,81 @@ def test_on_a_full_disk_replies_in_flight_find_room_and_nothing_is_torn(
 def test_a_line_is_its_own_proof() -> None:
     line = encode({"key": "0" * 64, "kind": "reply", "raw": {}})
     assert line.endswith(b'"}\n') and line.count(b"\n") == 1
+
+
+FORGED = {
+    "key-not-hex": {"key": "zz" * 32},
+    "key-too-short": {"key": "00"},
+    "kind-unknown": {"kind": "gift"},
+    "no-cost": {"cost": None},
+    "cost-is-text": {"cost": "0.5"},
+    "cost-below-zero": {"cost": -1000.0},
+    "cost-infinite": {"cost": float("inf")},
+    "raw-is-a-list": {"raw": []},
+    "worst-is-text": {"kind": "sent", "worst": "1"},
+    "worst-not-a-number": {"kind": "sent", "worst": float("nan")},
+    "lost-without-cost": {"kind": "lost", "cost": None},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
+def test_a_forged_record_is_set_aside(tmp_path: Path, forged: dict[str, Any]) -> None:
+    path = fill(tmp_path, 2)
+    line = encode({"key": key_of(7), "attempt": 1, "kind": "reply", "cost": 0.0, "raw": {}} | forged)
+    with path.open("ab") as stream:
+        stream.write(line)
+    with opened(tmp_path) as journal:
+        assert (journal.damaged, len(journal), journal.spent) == (1, 2, 0.5)
+    assert (tmp_path / DAMAGED).read_bytes() == line
+
+
+def test_a_record_nested_too_deeply_is_set_aside(tmp_path: Path) -> None:
+    path = fill(tmp_path, 2)
+    deep = b"[" * 100_000 + b"]" * 100_000
+    body = b'{"key":"' + key_of(7).encode() + b'","kind":"reply","cost":0.0,"raw":{"a":' + deep + b"}"
+    with path.open("ab") as stream:
+        stream.write(body + b',"sum":"' + hashlib.blake2b(body, digest_size=8).hexdigest().encode() + b'"}\n')
+    with opened(tmp_path) as journal:
+        assert (journal.damaged, len(journal)) == (1, 2)
+
+
+@pytest.mark.parametrize("lost", ["cut", "zeroed", "emptied", "removed"])
+def test_what_was_spent_survives_the_loss_of_the_journal(tmp_path: Path, lost: str) -> None:
+    for number in range(4):
+        with opened(tmp_path) as journal:
+            gone = 0.25 * (min(number, 1) if lost in ("cut", "zeroed") else number)
+            assert (journal.spent, journal.unknown, journal.missing) == pytest.approx((0.25 * number, 0.0, gone))
+            journal.sent(key_of(number), 1, "m", 0.5)
+            journal.reply(key_of(number), 1, raw_of(number), 0.25, {})
+        whole = journal.path.read_bytes()
+        start = whole[: whole.index(b'{"key":"' + key_of(number).encode())]
+        if lost == "removed":
+            journal.path.unlink()
+        else:
+            journal.path.write_bytes({"cut": start, "zeroed": start + b"\0" * 99, "emptied": b""}[lost])
+    with opened(tmp_path) as journal:
+        assert journal.spent == pytest.approx(1.0)
+    with opened(tmp_path) as journal:
+        assert (journal.spent, journal.missing) == (pytest.approx(1.0), 0.0), "told once"
+
+
+@pytest.mark.parametrize("end", ["reply", "lost"])
+def test_a_kill_between_a_record_and_the_note_of_what_was_spent_is_no_loss(tmp_path: Path, end: str) -> None:
+    with opened(tmp_path) as journal:
+        journal.sent(key_of(1), 1, "m", 0.5)
+        before = (tmp_path / SPENT).read_bytes()
+        if end == "reply":
+            journal.reply(key_of(1), 1, raw_of(1), 0.25, {})
+        else:
+            journal.lost(key_of(1), 1, "timeout", 0.25)
+    (tmp_path / SPENT).write_bytes(before)
+    with opened(tmp_path) as journal:
+        assert (journal.spent, journal.unknown, journal.missing) == (0.25, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("note", [b"", b"\xff\0", b"12", b"9 nan", b"9 -5", b"x y"])
+def test_a_note_of_what_was_spent_that_is_none_is_passed_over(tmp_path: Path, note: bytes) -> None:
+    fill(tmp_path, 2)
+    (tmp_path / SPENT).write_bytes(note)
+    with opened(tmp_path) as journal:
+        assert (journal.spent, journal.missing) == (0.5, 0.0)

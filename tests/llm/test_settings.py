@@ -11,8 +11,10 @@ import yaml
 from rolellm.errors import ModelError, RecipeError
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Price, Request, user
+from rolellm.llm.no_secrets import described, shown
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.settings import LLMSettings, ModelSettings, load_models, load_settings
+from rolellm.scrub import HIDDEN
 
 SERVER = "endpoints: [{base_url: http://localhost:8000/v1, model: m}]\n"
 KEY = "sk-proj-4f9Jq2ZtXw81LmNoPqRs"
@@ -94,16 +96,79 @@ def test_manifests_get_what_decides_and_no_key_path_or_variable(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param({"base_url": f"http://localhost/{KEY}/v1"}, id="in-the-path"),
+        pytest.param({"base_url": f"http://localhost/v1;key={KEY}"}, id="in-a-parameter-of-the-path"),
+        pytest.param({"extra_body": {"credentials": KEY}}, id="credentials"),
+        pytest.param({"extra_body": {"pwd": KEY}}, id="pwd"),
+        pytest.param({"extra_body": {"sig": [KEY, {"a": KEY}]}}, id="sig"),
+        pytest.param({"extra_body": {"extra": f"Bearer {KEY}"}}, id="bearer"),
+        pytest.param({"extra_body": {KEY: 1}}, id="as-a-name"),
+        pytest.param({"extra_body": {"reasoning_effort": KEY}}, id="in-a-field-that-is-shown"),
+    ],
+)
+def test_no_manifest_holds_what_is_not_known_to_be_harmless(tmp_path: Path, entry: dict[str, Any]) -> None:
+    values = {"endpoints": [{"base_url": "http://localhost/v1", "model": "m", **entry}]}
+    settings = read(tmp_path, yaml.safe_dump(values))
+    (model,) = load_models(settings)
+    assert isinstance(model, Endpoint)
+    for written in (settings.describe(), described(model)):
+        assert HIDDEN in json.dumps(written)
+        assert KEY not in json.dumps(written)
+        assert KEY[:8] not in json.dumps(written)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param({"base_url": f"http://localhost/{KEY}/v1"}, id="in-the-path"),
+        pytest.param({"base_url": f"http://localhost/v1;key={KEY}"}, id="in-a-parameter-of-the-path"),
+        pytest.param({"extra_body": {"credentials": KEY}}, id="credentials"),
+        pytest.param({"extra_body": {"extra": f"Bearer {KEY}"}}, id="bearer"),
+    ],
+)
+def test_what_manifests_hide_is_hidden_where_a_server_echoes_it(tmp_path: Path, entry: dict[str, Any]) -> None:
+    values = {"endpoints": [{"base_url": "http://localhost/v1", "model": "m", **entry}]}
+    (model,) = load_models(read(tmp_path, yaml.safe_dump(values)))
+    assert isinstance(model, Endpoint)
+    raw = {"choices": [{"message": {"content": f"You sent {entry}"}}]}
+    assert KEY in str(raw)
+    assert KEY not in str(model.received(raw, None))
+    assert KEY not in model.refusal(404, f"nothing at {entry}".encode()).reason
+
+
+def test_manifests_show_fields_that_steer_sampling() -> None:
+    fields = {"top_k": 20, "chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low", "user": "me"}
+    written = shown({"base_url": "https://h.example/v1/openai/m", "model": "m", "extra_body": fields})
+    assert written["base_url"] == "https://h.example/v1/openai/m"
+    assert written["extra_body"] == {
+        "top_k": 20,
+        "chat_template_kwargs.enable_thinking": False,
+        "reasoning_effort": "low",
+        "user": HIDDEN,
+    }
+
+
+@pytest.mark.parametrize(
     ("entry", "words"),
     [
-        pytest.param({"api_key": KEY}, "endpoints[0].api_key: a secret does not belong in a file", id="api-key"),
-        pytest.param({"apiKey": KEY}, "api_key_env: OPENAI_API_KEY", id="api-key-in-camels"),
-        pytest.param({"OPENAI_API_KEY": KEY}, "a secret does not belong", id="variable-as-key"),
+        pytest.param(
+            {"api_key": KEY}, "unknown key endpoints[0].api_key; did you mean endpoints[0].api_key_env?", id="api-key"
+        ),
+        pytest.param({"apiKey": KEY}, "unknown key endpoints[0].apiKey", id="api-key-in-camels"),
+        pytest.param({"OPENAI_API_KEY": KEY}, "unknown key endpoints[0].OPENAI_API_KEY", id="variable-as-key"),
         pytest.param({"api_key_env": KEY}, "may be a key itself and is not shown", id="key-for-its-variable"),
         pytest.param({"api_key_env": KEY.replace("-", "_")}, "is not shown", id="key-like-a-variable"),
-        pytest.param({"extra_body": {"a": [{"api-key": KEY}]}}, "extra_body.a[0].api-key: a secret", id="in-the-body"),
+        pytest.param({"extra_body": {"a": [{"api-key": KEY}]}}, "extra_body.a.api-key: a secret", id="in-the-body"),
         pytest.param({"extra_body": {"Authorization": KEY}}, "a secret does not belong", id="header-in-the-body"),
-        pytest.param({"headers": {"Authorization": KEY}}, "a secret does not belong", id="headers"),
+        pytest.param({"headers": {"Authorization": KEY}}, "unknown key endpoints[0].headers", id="headers"),
+        pytest.param({"extra_body": {"auth": {"a": KEY}}}, "extra_body.auth.a: a secret", id="within-a-key"),
+        pytest.param({"timeout": KEY}, "timeout: expected a number, found text", id="for-a-number"),
+        pytest.param({"price": KEY}, "price: expected a section with keys, found text", id="for-a-section"),
+        pytest.param({"structured": KEY}, "structured: expected one of auto, json_schema", id="for-a-choice"),
+        pytest.param({"extra_body": KEY}, "extra_body: expected a section with keys, found text", id="for-the-body"),
+        pytest.param({"extra_body": {"a": KEY.encode()}}, "JSON has no such value (bytes)", id="as-bytes"),
         pytest.param({"base_url": f"https://u:{KEY}@host/v1"}, "base_url holds a user name", id="password-in-the-url"),
         pytest.param({"base_url": f"https://host/v1?key={KEY}"}, "base_url holds", id="query-in-the-url"),
         pytest.param({"base_url": f"https://host/v1#{KEY}"}, "base_url holds", id="fragment-in-the-url"),

@@ -14,8 +14,17 @@ from hypothesis import strategies as st
 from rolellm.llm.model import Request, Sampling, Schema, UnacceptableError, Usage, assistant, system, user
 from rolellm.llm.refusals import refusal, wants_other_form
 from rolellm.llm.retry_after import retry_after
-from rolellm.llm.scrub import HIDDEN, Scrubber, scrubber
-from rolellm.llm.wire import UNREADABLE, encode_body, parse_body, read_body, request_body, with_usage
+from rolellm.llm.wire import (
+    UNREADABLE,
+    disputed,
+    encode_body,
+    parse_body,
+    read_body,
+    request_body,
+    same_model,
+    with_usage,
+)
+from rolellm.scrub import HIDDEN, Scrubber, scrubber
 
 NOW = 1_800_000_000.0
 SECRET = "sk-proj-Zq81vXw0LmT4cR7yPd2N+hK/9bQe"
@@ -159,6 +168,65 @@ def test_usage(usage: dict[str, Any], counted: Usage) -> None:
     body = choice() | {"usage": usage}
     assert read(**body).usage == counted
     assert with_usage(body, Request((user("x"),))) is body
+
+
+LONG = Request((user("Speak the speech, I pray you, as I pronounced it to you. " * 20),), Sampling(max_tokens=60))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "believed"),
+    [
+        pytest.param(0, 0, False, id="nothing"),
+        pytest.param(1, 1, False, id="next to nothing"),
+        pytest.param(250, 0, False, id="no reply"),
+        pytest.param(0, 12, False, id="no prompt"),
+        pytest.param(250, 12, True, id="about right"),
+        pytest.param(80, 4, True, id="large vocabulary"),
+        pytest.param(1000, 60, True, id="one token a byte, and thoughts up to the limit"),
+        pytest.param(250, 2_000_000_000, False, id="beyond the limit"),
+        pytest.param(2_000_000_000, 12, False, id="beyond the prompt"),
+        pytest.param(10**30, 10**30, False, id="beyond all bounds"),
+    ],
+)
+def test_usage_is_believed_as_far_as_it_can_be_true(prompt: int, completion: int, believed: bool) -> None:
+    said = {"prompt_tokens": prompt, "completion_tokens": completion}
+    body = choice("To be, or not to be, that is the question.") | {"usage": said}
+    found = with_usage(body, LONG)
+    assert (found is body) == believed
+    assert bool(disputed(found)) == (not believed)
+    usage = read(**found).usage
+    assert 80 <= usage.prompt <= 1000
+    assert 4 <= usage.completion <= 60
+
+
+def test_a_reply_longer_than_its_limit_and_what_was_thought_may_be_charged() -> None:
+    body = choice("word " * 100) | {"usage": {"prompt_tokens": 250, "completion_tokens": 110}}
+    assert with_usage(body, LONG) is body
+    thought = {"role": "assistant", "content": "Yes.", "reasoning_content": "word " * 100}
+    body = {"choices": [{"message": thought}], "usage": {"prompt_tokens": 250, "completion_tokens": 110}}
+    assert with_usage(body, LONG) is body
+    tools = {"tools": [{"name": "x" * 5000}]}
+    body = choice("Yes.") | {"usage": {"prompt_tokens": 4000, "completion_tokens": 2}}
+    assert with_usage(body, LONG, tools) is body
+    assert with_usage(body, LONG) is not body
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "same"),
+    [
+        pytest.param("api.x.com/gpt-4o", "gpt-4o-2024-08-06", True, id="dated"),
+        pytest.param("api.x.com/gpt-3.5-turbo", "gpt-3.5-turbo-0125", True, id="month and day"),
+        pytest.param("api.x.com/large-latest", "large-2411", True, id="latest"),
+        pytest.param("localhost:1/Org/Model-7B", "model-7b", True, id="owner and letter case"),
+        pytest.param("localhost:1/llama3", "llama3:latest", True, id="tag"),
+        pytest.param("api.x.com/gpt-4o", "gpt-4o-mini", False, id="smaller"),
+        pytest.param("api.x.com/llama-3-70b", "llama-3-8b", False, id="another size"),
+        pytest.param("api.x.com/dear-model", "cheap-model-9000", False, id="another"),
+        pytest.param("api.x.com/model", "", False, id="nobody"),
+    ],
+)
+def test_whether_who_answered_is_who_was_asked(asked: str, answered: str, same: bool) -> None:
+    assert same_model(asked, answered) == same
 
 
 @pytest.mark.parametrize(

@@ -91,18 +91,24 @@ def main() -> None:
     try:
         app()
     except RoleLLMError as error:
-        from rolellm.inert import visible
-
         # A notice, not a failure: the work so far is kept.
         begin = "stopped" if isinstance(error, StoppedShortError) else "error"
-        # Messages quote scripts, cards and models.
-        typer.echo(f"{begin}: {visible(str(error))}", err=True)
+        typer.echo(f"{begin}: {_harmless(str(error))}", err=True)
         sys.exit(exit_code(error))
     except OSError as error:
-        from rolellm.inert import visible
-
-        typer.echo(f"error: {visible(_of_the_system(error))}", err=True)
+        typer.echo(f"error: {_harmless(_of_the_system(error))}", err=True)
         sys.exit(1)
+
+
+def _harmless(text: str) -> str:
+    """A message as it may be printed: messages quote scripts, cards, models, and servers that echo what they got."""
+    from rolellm.inert import visible
+
+    if "huggingface_hub" in sys.modules:
+        from rolellm.scrub import without_hub_token
+
+        text = without_hub_token(text)
+    return visible(text)
 
 
 def _of_the_system(error: OSError) -> str:
@@ -121,7 +127,7 @@ def _tidy_messages() -> None:
             # A terminal or a pipe that knows ASCII only is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
     # A warning is a message to the user, not a line of source.
-    warnings.formatwarning = lambda message, *_args, **_options: f"warning: {message}\n"
+    warnings.formatwarning = lambda message, *_args, **_options: f"warning: {_harmless(str(message))}\n"
     # At each start it tells of an optional speed-up for 4-bit inference on CPUs.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rolellm.demo.clock import Clock
 from rolellm.demo.receipts import shown_pairs
 from rolellm.extras import require
+from rolellm.llm.no_secrets import described
 from rolellm.llm.options import RunOptions
 from rolellm.report.made import Made, MadeRole
 from rolellm.rolebench.source import sample_folder
@@ -163,7 +164,7 @@ class _Work:
             result.write(
                 client.folder,
                 instructions={"file": file.name, "sha256": hash_file(file), "asked": len(asked)},
-                models=[{"name": self._model.name, **self._model.identity}],
+                models=[described(self._model)],
                 spent=spent,
             )
             self._spent.add(spent)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rolellm.errors import HubError, HubLoginError, HubUnreachableError
+from rolellm.scrub import without_hub_token
 
 _Found = TypeVar("_Found")
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
@@ -106,7 +107,7 @@ def refusals(repo: str) -> Iterator[None]:
     except json.JSONDecodeError:
         raise
     except ValueError as error:
-        raise HubError(f"{repo} could not be published: {error}") from error
+        raise HubError(f"{repo} could not be published: {without_hub_token(str(error))}") from None
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -121,7 +122,7 @@ def _reason(error: BaseException) -> str:
     for cause in _chain(error):
         said = getattr(cause, "server_message", None)
         if said:
-            return f"{status_of(cause)}: {said}"
+            return f"{status_of(cause)}: {without_hub_token(said)}"
     deepest = list(_chain(error))[-1]
-    lines = str(deepest).strip().splitlines()
+    lines = without_hub_token(str(deepest)).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(deepest).__name__

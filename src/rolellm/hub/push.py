@@ -152,7 +152,8 @@ def push_folder(folder: Path, repo: str, options: PushOptions | None = None) -> 
     try:
         return _Push(api, repo, chosen).run(mine, url)
     except (httpx2.HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
-        raise translated(error, repo, api.endpoint) from error
+        # What the client raised may hold the token, and would be shown with a traceback.
+        raise translated(error, repo, api.endpoint) from None
 
 
 class _Push:

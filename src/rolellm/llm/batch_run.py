@@ -15,7 +15,6 @@ from rolellm.llm.estimate import BATCH_SHARE
 from rolellm.llm.model import CallError, Json, Model, Outcome, Request, T
 from rolellm.llm.run import Run, StopAskingError
 from rolellm.llm.task import Task, judge
-from rolellm.llm.wire import with_usage
 
 
 def batch_endpoint(models: list[Model]) -> Endpoint:
@@ -109,15 +108,15 @@ class BatchRun(Run[T]):
         waiting: dict[str, tuple[Task[T], float]],
         again: list[Task[T]],
     ) -> None:
-        task, worst = waiting.pop(key, (None, 0.0))
-        request = None if task is None else task.request
-        if request is not None:
-            raw = with_usage(dict(raw), request)
-        cost = self._keep(endpoint, key, attempt, request, raw, worst, share=BATCH_SHARE)
+        if key not in waiting:
+            # Of another stage: what it says of tokens cannot be checked here, and the budget has all it can cost.
+            self._keep(endpoint, key, attempt, None, raw, self._journal.worst_open(key))
+            return
+        task, worst = waiting.pop(key)
+        raw = endpoint.counted(dict(raw), task.request)
+        cost = self._keep(endpoint, key, attempt, task.request, raw, worst, share=BATCH_SHARE)
         self._budget.settle(worst, cost)
         self.counts.in_flight = len(waiting)
-        if task is None:
-            return
         task.paid += 1
         task.tries += 1
         answer = judge(task, endpoint, raw, self._accept, self._also)

@@ -54,7 +54,7 @@ class Budget:
     @property
     def reached(self) -> str:
         """That it is reached, in words."""
-        return f"another call might go beyond the budget of {self.limit or 0:g} US dollars"
+        return f"another call might go beyond the budget of {self.limit or 0:g} US dollars ({self.spent:.2g} spent)"
 
     def reserve(self, amount: float) -> bool:
         """Set an amount aside; whether there was room for it."""

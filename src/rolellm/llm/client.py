@@ -21,21 +21,28 @@ from rolellm.llm.batch_state import STATE, BatchState
 from rolellm.llm.budget import Budget
 from rolellm.llm.interrupt import run_to_end
 from rolellm.llm.journal import Journal, JournalFullError
-from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Request, T, Usage, text_of
+from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Reply, Request, T, Usage, text_of
 from rolellm.llm.options import RunOptions
 from rolellm.llm.order import prefix_order
 from rolellm.llm.progress import shown
 from rolellm.llm.run import Run, StopAskingError
 from rolellm.llm.task import Counts
+from rolellm.llm.wire import disputed, same_model
 from rolellm.locks import locked
 
 FAILED = "failed.jsonl"
 # Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
 _RESERVE_A_CALL = 1 << 16
+# Names of models that are counted; a server may make up one for each reply.
+_MOST_NAMES = 20
 
 
 class EndpointWarning(UserWarning):
-    """One of several endpoints was given up; the others did its work."""
+    """An endpoint was given up for others, answers as another model, or counts tokens that cannot be."""
+
+
+class JournalWarning(UserWarning):
+    """Pieces of a run's journal were damaged or are gone."""
 
 
 @dataclass(slots=True)
@@ -48,6 +55,8 @@ class Spent:
         failed: Requests without an answer.
         usage: Tokens of the replies that were taken, journaled ones included.
         cost: US dollars that this folder cost in all, calls of unknown end counted in full.
+        recounted: Requests whose reply came with a token count that cannot be true; ours is used.
+        answered_by: How many requests each model answered, by the name that it gives itself.
     """
 
     calls: int = 0
@@ -55,6 +64,8 @@ class Spent:
     failed: int = 0
     usage: Usage = field(default_factory=Usage)
     cost: float = 0.0
+    recounted: int = 0
+    answered_by: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object."""
@@ -96,6 +107,8 @@ class Client:
             self.spent.cost = self._budget.spent
             self._stack = stack.pop_all()
         self._closed = False
+        if self._journal.harm:
+            warnings.warn(self._journal.harm, JournalWarning, stacklevel=2)
 
     def __enter__(self) -> Client:
         return self
@@ -107,11 +120,6 @@ class Client:
         """Close the journal, and let go of the folder; nothing can be asked from then on."""
         self._closed = True
         self._stack.close()
-
-    @property
-    def damaged(self) -> int:
-        """How many pieces of the journal were damaged and set aside on opening; what they held is asked again."""
-        return self._journal.damaged
 
     @overload
     def ask(
@@ -230,6 +238,8 @@ class Client:
 
     def _note(self, outcome: Outcome[Any]) -> None:
         request = outcome.request
+        if outcome.reply is not None:
+            self._hear(outcome.reply)
         if isinstance(outcome, Answer):
             self.spent.usage += outcome.reply.usage
             if self._failed:
@@ -243,6 +253,20 @@ class Client:
             "refused": list(outcome.refused),
             "request": request.payload(),
         }
+
+    def _hear(self, reply: Reply) -> None:
+        """Count who answered; warn when that is not who was asked, or when its count of tokens cannot be true."""
+        known, said = self.spent.answered_by, disputed(reply.raw)
+        name = reply.model[:200] if reply.model in known or len(known) < _MOST_NAMES else "others"
+        problems = []
+        if name not in known and not same_model(reply.endpoint, name):
+            problems.append(f"was asked, but {name!r} answered; see answered_by in the results")
+        if said and not self.spent.recounted:
+            problems.append(f"reports counts of tokens that cannot be true ({said!r:.100}); ours are used")
+        for problem in problems:
+            warnings.warn(f"{reply.endpoint} {problem}", EndpointWarning, stacklevel=2)
+        known[name] = known.get(name, 0) + 1
+        self.spent.recounted += bool(said)
 
     def _count(self, run: Run[Any]) -> None:
         self.spent.calls += run.counts.calls

@@ -7,6 +7,7 @@ run's. No key, header or environment value gets into what is returned or raised.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,8 +17,8 @@ from rolellm.errors import RecipeError
 from rolellm.extras import require
 from rolellm.llm.address import checked_url, find_key
 from rolellm.llm.model import CallError, Json, Price, Reply, Request
+from rolellm.llm.no_secrets import hidden_keys
 from rolellm.llm.refusals import refusal, wants_other_form
-from rolellm.llm.scrub import scrubber
 from rolellm.llm.wire import (
     UNREADABLE,
     MaxTokensField,
@@ -28,10 +29,12 @@ from rolellm.llm.wire import (
     request_body,
     with_usage,
 )
+from rolellm.scrub import Scrubber, scrubber
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+_VARIABLE = re.compile("[A-Z_][A-Z0-9_]{0,99}")
 _FORMS: tuple[Structured, ...] = ("json_schema", "json_object", "none")
 
 
@@ -72,10 +75,10 @@ class EndpointSettings:
         object.__setattr__(self, "base_url", checked_url(self.base_url))
         if not self.model or not self.model.isprintable():
             raise RecipeError(f"the model's name is {self.model!r}; give it as the server knows it")
-        if self.api_key_env and not (self.api_key_env.isascii() and self.api_key_env.isidentifier()):
+        if self.api_key_env and not _VARIABLE.fullmatch(self.api_key_env):
             raise RecipeError(
-                "api_key_env is not the name of an environment variable, such as OPENAI_API_KEY; what is there may be "
-                "a key itself and is not shown"
+                "api_key_env is not the name of an environment variable in capitals, such as OPENAI_API_KEY; what is "
+                "there may be a key itself and is not shown"
             )
         if self.concurrency < 1:
             raise RecipeError(f"concurrency is {self.concurrency}; it has to be at least 1")
@@ -108,6 +111,7 @@ class Endpoint:
         require("openai", "aiohttp", extra="llm")
         self.settings = settings
         self.structured: Structured = "json_schema" if settings.structured == "auto" else settings.structured
+        self._hidden = hidden_keys(settings.base_url, settings.extra_body)
         self._sdk: AsyncOpenAI | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -186,7 +190,7 @@ class Endpoint:
 
     def refusal(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> CallError:
         """The error that an answer other than 2xx stands for, secrets taken out."""
-        return refusal(status, headers or {}, content, scrubber(self._key()).text)
+        return refusal(status, headers or {}, content, self._hide().text)
 
     def body(self, request: Request, attempt: int = 1) -> dict[str, Any]:
         """The body of a call, as it is sent now."""
@@ -204,18 +208,17 @@ class Endpoint:
         return read_body(raw, self.settings.model, self.name)
 
     def received(self, raw: dict[str, Any], request: Request | None) -> Json:
-        """A parsed body as what is kept of it: secrets taken out, and tokens estimated where none were counted.
+        """A parsed body as what is kept of it: secrets taken out, and tokens counted where the server's cannot be true.
 
         Args:
             raw: The body.
-            request: What was asked, for the estimate.
+            request: What was asked, for the count.
 
         Raises:
             CallError: For an error where a reply should be.
         """
-        hide = scrubber(self._key())
         try:
-            raw = hide.json(raw)
+            raw = self._hide().json(raw)
         except RecursionError:
             return {UNREADABLE: "nested too deeply"}
         if raw.get("error") and not raw.get("choices"):
@@ -225,7 +228,11 @@ class Endpoint:
             refused = self.refusal(status, encode_body(raw))
             # It broke off at some point behind the server's back; what was said until then may be charged.
             raise CallError(refused.kind, refused.reason, retry=refused.retry, billed=True)
-        return raw if request is None else with_usage(raw, request)
+        return raw if request is None else self.counted(raw, request)
+
+    def counted(self, raw: dict[str, Any], request: Request) -> Json:
+        """A raw reply with tokens that can be true, see `rolellm.llm.wire.with_usage`."""
+        return with_usage(raw, request, self.settings.extra_body)
 
     async def close(self) -> None:
         """Close connections; the next call opens new ones."""
@@ -255,6 +262,9 @@ class Endpoint:
 
     def _key(self) -> str:
         return find_key(self.settings.base_url, self.settings.api_key_env)
+
+    def _hide(self) -> Scrubber:
+        return scrubber(self._key(), *self._hidden)
 
     def _raw(self, content: bytes, request: Request) -> Json:
         return self.received(parse_body(content), request)

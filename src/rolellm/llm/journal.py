@@ -5,7 +5,8 @@ it can cost; ``reply`` is what came back, as it came; ``lost`` says that a call 
 ``sent`` and nothing else was in flight when a run was killed; what it may have cost counts as spent.
 
 What a kill, a full disk or a flipped bit leaves of a line is set aside in ``journal.damaged`` on opening, and asked
-again; every whole line is kept.
+again; every whole line is kept. ``journal.spent`` holds the journal's size and what was spent by then, so that a
+journal that was cut or removed gives no money back.
 """
 
 from __future__ import annotations
@@ -19,12 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.files import NO_ROOM
-from rolellm.llm.journal_lines import encode, is_sound, whole_records
+from rolellm.llm.journal_lines import MOST, encode, record, whole_records
 from rolellm.llm.model import Json
 
 JOURNAL = "journal.jsonl"
 DAMAGED = "journal.damaged"
+SPENT = "journal.spent"
 _RESERVE = "journal.reserve"
+# The key of a record for what was spent on calls whose own records are gone.
+_GONE = "0" * 64
+# US dollars; less than this is a rounding error of a sum.
+_DUST = 1e-9
 
 
 @dataclass(slots=True)
@@ -60,6 +66,7 @@ class Journal:
         spent: US dollars that all replies cost.
         unknown: US dollars that calls without an end may have cost.
         damaged: How many pieces were set aside on opening.
+        missing: US dollars, in `spent` too, for which there were no records any more on opening.
 
     Raises:
         JournalFullError: When the disk has no room for the reserve, or to set aside what is damaged.
@@ -71,13 +78,36 @@ class Journal:
         self.spent = 0.0
         self.unknown = 0.0
         self.damaged = 0
+        self.missing = 0.0
         self._replies: dict[bytes, list[_Place]] = {}
         self._open: dict[bytes, list[float]] = {}
         self._reserve = folder / _RESERVE
-        self._load()
+        self.path.touch()
+        size, total = _marked(folder / SPENT)
+        missing = total - self._load(size)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._mark = os.open(folder / SPENT, os.O_WRONLY | os.O_CREAT, 0o644)
         self._size = self._synced = os.fstat(self._file).st_size
-        self._keep_room(reserve)
+        try:
+            if missing > _DUST:
+                self.missing = missing
+                self.lost(_GONE, 0, "spent on calls whose records are gone", missing)
+            self._note_total()
+            self._keep_room(reserve)
+        except (OSError, JournalFullError):
+            self._close()
+            raise
+
+    @property
+    def harm(self) -> str:
+        """What was lost before opening, in words; empty for nothing."""
+        found = []
+        if self.damaged:
+            found.append(f"{self.damaged:,} damaged pieces are set aside in {DAMAGED}")
+        if self.missing:
+            found.append(f"calls that cost {self.missing:.2g} US dollars have no record any more, and still count")
+        where = f"the journal in {self.path.parent} has lost replies, which are asked, and paid for, again"
+        return f"{where}: {'; '.join(found)}" if found else ""
 
     def __len__(self) -> int:
         """How many replies it holds."""
@@ -109,6 +139,7 @@ class Journal:
         """
         self._write({"key": key, "attempt": attempt, "kind": "sent", "model": model, "worst": worst}, last=False)
         self._note_sent(bytes.fromhex(key), worst)
+        self._note_total()
 
     def reply(self, key: str, attempt: int, raw: Json, cost: float, facts: Json) -> None:
         """Keep a raw reply.
@@ -133,6 +164,7 @@ class Journal:
                 raise
             full = error
         self._note_reply(bytes.fromhex(key), _Place(offset, self._size - offset), cost)
+        self._note_total()
         if full is not None:
             raise full
 
@@ -144,6 +176,7 @@ class Journal:
         """
         self._write({"key": key, "attempt": attempt, "kind": "lost", "reason": reason, "cost": cost}, last=False)
         self._settle(bytes.fromhex(key), cost)
+        self._note_total()
 
     def sync(self) -> None:
         """Have the system put all of it on the disk; against power cuts, for a killed process loses nothing anyhow.
@@ -161,7 +194,11 @@ class Journal:
         if self._size != self._synced:
             with suppress(OSError, JournalFullError):
                 self.sync()
+        self._close()
+
+    def _close(self) -> None:
         os.close(self._file)
+        os.close(self._mark)
         self._reserve.unlink(missing_ok=True)
 
     def _read(self, place: _Place) -> Json:
@@ -170,16 +207,11 @@ class Journal:
         return raw
 
     def _keep_room(self, size: int) -> None:
-        try:
-            with self._heeding_full_disks(), self._reserve.open("wb") as stream:
-                stream.write(b"\0" * size)
-                stream.flush()
-                # Some file systems find out that they are full only now.
-                os.fsync(stream.fileno())
-        except (OSError, JournalFullError):
-            os.close(self._file)
-            self._reserve.unlink(missing_ok=True)
-            raise
+        with self._heeding_full_disks(), self._reserve.open("wb") as stream:
+            stream.write(b"\0" * size)
+            stream.flush()
+            # Some file systems find out that they are full only now.
+            os.fsync(stream.fileno())
 
     def _write(self, value: dict[str, Any], *, last: bool) -> None:
         line = encode(value)
@@ -221,6 +253,13 @@ class Journal:
         self._open.setdefault(key, []).append(worst)
         self.unknown += worst
 
+    def _note_total(self) -> None:
+        if not (total := self.spent + self.unknown):
+            return
+        # In place and of one length, so that a kill leaves it whole. A full disk has room for what is there already.
+        with suppress(OSError):
+            os.pwrite(self._mark, f"{self._size:20d} {total:24.17g}\n".encode(), 0)
+
     def _note_reply(self, key: bytes, place: _Place, cost: float) -> None:
         self._replies.setdefault(key, []).append(place)
         self._settle(key, cost)
@@ -236,27 +275,31 @@ class Journal:
                 self.unknown = 0.0
         self.spent += cost
 
-    def _load(self) -> None:
-        if not self.path.is_file():
-            return
-        with self.path.open("rb") as stream:
-            sound = all(is_sound(line) for line in stream)
-        if not sound:
-            with self._heeding_full_disks():
-                self._mend()
+    def _load(self, size: int) -> float:
+        """Note every record, and set aside what is none; US dollars by the records of the first `size` bytes."""
+        self._replies.clear()
+        self._open.clear()
+        self.spent = self.unknown = known = 0.0
         offset = 0
         with self.path.open("rb") as stream:
             for line in stream:
-                self._note(line, offset)
+                value = record(line)
+                if value is None:
+                    with self._heeding_full_disks():
+                        self._mend()
+                    return self._load(size)
+                self._note(value, _Place(offset, len(line)))
                 offset += len(line)
+                if offset <= size:
+                    known = self.spent + self.unknown
+        return known
 
-    def _note(self, line: bytes, offset: int) -> None:
-        value = json.loads(line)
+    def _note(self, value: Json, place: _Place) -> None:
         key = bytes.fromhex(value["key"])
         if value["kind"] == "sent":
             self._note_sent(key, value["worst"])
         elif value["kind"] == "reply":
-            self._note_reply(key, _Place(offset, len(line)), value["cost"])
+            self._note_reply(key, place, value["cost"])
         else:
             self._settle(key, value["cost"])
 
@@ -265,7 +308,7 @@ class Journal:
         mended = self.path.with_suffix(".mended")
         with self.path.open("rb") as old, mended.open("wb") as new, (self.path.parent / DAMAGED).open("ab") as aside:
             for line in old:
-                if is_sound(line):
+                if record(line) is not None:
                     new.write(line)
                     continue
                 rest = line
@@ -279,3 +322,11 @@ class Journal:
             os.fsync(new.fileno())
             os.fsync(aside.fileno())
         mended.replace(self.path)
+
+
+def _marked(path: Path) -> tuple[int, float]:
+    """The size of a journal, and US dollars spent by then; zeros where the file is missing or is none of ours."""
+    with suppress(OSError, ValueError):
+        size, total = path.read_bytes()[:64].split()
+        return int(size), float(total) if 0 <= float(total) <= MOST else 0.0
+    return 0, 0.0

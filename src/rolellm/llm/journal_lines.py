@@ -11,6 +11,8 @@ from rolellm.llm.model import Json
 
 _SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}')
 _START = b'{"key":"'
+#: The most US dollars that a record can hold.
+MOST = 1e9
 
 
 def encode(value: Json) -> bytes:
@@ -28,13 +30,21 @@ def _checksum(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=8).hexdigest().encode("ascii")
 
 
-def is_sound(line: bytes) -> bool:
-    """Whether a line, with its newline, is a record as `encode` wrote it."""
-    if not line.startswith(_START) or not line.endswith(b'"}\n'):
-        return False
+def record(line: bytes) -> Json | None:
+    """What a line, with its newline, holds; ``None`` if it is damaged, or is not a record that a journal writes."""
     end = len(line) - 1
-    found = _SUM.fullmatch(line, end - 26, end)
-    return found is not None and found.group(1) == _checksum(line[: end - 26])
+    found = _SUM.fullmatch(line, end - 26, end) if line.startswith(_START) and line.endswith(b'"}\n') else None
+    if found is None or found.group(1) != _checksum(line[: end - 26]):
+        return None
+    # A checksum proves that a line is whole, not that this program wrote it.
+    try:
+        value: Json = json.loads(line)
+        kind = value["kind"]
+        sound = len(bytes.fromhex(value["key"])) == 32 and kind in ("sent", "reply", "lost")
+        sound &= 0 <= value["worst" if kind == "sent" else "cost"] <= MOST
+        return value if sound and (kind != "reply" or isinstance(value["raw"], dict)) else None
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return None
 
 
 def whole_records(piece: bytes) -> Iterator[bytes]:
@@ -44,7 +54,7 @@ def whole_records(piece: bytes) -> Iterator[bytes]:
         following = piece.find(_START, start + 1)
         end = _SUM.search(piece, start)
         while end is not None:
-            if is_sound(piece[start : end.end()] + b"\n"):
+            if record(piece[start : end.end()] + b"\n") is not None:
                 yield piece[start : end.end()]
                 following = piece.find(_START, end.end())
                 break

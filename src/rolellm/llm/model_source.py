@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rolellm.errors import ModelError
 from rolellm.fingerprint import hash_bytes, hash_json
+from rolellm.scrub import without_hub_token
 from rolellm.seen import MANIFEST
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
@@ -101,7 +102,8 @@ def _adapter_config(name: str) -> dict[str, object] | None:
     try:
         found = find_adapter_config_file(name)
     except (OSError, ValueError) as error:
-        raise ModelError(f"{name} is not a directory here, and the Hub gave no such model: {error}") from error
+        reason = without_hub_token(str(error))
+        raise ModelError(f"{name} is not a directory here, and the Hub gave no such model: {reason}") from None
     folder = Path(name)
     if found is None and folder.is_dir() and not (folder / "config.json").is_file():
         raise ModelError(

@@ -218,9 +218,9 @@ class Run(Generic[T]):
     def _keep(
         self, model: Model, key: str, number: int, request: Request | None, raw: Json, worst: float, share: float = 1.0
     ) -> float:
-        """Put a reply into the journal; what it cost, of the usual price this share."""
+        """Put a reply into the journal; what it cost, of the usual price this share; the most without a request."""
         try:
-            cost = share * model.price.cost(model.read(raw).usage)
+            cost = worst if request is None else share * model.price.cost(model.read(raw).usage)
         except (UnacceptableError, RecursionError):
             cost = worst
         facts: dict[str, str] = {"model": model.name}

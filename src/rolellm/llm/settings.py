@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from rolellm.errors import RecipeError
 from rolellm.llm.model import Model, Price
-from rolellm.llm.no_secrets import refuse_decided, refuse_keys, variable_name
+from rolellm.llm.no_secrets import check_fields, shown
 from rolellm.typed_yaml import Form, build, describe, parse_yaml, typed
 
 Backend = Literal["openai", "local", "scripted"]
@@ -99,7 +99,7 @@ class ModelSettings:
                 known[name] = _last_part(value) if local else value
         if self.price != Price():
             known["price"] = {name: getattr(self.price, name) for name in Price.__slots__}
-        return known
+        return shown(known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,6 @@ def load_settings(path: str | Path) -> LLMSettings:
     if not isinstance(values, dict):
         raise RecipeError(f"{file}: expected the key endpoints: with a list, found {describe(values)}")
     try:
-        refuse_keys(values)
         made = typed(Form(LLMSettings), values, file.absolute().parent)
         if "endpoints" not in made:
             raise RecipeError("endpoints: is missing; it lists the models to ask")
@@ -163,8 +162,7 @@ def checked(settings: LLMSettings) -> LLMSettings:
                 raise RecipeError(f"{place}.{key}: is missing; the backend {entry.backend} needs it")
         if entry.backend != "openai":
             continue
-        variable_name(entry.api_key_env, f"{place}.api_key_env")
-        refuse_decided(entry.extra_body, f"{place}.extra_body")
+        check_fields(entry.extra_body, f"{place}.extra_body")
         try:
             _endpoint_settings(entry)
         except RecipeError as error:

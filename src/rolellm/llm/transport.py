@@ -114,8 +114,8 @@ class BoundedClient(httpx2.AsyncClient):
         )
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        packed = response.headers.get("Content-Encoding", "identity")
-        if packed.casefold() != "identity":
+        packed = response.headers.get("Content-Encoding", "").strip()
+        if packed.casefold() not in ("", "identity"):
             raise CallError("malformed", "the body is compressed, which was not asked for", retry=True, billed=True)
         if (response.content_length or 0) > self._most:
             raise self._too_long()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -20,6 +21,11 @@ UNREADABLE = "unreadable"
 _KEPT = 1 << 16
 _MOST_TOKENS = 1 << 31
 _COUNTER = TokenCounter()
+# Bytes for which one token can stand, on average over a text; in English and Chinese it is about 4.
+_BYTES = 16
+# Tokens that a server may count besides a reply's text, such as its end (our choice).
+_END = 16
+_VERSION = re.compile(r"[-:@](latest|\d{3,8}|\d{4}-\d\d-\d\d)$")
 
 #: What servers call the end of a reply that is whole; without any word of theirs it counts as whole, too.
 _WHOLE = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "function_call"})
@@ -100,13 +106,56 @@ def parse_body(content: bytes) -> dict[str, Any]:
     return {UNREADABLE: content[:_KEPT].decode("utf-8", errors="replace")}
 
 
-def with_usage(raw: dict[str, Any], request: Request) -> dict[str, Any]:
-    """A raw reply with an estimated ``usage`` where the server counted nothing that can be believed."""
-    if _usage(raw) is not None or UNREADABLE in raw:
+def with_usage(raw: dict[str, Any], request: Request, extra: Json | None = None) -> dict[str, Any]:
+    """A raw reply with our own count as ``usage`` where the server gives none, or one that cannot be true.
+
+    A prompt has no more tokens than `rolellm.llm.tokens.TokenCounter.request_upper_bound` says, and a reply no more
+    than its limit or its bytes; neither has less than a token in 16 bytes (our choice). What the server said instead
+    is kept as ``reported``.
+
+    Args:
+        raw: The body.
+        request: What was asked.
+        extra: Fields that were sent besides.
+    """
+    if UNREADABLE in raw:
         return raw
-    prompt = _COUNTER.request(request)
-    completion = sum(_COUNTER.count(text) for text in _contents(raw))
-    return {**raw, "usage": {"prompt_tokens": prompt, "completion_tokens": completion, "estimated": True}}
+    said, texts = _usage(raw), _contents(raw)
+    if said is not None and _can_be(said, request, texts, extra):
+        return raw
+    usage: dict[str, Any] = {
+        "prompt_tokens": _COUNTER.request(request),
+        "completion_tokens": sum(map(_COUNTER.count, texts)),
+        "estimated": True,
+    }
+    if said is not None:
+        usage["reported"] = [said.prompt, said.completion]
+    return {**raw, "usage": usage}
+
+
+def _can_be(said: Usage, request: Request, texts: list[str], extra: Json | None) -> bool:
+    sent = sum(_COUNTER.upper_bound(message.content) for message in request.messages)
+    most_sent = _COUNTER.request_upper_bound(request) + (2 * len(encode_body(extra)) if extra else 0)
+    came = sum(map(_COUNTER.upper_bound, texts))
+    most = max(came, request.sampling.max_tokens) + _END
+    prompt = max(sent // _BYTES, 1) <= said.prompt <= most_sent
+    return prompt and max(came // _BYTES, bool(texts)) <= said.completion <= most
+
+
+def disputed(raw: Json) -> Any:
+    """What a server said of tokens that cannot be true; ``None`` where our own count was not needed."""
+    usage = raw.get("usage")
+    return usage.get("reported") if isinstance(usage, dict) else None
+
+
+def same_model(asked: str, answered: str) -> bool:
+    """Whether two names may be one model's: apart from owners and hosts, letter case, and a version at the end.
+
+    >>> same_model("host/gpt-4o", "gpt-4o-2024-08-06"), same_model("host/gpt-4o", "gpt-4o-mini")
+    (True, False)
+    """
+    first, second = (_VERSION.sub("", name.rstrip("/").rpartition("/")[2].casefold()) for name in (asked, answered))
+    return first == second
 
 
 def read_body(raw: Json, model: str, endpoint: str) -> Reply:
@@ -172,9 +221,12 @@ def _finish(choice: Json, message: Json, text: str) -> Finish:
 
 
 def _contents(raw: Json) -> list[str]:
+    """What a reply is charged for, as far as it is shown: its texts, and what was thought before them."""
     try:
-        return [content_text(choice["message"]["content"]) for choice in raw["choices"]]
-    except (KeyError, TypeError, UnacceptableError):
+        messages = [choice["message"] for choice in raw["choices"]]
+        shown = [message.get(name) for message in messages for name in ("content", "reasoning_content", "reasoning")]
+        return [text for text in map(content_text, shown) if text]
+    except (KeyError, TypeError, AttributeError, UnacceptableError):
         return []
 
 
@@ -191,5 +243,5 @@ def _usage(raw: Json) -> Usage | None:
 
 
 def _count(value: Any) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MOST_TOKENS
-    return value if whole else None
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return min(value, _MOST_TOKENS) if whole else None

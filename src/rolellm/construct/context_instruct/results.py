@@ -16,6 +16,7 @@ from rolellm.files import write_json
 from rolellm.fingerprint import hash_file, hash_json
 from rolellm.jsonl import read_jsonl, write_jsonl
 from rolellm.llm.client import Client
+from rolellm.llm.no_secrets import described
 from rolellm.version import __version__
 
 KEPT = "kept.jsonl"
@@ -67,7 +68,7 @@ def write_result(result: InstructResult, folder: str | Path, client: Client) -> 
         "rounds": list(result.rounds),
         "prompts": prompts_hash(language),
         "character": _fingerprint(result),
-        "models": [{"name": model.name, **model.identity} for model in client.models],
+        "models": [described(model) for model in client.models],
         "failed": len(result.failures),
         "spent": client.spent.to_dict(),
         "files": {name: hash_file(target / name) for name in (KEPT, DROPPED)},

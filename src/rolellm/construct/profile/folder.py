@@ -16,6 +16,7 @@ from rolellm.files import write_json
 from rolellm.fingerprint import hash_file
 from rolellm.llm.client import Client
 from rolellm.llm.model import Model
+from rolellm.llm.no_secrets import described
 from rolellm.llm.options import RunOptions
 from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.retrieval import exchanges
@@ -106,7 +107,7 @@ def build_folder(
         "language": character.language,
         "made": dict(character.made),
         "counts": counts(character),
-        "models": [{"name": model.name, **model.identity} for model in asking.models] if settings.asks else [],
+        "models": [described(model) for model in asking.models] if settings.asks else [],
         "spent": spent,
         "files": {name: hash_file(target / name) for name in (PROFILE, DIALOGUE)},
     }

@@ -26,6 +26,7 @@ from rolellm.evaluation.judging.results.result import ResultOptions, summarise
 from rolellm.evaluation.provenance import rows_hash
 from rolellm.files import write_json
 from rolellm.fingerprint import hash_json
+from rolellm.llm.no_secrets import shown
 from rolellm.llm.options import RunOptions
 from rolellm.locks import locked
 
@@ -152,7 +153,7 @@ def _judges(contest: Contest, judges: Sequence[Judge], jury: Sequence[Juror]) ->
     prompts = {judge.design: judge.to_dict() for judge in judges}
     listed = []
     for juror in jury:
-        identities = [dict(model.identity) for model in juror.models]
+        identities = [shown(model.identity) for model in juror.models]
         names = [str(identity.get("model", juror.name)) for identity in identities]
         family = next((found for found in map(family_of, names) if found), None)
         same = [one.name for one in contest.contestants if any(_shares_family(name, one) for name in names)]

@@ -6,7 +6,6 @@ journal under one budget.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,7 +105,6 @@ def ask_jury(
         questions = _Questions(contest, asks, options)
         label = "Judging" if len(jury) == 1 else f"Judging, {juror.name}"
         with Client(folder, juror.models, run) as client:
-            _tell_of_damage(client)
             client.ask_each(
                 enumerate(questions.made()), accept_verdicts(judges), questions.answered, label=label, total=len(asks)
             )
@@ -119,20 +117,14 @@ def ask_jury(
     return found
 
 
-def _tell_of_damage(client: Client) -> None:
-    if client.damaged:
-        warnings.warn(
-            f"{client.damaged:,} damaged pieces of the journal in {client.folder} are set aside; what they held is "
-            "asked, and paid for, again",
-            stacklevel=3,
-        )
-
-
 def _add(found: Spent, more: Spent) -> None:
     found.calls += more.calls
     found.from_journal += more.from_journal
     found.failed += more.failed
     found.usage += more.usage
+    found.recounted += more.recounted
+    for name, count in more.answered_by.items():
+        found.answered_by[name] = found.answered_by.get(name, 0) + count
     # The folder's in all, the jurors before among them.
     found.cost = more.cost
 

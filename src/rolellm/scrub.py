@@ -19,21 +19,22 @@ _DEPTH = 100
 
 
 class Scrubber:
-    """Finds a secret in text: the whole of it, and every part of 8 characters or more that begins or ends it.
+    """Finds secrets in text: the whole of one, and every part of 8 characters or more that begins or ends it.
 
     Parts within it count from 16 characters on. So do its URL encoding and base64, whatever stood before it. A part
     that is all lower or all upper case letters may be a word and stays. Placeholders that are no keys (``EMPTY``,
     ``none``, …) are left alone. (All this is our choice.)
 
     Args:
-        secret: The secret; an empty one is never found.
+        secrets: The secrets; an empty one is never found.
     """
 
-    def __init__(self, secret: str) -> None:
-        forms = [] if secret.casefold() in _PLACEHOLDERS | {""} else list(dict.fromkeys(_forms(secret)))
-        self._short = re.compile(rf"(?<!\w){re.escape(secret)}(?!\w)") if forms and len(secret) < _LEAST else None
-        self._forms = [form for form in forms if len(form) >= _LEAST]
-        self._parts = [(part, form) for form in self._forms for part in _parts(form)]
+    def __init__(self, *secrets: str) -> None:
+        real = [secret for secret in secrets if secret.casefold() not in _PLACEHOLDERS | {""}]
+        short = "|".join(re.escape(secret) for secret in real if len(secret) < _LEAST)
+        self._short = re.compile(rf"(?<!\w)({short})(?!\w)") if short else None
+        forms = dict.fromkeys(form for secret in real for form in _forms(secret) if len(form) >= _LEAST)
+        self._parts = [(part, form) for form in forms for part in _parts(form)]
 
     def text(self, text: str) -> str:
         """The text with every such part replaced by ``[hidden]``."""
@@ -71,9 +72,16 @@ class Scrubber:
 
 
 @lru_cache(maxsize=64)
-def scrubber(secret: str) -> Scrubber:
-    """The scrubber of a secret."""
-    return Scrubber(secret)
+def scrubber(*secrets: str) -> Scrubber:
+    """The scrubber of some secrets."""
+    return Scrubber(*secrets)
+
+
+def without_hub_token(text: str) -> str:
+    """A text without the token for the Hub, which servers and proxies echo; for whatever repeats their words."""
+    from huggingface_hub import get_token
+
+    return scrubber(get_token() or "").text(text)
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:
