@@ -1,0 +1,380 @@
+"""Every command on the embedded sample: its ``--json``, its exit code, and the files that it leaves.
+
+What is compared, and how a recording is made anew, is in `golden`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Case, Shell, outcome, ranked
+from .golden import UPDATE, check, recordings
+
+QUEEN = '"Queen of Hearts"'
+TINY = (
+    "--set data.max_rows=6 --set data.replies=first --set training.max_length=512 "
+    "--set base.tiny.hidden_size=16 --set base.tiny.intermediate_size=32 "
+    "--set base.tiny.layers=1 --set base.tiny.heads=2 --set base.tiny.vocab_size=700 --set base.warm.alone=1 "
+    "--set base.warm.in_role=1 --set training.max_steps=4 --set training.batch_size=2"
+)
+FEW = '--config sample --role "Queen of Hearts" --subset role_specific --max-new-tokens 4 --batch-size 2'
+JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --sample 6 --name-probe 2 --resamples 200"
+
+GROUPS: dict[str, dict[str, Case]] = {
+    "data": {
+        "build": Case("data build --data-dir {sample} --out built --json", left=("built",)),
+        "build the embedded sample": Case("data build --config sample --out one --json", left=("one",)),
+        "build with a bad row": Case(
+            "data build --data-dir damaged --config instruction-generalization-eng --skip-bad --out mended --json",
+            left=("mended",),
+        ),
+        "stats": Case("data stats --data-dir {sample} --json"),
+        "push": Case(
+            "data push me/rolebench --data-dir {sample} --config sample --config roles --public --json",
+            hub=("dataset:me/rolebench",),
+        ),
+        "push again": Case(
+            "data push me/rolebench --data-dir {sample} --config sample --json",
+            after=("push",),
+            hub=("dataset:me/rolebench",),
+        ),
+        "push dry run": Case("data push me/never --config sample --dry-run --json"),
+    },
+    "role": {
+        "parse": Case(
+            f"role parse queen.txt --role {QUEEN} --out queen.jsonl --json", left=("queen.jsonl",), exact=("*",)
+        ),
+        "parse Chinese": Case(
+            "role parse lu.txt --role 鲁智深 --out lu.jsonl --json", left=("lu.jsonl",), exact=("*",)
+        ),
+        "parse into the layout of the release": Case(
+            f"role parse queen.txt --role {QUEEN} --alias King --layout release --out released.jsonl --json",
+            left=("released.jsonl",),
+            exact=("*",),
+        ),
+        "build": Case(
+            f"role build queen.jsonl --role {QUEEN} --out queen --llm rules.yaml --json",
+            after=("parse",),
+            left=("queen",),
+            exact=("*/dialogue.jsonl",),
+        ),
+        "build without a model": Case(
+            f"role build queen.jsonl --role {QUEEN} --out own --description description.txt"
+            " --catchphrases-by count --json",
+            after=("parse",),
+            left=("own",),
+            exact=("*/dialogue.jsonl",),
+        ),
+        "build dry run": Case(
+            f"role build queen.jsonl --role {QUEEN} --out never --llm dear.yaml --dry-run --json", after=("parse",)
+        ),
+        "import-card": Case("role import-card tobin.json --out tobin --json", left=("tobin",), exact=("*/card.json",)),
+        "build of a card": Case(
+            "role build --from tobin --out tobin-built --llm rules.yaml --json",
+            after=("import-card",),
+            left=("tobin-built",),
+        ),
+        "export-card": Case(
+            "role export-card tobin --out again.json --json", after=("import-card",), left=("again.json",), exact=("*",)
+        ),
+        "export-card as a picture": Case(
+            "role export-card queen --out queen.png --spec v3 --json", after=("build",), left=("queen.png",)
+        ),
+        "show": Case("role show tobin --json", after=("import-card",)),
+        "instruct": Case(
+            "instruct queen --llm rules.yaml --per-role 20 --chunk-tokens 300 --json",
+            after=("build",),
+            left=("queen/instruct",),
+        ),
+        "instruct with another filter": Case(
+            "instruct queen --llm rules.yaml --per-role 20 --chunk-tokens 300 --min-confidence high --json",
+            after=("instruct", "release"),
+        ),
+        "instruct over HTTP": Case(
+            "instruct queen --base-url {llm} --model rules --per-role 20 --chunk-tokens 300 --out http --json",
+            after=("build",),
+            left=("http",),
+        ),
+        "instruct dry run": Case("instruct queen --llm dear.yaml --dry-run --json", after=("build",)),
+        "instruct over its budget": Case(
+            "instruct queen --llm dear.yaml --budget 3 --out stopped-instruct --json",
+            after=("build",),
+            left=("stopped-instruct",),
+        ),
+        "instructions sample": Case(
+            "instructions sample general.jsonl --language en --count 5 --out asked.jsonl --json",
+            left=("asked.jsonl", "asked.jsonl.meta.json"),
+            exact=("asked.jsonl",),
+        ),
+        "respond": Case(
+            "respond queen --instructions asked.jsonl --llm rules.yaml --json",
+            after=("build", "instructions sample"),
+            left=("queen/respond",),
+        ),
+        "respond to own questions": Case(
+            "respond queen --instructions queen/instruct/kept.jsonl --replies 1 --out queen/respond-questions"
+            " --llm rules.yaml --strategy few-shot-prompt --json",
+            after=("instruct",),
+            left=("queen/respond-questions",),
+        ),
+        "respond explain": Case(
+            "respond tobin --instructions asked.jsonl --strategy zero-shot --limit 1 --explain --json",
+            after=("import-card", "instructions sample"),
+        ),
+        "respond dry run": Case(
+            "respond queen --instructions asked.jsonl --llm dear.yaml --dry-run --json",
+            after=("build", "instructions sample"),
+        ),
+        "respond over its budget": Case(
+            "respond queen --instructions asked.jsonl --llm dear.yaml --budget 5 --out stopped-respond --json",
+            after=("build", "instructions sample"),
+            left=("stopped-respond",),
+        ),
+        "second role": Case(
+            'role parse silver.txt --role "Long John Silver" --out silver.jsonl --json', left=("silver.jsonl",)
+        ),
+        "second role built": Case(
+            'role build silver.jsonl --role "Long John Silver" --out silver --llm rules.yaml --json',
+            after=("second role",),
+        ),
+        "second role asked": Case(
+            "instruct silver --llm rules.yaml --per-role 20 --json", after=("second role built",)
+        ),
+        "show after all stages": Case(
+            "role show queen --json", after=("instruct", "respond", "respond to own questions")
+        ),
+        "release": Case(
+            'role release queen silver --held-out "Long John Silver" --out made --json',
+            after=("show after all stages", "second role asked"),
+            left=("made",),
+            exact=("*.jsonl",),
+        ),
+        "stats of a release of one's own": Case("data stats --data-dir made --json", after=("release",)),
+    },
+    "train": {
+        "train": Case(f"train smoke-cpu-lora {TINY} --out run --json", left=("run",)),
+        "train with Ctrl-C": Case(
+            f"train smoke-cpu {TINY} --out stopped --json", left=("stopped/manifest.json",), interrupted="metrics.jsonl"
+        ),
+        "train resumed": Case(
+            f"train smoke-cpu {TINY} --out stopped --resume --json", after=("train with Ctrl-C",), left=("stopped",)
+        ),
+        "preview": Case(f"train smoke-cpu {TINY} --out never --preview --rows 1 --json"),
+        "generate": Case(
+            f"generate --model run --out answers.jsonl {FEW} --json",
+            after=("train",),
+            left=("answers.jsonl", "answers.jsonl.meta.json"),
+        ),
+        "generate with Ctrl-C": Case(
+            f"generate --model run --out stopped.jsonl {FEW} --json", after=("train",), interrupted="stopped.jsonl"
+        ),
+        "generate resumed": Case(
+            f"generate --model run --out stopped.jsonl {FEW} --temperature 0 --json",
+            after=("generate with Ctrl-C",),
+            left=("stopped.jsonl",),
+        ),
+        "score of it": Case("score answers.jsonl --config sample --resamples 10 --json", after=("generate",)),
+        "scores of the same rows for a card": Case(
+            "score tuned.jsonl --config sample --resamples 10 --json", after=("generate",)
+        ),
+        "push": Case(
+            "push run me/adapter --license mit --base-model me/base --json", after=("train",), hub=("model:me/adapter",)
+        ),
+        "push merged": Case(
+            "push run me/merged --license mit --merge --public --json", after=("train",), hub=("model:me/merged",)
+        ),
+        "push dry run": Case("push run me/never --license mit --merge --dry-run --json", after=("train",)),
+        "convert-chatglm": Case("convert-chatglm chatglm/published native --dtype float32 --json", left=("native",)),
+    },
+    "score": {
+        "rouge-score": Case(
+            "score tuned.jsonl --config sample --rows-out rows.jsonl --json", left=("rows.jsonl",), exact=("*",)
+        ),
+        "paper": Case("score base.jsonl --config sample --protocol paper --json"),
+        "rows and predictions unmatched": Case("score half.jsonl --config sample --resamples 100 --seed 3 --json"),
+        "missing as zero": Case("score half.jsonl --config sample --missing zero --resamples 100 --json"),
+        "released baseline": Case(
+            "score {sample}/rolebench-zh/general/rolegpt_baseline.jsonl"
+            " {sample}/rolebench-zh/role_specific/rolegpt_baseline.jsonl"
+            " --config instruction-generalization-zh --data-dir {sample} --protocol paper --json"
+        ),
+        "bad lines aside": Case("score partly.jsonl --config sample --skip-bad --resamples 100 --json"),
+    },
+    "judge": {
+        "judge": Case(f"{JUDGE} --llm words.yaml --out judged --json", left=("judged",)),
+        "judge in pairs": Case(
+            f"{JUDGE} --llm words.yaml --judge role-pair --no-canaries --name-probe 0 --out pairs --json",
+            left=("pairs",),
+        ),
+        "jury": Case(
+            f"{JUDGE} --llm jury.yaml --jury --judge role-pair --no-canaries --name-probe 0 --out jury --json",
+            left=("jury",),
+        ),
+        "dry run": Case(f"{JUDGE} --llm dear-words.yaml --dry-run --json"),
+        "over its budget": Case(
+            f"{JUDGE} --llm dear-words.yaml --budget 5 --out stopped-judge --json", left=("stopped-judge/result.json",)
+        ),
+        "label": Case(
+            "label judged --annotator anna --sample 4 --no-open --json",
+            after=("judge",),
+            left=("judged/labels",),
+            drive=ranked,
+        ),
+        "agreement": Case("agreement judged --resamples 100 --json", after=("label",)),
+        "compare": Case("compare judged pairs --resamples 100 --top 2 --json", after=("judge", "judge in pairs")),
+        "compare predictions": Case("compare tuned.jsonl base.jsonl --config sample --resamples 100 --top 1 --json"),
+        "report": Case(
+            "report judged --out judged.html --tables tables --json", after=("judge",), left=("judged.html", "tables")
+        ),
+        "report of predictions": Case(
+            "report mine=tuned.jsonl base.jsonl --config sample --protocol paper"
+            " --out plain.html --tables plain --json",
+            left=("plain.html", "plain"),
+        ),
+    },
+}
+EVERY = [(group, name) for group, cases in GROUPS.items() for name in cases]
+
+#: Bad input for every command; the exit codes are in the recording.
+FAILURES = {
+    "no such command": "nonesuch",
+    "data build: no release": "data build --data-dir nowhere --out never",
+    "data build: no such config": "data build --config samples --out never",
+    "data build: a bad row": "data build --data-dir damaged --config instruction-generalization-eng --out never",
+    "data stats: no release": "data stats --data-dir nowhere",
+    "data push: no owner": "data push rolebench --config sample",
+    "role parse: no script": "role parse none.txt --role Fox --out never.jsonl",
+    "role parse: the role never speaks": "role parse queen.txt --role Hamlet --out never.jsonl",
+    "role parse: no role": "role parse queen.txt --out never.jsonl",
+    "role build: no model": f"role build queen.jsonl --role {QUEEN} --out never",
+    "role build: no dialogue": f"role build none.jsonl --role {QUEEN} --out never --llm rules.yaml",
+    "role build: mistyped settings": f"role build queen.jsonl --role {QUEEN} --out never --llm mistyped.yaml",
+    "role show: no character": "role show nowhere",
+    "role import-card: no card": "role import-card none.json --out never",
+    "role import-card: not a card": "role import-card bad.jsonl --out never",
+    "role export-card: no character": "role export-card nowhere --out never.json",
+    "role export-card: another ending": "role export-card tobin --out never.gif",
+    "role release: no character": "role release nowhere --out never",
+    "role release: shares": "role release nowhere --out never --test-share 2",
+    "instruct: no character": "instruct nowhere --llm rules.yaml",
+    "instruct: no model": "instruct nowhere",
+    "instruct: no such level": "instruct nowhere --llm rules.yaml --min-confidence certain",
+    "instructions sample: no data set": "instructions sample none.jsonl --language en --out never.jsonl",
+    "instructions sample: no such column": "instructions sample general.jsonl --language en"
+    " --instruction-column x --out never.jsonl",
+    "respond: no character": "respond nowhere --instructions general.jsonl --llm rules.yaml",
+    "respond: no instructions": "respond nowhere --instructions none.jsonl --llm rules.yaml",
+    "train: no such recipe": "train smoke-gpu",
+    "train: an unknown key": "train smoke-cpu --set training.epoch=1",
+    "train: no release": "train smoke-cpu --set data.config=instruction-generalization-eng"
+    " --data-dir nowhere --out never",
+    "train: to go on and to begin anew": "train smoke-cpu --out never --resume --overwrite",
+    "generate: no model": "generate --model nowhere/at/all --config sample --out never.jsonl",
+    "generate: a mistyped Hub id": "generate --model nobody/nothing --config sample --out never.jsonl",
+    "generate: no such config": "generate --model nowhere --config samples --out never.jsonl",
+    "generate: no such role": "generate --model nowhere --config sample --role Fox --out never.jsonl",
+    "score: no file": "score none.jsonl --config sample",
+    "score: a bad line": "score bad.jsonl --config sample",
+    "score: no such protocol": "score tuned.jsonl --config sample --protocol rouge",
+    "score: no such split": "score tuned.jsonl --config sample --split dev",
+    "score: strict": "score half.jsonl --config sample --strict",
+    "judge: no file": "judge none.jsonl --config sample --llm words.yaml --out never",
+    "judge: no settings": "judge tuned.jsonl --config sample --llm none.yaml --out never",
+    "judge: no such judge": "judge tuned.jsonl --config sample --llm words.yaml --judge role-pairs --out never",
+    "judge: most verdicts are missing": "judge tuned.jsonl base.jsonl --config sample --sample 3 --judge role-list"
+    " --name-probe 0 --max-attempts 1 --base-url {judge} --model invented --out failed-judge",
+    "label: no run": "label nowhere",
+    "label: a contestant without the audit": "label nowhere --contestant tuned",
+    "agreement: no run": "agreement nowhere",
+    "report: no run": "report nowhere",
+    "report: predictions without a config": "report tuned.jsonl",
+    "compare: no runs": "compare nowhere nowhere-else",
+    "compare: predictions without a config": "compare tuned.jsonl base.jsonl",
+    "push: no run": "push nowhere me/model --license mit",
+    "push: no owner": "push nowhere model --license mit",
+    "convert-chatglm: no checkpoint": "convert-chatglm nowhere never",
+    "convert-chatglm: a folder in use": "convert-chatglm chatglm/published chatglm/published",
+    "demo: a file in its place": "demo --out tuned.jsonl",
+}
+
+
+@pytest.mark.parametrize(("group", "name"), [pytest.param(*case, id=" ".join(case)) for case in EVERY])
+def test_a_command_does_what_it_did(group: str, name: str, shell: Shell) -> None:
+    check(group, name, shell.record(name, GROUPS[group]))
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_bad_input_ends_as_it_did(name: str, shell: Shell) -> None:
+    ended = shell.run(Case(FAILURES[name]))
+    assert ended.stderr or ended.stdout
+    check("failures", name, outcome(ended))
+
+
+PYTHON = """
+import json, rolellm
+from datasets import load_dataset
+from rolellm.evaluation import rouge_l
+found = {}
+for config in ("sample", "roles", "instructions", "instruction-generalization-zh-strict", "role-generalization-eng"):
+    for split, data in load_dataset("rolebench", config, data_dir=SAMPLE).items():
+        columns = {name: str(kind) for name, kind in data.features.items()}
+        found[f"{config}/{split}"] = {"rows": len(data), "columns": columns, "first": data[0].get("id")}
+test = load_dataset("rolebench", "sample", split="test")
+for protocol in ("rouge-score", "paper"):
+    for language in ("en", "zh"):
+        rows = test.filter(lambda row: row["language"] == language)
+        scores = rouge_l(rows["rolegpt"][:], rows["references"][:], language=language, protocol=protocol)
+        found[f"rouge_l/{protocol}/{language}"] = [sum(s.precision for s in scores), sum(s.recall for s in scores),
+            sum(s.f1 for s in scores), sum(s.reference for s in scores)]
+print(json.dumps(found))
+"""
+
+
+def test_the_data_and_its_scores_from_python(shell: Shell) -> None:
+    found = json.loads(shell.code(f"SAMPLE = {shell.names['sample']!r}\n{PYTHON}"))
+    check("python", "load_dataset and rouge_l", found)
+
+
+PUBLISHED = {
+    "instruction-generalization-eng": ["rolebench-eng/instruction-generalization/role_specific"],
+    "instruction-generalization-zh": ["rolebench-zh/general", "rolebench-zh/role_specific"],
+    "role-generalization-eng": ["rolebench-eng/role-generalization/role_specific"],
+}
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("config", "protocol"),
+    [*((config, "paper") for config in PUBLISHED), ("instruction-generalization-eng", "rouge-score")],
+)
+def test_the_reproduced_numbers(config: str, protocol: str, shell: Shell, real_release: Path) -> None:
+    files = [f'"{real_release}/{folder}/rolegpt_baseline.jsonl"' for folder in PUBLISHED[config]]
+    options = f'--config {config} --protocol {protocol} --data-dir "{real_release}" --json'
+    ended = shell.run(Case(f"score {' '.join(files)} {options}"))
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    wanted = ("protocol", "config", "split", "metrics", "unmatched", "fingerprint", "counts")
+    check("published", f"{config}, {protocol}", shell.normal.json({key: found[key] for key in wanted}))
+    if (config, protocol) == ("instruction-generalization-eng", "paper"):
+        assert round(found["metrics"]["SPE"]["mean"], 4) == 0.3229
+
+
+@pytest.mark.realdata
+def test_the_release_as_it_is_counted(shell: Shell, real_release: Path) -> None:
+    ended = shell.run(Case(f'data stats --data-dir "{real_release}" --json'))
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout)
+    check("published", "data stats", shell.normal.json({"lines": found["lines"], "missing": found["missing"]}))
+
+
+@pytest.mark.parametrize(
+    ("group", "names"), [*((group, set(cases)) for group, cases in GROUPS.items()), ("failures", set(FAILURES))]
+)
+def test_nothing_is_recorded_of_cases_that_are_gone(group: str, names: set[str]) -> None:
+    if UPDATE:
+        pytest.skip("the recordings are being made")
+    assert set(recordings(group)) == names
