@@ -122,8 +122,6 @@ def test_the_language_is_that_of_most_instructions(
     chinese = round(10 * share)
     texts = [("写一首关于月亮的诗。" * (n + 1), "好。") for n in range(chinese)]
     texts += [(f"Draw a {n}.", "A.") for n in range(10 - chinese)]
-        ("写一首关于月亮的诗。" * (n + 1), "好。") if n < 10 * share else (f"Draw a {n}.", "A.") for n in range(10)
-    ]
     write_jsonl(place / "mixed.jsonl", ({"instruction": asked, "output": told} for asked, told in texts))
     assert run("mixed.jsonl", "--out", "out.jsonl", "--duplicates", "exact", "--json", "--max-chars", "90") == 0
     found = json.loads(capsys.readouterr().out)
