@@ -6,6 +6,7 @@
 ['id', 'role', 'language']
 """
 
+from rolellm import starting as _starting  # noqa: F401  # first, for its effect
 from rolellm.errors import RoleLLMError
 from rolellm.rolebench import dataset_fingerprint, load_rolebench
 from rolellm.rolebench.register import register as _register

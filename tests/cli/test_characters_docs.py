@@ -4,6 +4,9 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -84,6 +87,36 @@ def test_each_command_of_the_page_does_what_it_says(place):
     assert set(load_rolebench("role-generalization-eng", "test", data_dir="made")["role"]) == {"Long John Silver"}
     recipe = load_recipe(Path("queen.yaml"))
     assert recipe.data.data_dir == Path.cwd() / "made" or recipe.data.data_dir == Path("made")
+
+
+def test_each_line_that_goes_on_is_complete(place):
+    """What a command prints as the next one runs as it stands, from a script to rows."""
+
+    def going_on(*words):
+        code, shown = run(*words)
+        assert code == 0, shown
+        lines = re.findall(r"^(?:Go on|Draw general.jsonl) with: rolellm (.+)$", shown, re.MULTILINE)
+        return [shlex.split(line) for line in lines], shown
+
+    role = ("--role", "QUEEN OF HEARTS")
+    assert run("role", "parse", "queen.txt", "--role", "Queen of Hearts", "--out", "queen.jsonl")[0] == 0
+    ((instruct,), _) = going_on("role", "build", "queen.jsonl", *role, "--out", "the queen", "--llm", "rules.yaml")
+    ((respond, draw), _) = going_on(*instruct)
+    going_on(*("instructions.jsonl" if word == "DATASET" else word for word in draw))
+    ((release,), _) = going_on(*respond)
+    _, shown = going_on(*release)
+    python = shown.partition("Load it with:\n")[2].partition("\nOr look")[0]
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(python)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_stage_without_a_model_says_where_the_next_takes_one(place, tmp_path):
+    (tmp_path / "own.txt").write_text("You are the Queen of Hearts.", encoding="utf-8")
+    role = ("--role", "Queen of Hearts")
+    assert run("role", "parse", "queen.txt", *role, "--out", "queen.jsonl")[0] == 0
+    own = ("--description", "own.txt", "--catchphrases", "none")
+    code, shown = run("role", "build", "queen.jsonl", *role, "--out", "q", *own)
+    assert (code, shown.splitlines()[-1]) == (0, "Go on with: rolellm instruct q --llm FILE.yaml")
 
 
 def make_silver():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(*words: str) -> int:
     """The command in this process; the exit code."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["rolellm", "instructions", "sample", *words, "--language", "en"])
+        patch.setattr(sys, "argv", ["rolellm", "instructions", "sample", *words])
         with pytest.raises(SystemExit) as caught:
             main()
     return int(caught.value.code or 0)
@@ -97,3 +98,39 @@ def test_the_current_folder_is_a_data_set(place: Path) -> None:
     (place / "two.jsonl").unlink()
     assert run(".", "--count", "2", "--out", str(place.parent / "out.jsonl")) == 0
     assert len(list(read_jsonl(place.parent / "out.jsonl"))) == 2
+
+
+def test_the_line_of_the_readme(root: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = [line for line in (root / "README.md").read_text("utf-8").splitlines() if "instructions sample" in line]
+    rows = [{"instruction": f"Draw a {thing}.", "input": "", "output": f"A {thing}!"} for thing in THINGS]
+    (place / "alpaca.json").write_text(json.dumps(rows), encoding="utf-8")
+    assert run(*shlex.split(line, comments=True)[3:]) == 0
+    assert "English instructions in general.jsonl" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("share", "language", "drawn"),
+    [
+        pytest.param(1, "zh", 9, id="Chinese"),
+        pytest.param(0.6, "zh", 6, id="mostly Chinese"),
+        pytest.param(0.4, "en", 6, id="mostly English"),
+    ],
+)
+def test_the_language_is_that_of_most_instructions(
+    place: Path, capsys: pytest.CaptureFixture[str], share: float, language: str, drawn: int
+) -> None:
+    chinese = round(10 * share)
+    texts = [("写一首关于月亮的诗。" * (n + 1), "好。") for n in range(chinese)]
+    texts += [(f"Draw a {n}.", "A.") for n in range(10 - chinese)]
+    write_jsonl(place / "mixed.jsonl", ({"instruction": asked, "output": told} for asked, told in texts))
+    assert run("mixed.jsonl", "--out", "out.jsonl", "--duplicates", "exact", "--json", "--max-chars", "90") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["settings"]["language"], found["drawn"]) == (language, drawn)
+
+
+def test_half_a_character_is_left_out(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [json.dumps({"instruction": f"Draw a {half}map.", "output": "x"}) for half in ("", "\ud800")]
+    (place / "half.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    assert run("half.jsonl", "--out", "out.jsonl", "--json") == 0
+    (entry,) = json.loads(capsys.readouterr().out)["sources"]
+    assert (entry["drawn"], entry["dropped"]) == (1, {"half_a_character": 1})

@@ -4,12 +4,16 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from datasets import load_dataset
 from huggingface_hub import DatasetCard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rolellm.rolebench.build import build
+from rolellm.rolebench.rows import _Occurrences
 from rolellm.rolebench.source import sample_folder
 
 _STOCK = """
@@ -94,6 +98,37 @@ def test_many_rows_are_sharded_and_num_proc_reads_them(write_release, tmp_path, 
     assert len(list((tmp_path / "out").glob("*/test-*-of-00004.parquet"))) == 4
     data = load_dataset(str(tmp_path / "out"), split="test", num_proc=2)
     assert data["question"][:35] == [row["question"] for row in rows]
+
+
+_PEAK = """
+import resource, sys, warnings
+import datasets, pyarrow.parquet
+from rolellm.rolebench.build import build
+warnings.simplefilter("ignore")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+build(sys.argv[2], ["instruction-generalization-eng"], data_dir=sys.argv[1])
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+def test_memory_does_not_grow_with_the_rows(tmp_path, write_release, clean_env):
+    path = "rolebench-eng/instruction-generalization/general/train.jsonl"
+    rows = ({"role": "Fox", "question": f"Number {n}?", "generated": ["Yes. " * 60]} for n in range(150_000))
+    folder = write_release(**{path: rows})
+    command = [sys.executable, "-c", _PEAK, str(folder), str(tmp_path / "out")]
+    shown = subprocess.run(command, env=clean_env, capture_output=True, text=True, check=True)
+    assert int(shown.stdout) < 60, "megabytes beyond what the imports take"
+
+
+@given(st.lists(st.integers(0, 9) | st.just(2**64 - 1), max_size=60))
+def test_occurrences_are_counted_as_a_counter_does(numbers):
+    class Small(_Occurrences):
+        _RECENT = 3
+
+    ours, known = Small(), Counter()
+    for number in numbers:
+        known[number] += 1
+        assert ours.count(f"{number:016x}") == known[number]
 
 
 def test_command_builds_and_counts_what_it_set_aside(write_release, tmp_path, cli):

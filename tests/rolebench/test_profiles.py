@@ -164,6 +164,7 @@ def test_an_unknown_config() -> None:
     [
         pytest.param('{"role": "Fox"', "not valid JSON", id="cut off"),
         pytest.param("[]", "expected a JSON object", id="no object"),
+        pytest.param(r'{"role": "Fox", "content": "\ud800", "act_id": 0, "diag_id": 0}', "half a surrogate", id="half"),
         pytest.param('{"content": "Aha.", "act_id": 0}', r"`role`, found None \(keys: content, act_id\)", id="no role"),
         pytest.param('{"role": " ", "content": "Aha.", "act_id": 0}', "text `role`", id="a blank role"),
         pytest.param('{"role": "Fox", "content": null, "act_id": 0}', "text `content`, found None", id="null content"),

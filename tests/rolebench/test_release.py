@@ -37,6 +37,15 @@ DAMAGE = [
     ),
     pytest.param(f"{LINE}\n".encode() + b'{"role": "\xff"}\n', 2, "not UTF-8", id="not-utf8"),
     pytest.param(f"{LINE}\n" + "[" * 100_000 + "\n", 2, "not valid JSON", id="nested-deeply"),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a\\ud800"]}}\n', 2, r"U\+D800", id="half-a-surrogate"
+    ),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a"], "more": {{"\\udfff": 1}}}}\n',
+        2,
+        r"U\+DFFF",
+        id="half-a-surrogate-in-an-unknown-key",
+    ),
 ]
 
 
@@ -95,12 +104,32 @@ def test_harmless_variants_are_read(content, write_release):
         pytest.param('["a"]', "expected one JSON object", id="list"),
         pytest.param('{"Fox": 3}', "expected one JSON object of texts", id="number"),
         pytest.param(b"\xff\xfe", "not valid JSON", id="not-utf8"),
+        pytest.param('{"Fox": ' + "[" * 100_000, "not valid JSON", id="nested-deeply"),
+        pytest.param('{"Fox": "\\ud800"}', r"half a surrogate pair \(U\+D800\)", id="half-a-surrogate"),
     ],
 )
 def test_descriptions_that_are_not_as_published(content, words, write_release):
     folder = write_release(**{"profiles-eng/desc.json": content})
     with pytest.raises(ReleaseFormatError, match=words):
         load_dataset("rolebench", data_dir=str(folder))
+
+
+@pytest.mark.filterwarnings("ignore:rolebench 'instructions'")
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("instructions-eng/instructions-general.jsonl", id="general-instructions"),
+        pytest.param("instructions-eng/role-specific-Fox.jsonl", id="role-specific-instructions"),
+        pytest.param("rolebench-eng/instruction-generalization/general/rolegpt_baseline.jsonl", id="baseline"),
+    ],
+)
+def test_half_a_surrogate_in_any_file_is_a_bad_row(path, write_release):
+    row = '{"instruction": "Dig\\ud800.", "target": "a", "role": "Fox", "question": "Q\\ud800", "generated": ["a"]}\n'
+    folder = write_release(**{path: row + row.replace("\\ud800", "")})
+    config = "instructions" if path.startswith("instr") else None
+    with pytest.raises(ReleaseFormatError, match="half a surrogate pair"):
+        load_dataset("rolebench", config, data_dir=str(folder))
+    assert load_dataset("rolebench", config, data_dir=str(folder), skip_bad=True)["train"].num_rows
 
 
 def test_names_that_differ_in_punctuation_still_find_their_description(write_release):

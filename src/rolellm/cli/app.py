@@ -1,6 +1,7 @@
 """The ``rolellm`` command: registers the command groups and turns errors into exit codes.
 
-Exit codes: 0 done, 1 failed, 2 bad usage, 3 stopped short with work kept and a resume line printed.
+Exit codes: 0 done, 1 failed, 2 bad usage, 3 stopped short with work kept and a resume line printed, 130 stopped by
+Ctrl-C with nothing to resume.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ from rolellm.cli import (
 )
 from rolellm.errors import RecipeError, RoleLLMError, StoppedShortError
 from rolellm.files import NO_ROOM
+from rolellm.starting import hand_over
 from rolellm.version import __version__
+
+_INTERRUPTED = 130
 
 
 class _InOrder(TyperGroup):
@@ -87,9 +91,16 @@ def _options(
 
 def main() -> None:
     """Run the command line; errors that this library raises on purpose end in one message, without a traceback."""
-    _tidy_messages()
     try:
+        hand_over()
+        _tidy_messages()
         app()
+    except (KeyboardInterrupt, SystemExit) as stop:
+        # Typer ends with this code on Ctrl-C, and without a word.
+        if isinstance(stop, SystemExit) and stop.code != _INTERRUPTED:
+            raise
+        typer.echo("stopped", err=True)
+        sys.exit(_INTERRUPTED)
     except RoleLLMError as error:
         # A notice, not a failure: the work so far is kept.
         begin = "stopped" if isinstance(error, StoppedShortError) else "error"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -137,7 +136,7 @@ def instruct(
 
         show_estimate(llm.estimate(planned_requests(character, settings, count=llm.counter.count)), as_json)
         return
-    from rolellm.cli.output import resumable
+    from rolellm.cli.output import next_line, resumable
     from rolellm.construct.rolegpt.respond import REPLIES
     from rolellm.inert import visible
 
@@ -150,7 +149,9 @@ def instruct(
     else:
         _show(result, folder, manifest)
         if result.kept:
-            typer.echo(f"Go on with: rolellm respond {visible(shlex.quote(str(profile)))} --instructions FILE")
+            words = ("rolellm", "respond", str(profile), "--instructions", "general.jsonl")
+            typer.echo(f"Go on with: {visible(next_line(context, *words))}")
+            typer.echo("Draw general.jsonl with: rolellm instructions sample DATASET --out general.jsonl")
     if not result.verdicts:
         raise typer.Exit(1)
 

@@ -26,7 +26,10 @@ def sample(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="The file to write, JSON Lines.")],
-    language: Annotated[Literal["en", "zh"], typer.Option("--language", help="Of the instructions.")],
+    language: Annotated[
+        Literal["en", "zh"] | None,
+        typer.Option("--language", help="Draw instructions in this language only; by default that of most of them."),
+    ] = None,
     count: Annotated[
         list[int] | None,
         typer.Option("--count", min=1, help="How many in all; repeated, how many from each DATASET. [default: 1500]"),
@@ -54,9 +57,11 @@ def sample(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Draw instructions with their role-free answers: capped in length, without near-duplicates, by a seed."""
+    from dataclasses import replace
+
     from rolellm.cli.output import print_json, print_table
     from rolellm.construct.instruction_sources import read_source
-    from rolellm.construct.instructions import SampleSettings, sample_instructions
+    from rolellm.construct.instructions import SampleSettings, sample_instructions, told_language
     from rolellm.errors import RecipeError
     from rolellm.inert import label
 
@@ -64,12 +69,14 @@ def sample(
         raise RecipeError(f"{out} is there already; choose another file, or replace it with --overwrite")
     if out.exists() and any(Path(name).exists() and out.samefile(name) for name in datasets):
         raise RecipeError(f"--out {out} is one of the data sets to draw from; name another file")
-    settings = SampleSettings(language, max_words, max_chars, seed, duplicates, similarity)
+    settings = SampleSettings(language or "en", max_words, max_chars, seed, duplicates, similarity)
     counts = _counts(count or [1500], len(datasets))
     sources = [
         read_source(name, split=split, instruction_column=instruction_column, target_column=target_column)
         for name in datasets
     ]
+    if language is None:
+        settings = replace(settings, language=told_language(sources))
     drawn = sample_instructions(sources, counts, settings)
     meta = drawn.write(out)
     summary = {"out": str(out), "manifest": str(meta), **drawn.summary()}
@@ -80,7 +87,8 @@ def sample(
     for item in summary["sources"]:
         lost = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in item["dropped"].items()) or "none"
         rows.append((label(item["name"], 40), f"{item['rows']:,}", lost, f"{item['drawn']:,} of {item['asked']:,}"))
-    print_table(f"{summary['drawn']:,} instructions in {out}", ("data set", "rows", "left out", "drawn"), rows)
+    title = f"{summary['drawn']:,} {'Chinese' if settings.language == 'zh' else 'English'} instructions in {out}"
+    print_table(title, ("data set", "rows", "left out", "drawn"), rows)
     if summary["drawn"] < summary["asked"]:
         typer.echo("note: there are fewer than were asked for; see what was left out", err=True)
 

@@ -163,8 +163,21 @@ def progress_bar(begin: str) -> Iterator[Callable[[str, int, int], None]]:
 
 def resume_line(context: typer.Context, *more: str) -> str:
     """The command line that goes on: what the user gave, without ``--overwrite``, which would begin again, and more."""
-    words = context.command_path.split(" ")
+    return shlex.join([*context.command_path.split(" "), *_given(context), *more])
+
+
+def next_line(context: typer.Context, *words: str) -> str:
+    """The command line of the next stage, with the model that the user named for this one."""
+    named = _given(context, ("llm_file", "base_url", "model", "api_key_env", "tokenizer"))
+    return shlex.join([*words, *(named or ["--llm", "FILE.yaml"])])
+
+
+def _given(context: typer.Context, names: Sequence[str] = ()) -> list[str]:
+    """The user's words for these parameters; for all but ``--overwrite`` where none are named."""
+    words: list[str] = []
     for parameter in context.command.params:
+        if names and parameter.name not in names:
+            continue
         value = context.params.get(str(parameter.name))
         if parameter.name == "overwrite" or value in (None, [], ()) or value == parameter.default:
             continue
@@ -174,7 +187,7 @@ def resume_line(context: typer.Context, *more: str) -> str:
             continue
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [*flags, str(item)]
-    return shlex.join([*words, *more])
+    return words
 
 
 @contextmanager

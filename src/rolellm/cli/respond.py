@@ -95,7 +95,8 @@ def respond(
         if summary["replies"]:
             from rolellm.inert import visible
 
-            typer.echo(f"Go on with: rolellm role release {visible(shlex.quote(str(profile)))} --out DIR")
+            line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
+            typer.echo(f"Go on with: {visible(shlex.join(line))}")
     if not summary["replies"]:
         raise typer.Exit(1)
 

@@ -19,12 +19,13 @@ from typing import Any, Final, Literal, get_args
 
 from rolellm.construct.duplicates import repeats
 from rolellm.construct.instruction_sources import Source
+from rolellm.construct.scripts.detect import detect_language
 from rolellm.errors import DataError, RecipeError
 from rolellm.files import write_json
 from rolellm.fingerprint import hash_file
 from rolellm.jsonl import write_jsonl
 from rolellm.records import Language
-from rolellm.text import HAN, fold
+from rolellm.text import HAN, fold, half_in
 from rolellm.version import __version__
 
 Duplicates = Literal["bm25", "minhash", "exact"]
@@ -132,6 +133,12 @@ class Sample:
         return {"instruction": item.instruction, "target": item.target, "source": place}
 
 
+def told_language(sources: Sequence[Source]) -> Language:
+    """The language of most instructions; English where they are even."""
+    zh = [detect_language(instruction) == "zh" for source in sources for instruction, _ in source.rows if instruction]
+    return "zh" if 2 * sum(zh) > len(zh) else "en"
+
+
 def sample_instructions(sources: Sequence[Source], counts: Sequence[int], settings: SampleSettings) -> Sample:
     """Draw instructions.
 
@@ -209,6 +216,8 @@ def _unfit(instruction: str, target: str, settings: SampleSettings) -> str | Non
         return "no_instruction"
     if not target:
         return "no_target"
+    if half_in(instruction, target):
+        return "half_a_character"
     if settings.language == "zh":
         if len(instruction) > settings.max_chars:
             return "too_long"

@@ -25,6 +25,7 @@ from rolellm.rolebench.schema import CONFIGS, SAMPLE, Config, get_config
 from rolellm.rolebench.source import Source, locate
 
 ROWS_PER_FILE = 50_000
+_ROWS_AT_ONCE = 1_000
 SKIPPED_FILE = "skipped.jsonl"
 # A fixed time makes the fingerprint that `datasets` derives from the files survive a re-build.
 _MODIFIED = 1_700_000_000
@@ -155,13 +156,17 @@ def _write_split(folder: Path, release: Release, config: Config, name: str) -> B
     split = BuiltSplit(name)
     shards: list[Path] = []
     rows = counted(iter_rows(release, config, name), f"Building {config.name}/{name}", "rows")
-    while chunk := list(itertools.islice(rows, ROWS_PER_FILE)):
-        table = pa.Table.from_pylist(chunk, schema=schema)
+    at_once = min(_ROWS_AT_ONCE, ROWS_PER_FILE)
+    chunks = iter(lambda: list(itertools.islice(rows, at_once)), [])
+    tables = (pa.Table.from_pylist(chunk, schema=schema) for chunk in chunks)
+    for first in tables:
         shards.append(folder / config.name / f"{name}-{len(shards):05d}.parquet")
         shards[-1].parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, shards[-1])
-        split.rows += table.num_rows
-        split.size += table.nbytes
+        with pq.ParquetWriter(shards[-1], schema) as writer:
+            for table in itertools.chain([first], itertools.islice(tables, ROWS_PER_FILE // at_once - 1)):
+                writer.write_table(table)
+                split.rows += table.num_rows
+                split.size += table.nbytes
     for index, shard in enumerate(shards):
         final = shard.with_name(f"{name}-{index:05d}-of-{len(shards):05d}.parquet")
         shard.rename(final)

@@ -19,7 +19,7 @@ from rolellm.records import Language, Profile, Turn, TurnKind
 from rolellm.rolebench.release import Release
 from rolellm.rolebench.schema import FOLDERS, SAMPLE, Config, get_config
 from rolellm.rolebench.source import Source, locate
-from rolellm.text import fold, squash
+from rolellm.text import fold, half_in, squash
 
 # The release's own "scene" and "narrator"; the others are our guess at what else a script may call them.
 _NARRATION = frozenset({"scene", "narrator", "narration", "background", "旁白", "场景", "背景", "叙述"})
@@ -174,7 +174,7 @@ def _problem(value: Mapping[str, Any]) -> str | None:
     act = value.get("act_id")
     if isinstance(act, bool) or not isinstance(act, int | str):
         return f"expected a number or text `act_id`, found {act!r:.60} (keys: {', '.join(value)})"
-    return None
+    return half_in(value["role"], value["content"])
 
 
 def _nothing(files: _ProfileFiles, without: list[str]) -> str:

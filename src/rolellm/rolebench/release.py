@@ -13,7 +13,7 @@ from rolellm.errors import DataError, ReleaseFormatError
 from rolellm.jsonl import read_jsonl
 from rolellm.records import Language
 from rolellm.rolebench.schema import FOLDERS
-from rolellm.text import fold
+from rolellm.text import fold, half_in
 
 _QUOTED = re.compile(r"[\"“]([^\"”]+)[\"”]")
 _CATCHPHRASES = re.compile(r"[Yy]our catchphrases? (?:is|are)\b.*$|你的口头禅.*$", re.DOTALL)
@@ -52,7 +52,11 @@ class Release:
         try:
             for number, value in read_jsonl(file, bad=self.skipped if self.skip_bad else None):
                 count += 1
-                yield number, value
+                half = half_in(json.dumps(value, ensure_ascii=False))
+                if half is None:
+                    yield number, value
+                else:
+                    self._refuse(half, file, number)
         except DataError as error:
             raise ReleaseFormatError(f"{error.problem}. {_SKIP_HINT}", path=error.path, line=error.line) from error
         if count == 0 and len(self.skipped) == known:
@@ -94,10 +98,13 @@ class Release:
             return {}
         try:
             value = json.loads(file.read_text(encoding="utf-8-sig"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise ReleaseFormatError(f"not valid JSON ({error})", path=file) from error
         if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
             raise ReleaseFormatError("expected one JSON object of texts by role name", path=file)
+        half = half_in(*value, *value.values())
+        if half:
+            raise ReleaseFormatError(half, path=file)
         return value
 
     def descriptions(self, language: Language) -> dict[str, str]:

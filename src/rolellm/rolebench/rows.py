@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from rolellm.records import Language
 from rolellm.rolebench.release import Release, split_catchphrases
@@ -47,11 +49,9 @@ def _strict(release: Release, config: Config, split: str) -> Iterator[dict[str, 
     """
     key = (lambda row: row["role"]) if config.held_out == "role" else (lambda row: fold(row["question"]))
     if split == "test":
-        seen: set[tuple[str, str]] = set()
+        seen = _Occurrences()
         for row in _joined(release, config, split):
-            identity = row["role"], row["question"].strip()
-            if identity not in seen:
-                seen.add(identity)
+            if seen.count(_digest(row["role"], row["question"].strip())) == 1:
                 yield row
         return
     tests = [file for file in config.files if file.split == "test" and (release.root / file.path).is_file()]
@@ -60,21 +60,20 @@ def _strict(release: Release, config: Config, split: str) -> Iterator[dict[str, 
 
 
 def _joined(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
-    counts: Counter[tuple[str, str, str]] = Counter()
+    counts: defaultdict[str, _Occurrences] = defaultdict(_Occurrences)
     for file in config.files:
         if file.split == split and (release.root / file.path).is_file():
-            yield from _file_rows(release, file, counts)
+            yield from _file_rows(release, file, counts[file.subset])
 
 
-def _file_rows(release: Release, file: SourceFile, counts: Counter[tuple[str, str, str]]) -> Iterator[dict[str, Any]]:
+def _file_rows(release: Release, file: SourceFile, counts: _Occurrences) -> Iterator[dict[str, Any]]:
     baseline = release.baseline(file.baseline)
     descriptions = _Descriptions(release, file.language)
     targets = release.targets(file.language) if file.subset == "general" else {}
     for _, row in release.rows(file.path):
         role, question = row["role"], row["question"]
-        counts[file.subset, role, question] += 1
         yield {
-            "id": row_id(file, role, question, counts[file.subset, role, question]),
+            "id": row_id(file, role, question, counts.count(_digest(role, question))),
             "role": role,
             "language": file.language,
             "subset": file.subset,
@@ -96,9 +95,37 @@ def row_id(file: SourceFile, role: str, question: str, occurrence: int = 1) -> s
         question: As released.
         occurrence: 1 for the first row with this (role, question) in the split, 2 for the second, …
     """
-    digest = hashlib.sha256(f"{role}\0{question}".encode()).hexdigest()[:16]
     suffix = f"-{occurrence}" if occurrence > 1 else ""
-    return f"{file.subset}-{file.split}-{digest}{suffix}"
+    return f"{file.subset}-{file.split}-{_digest(role, question)}{suffix}"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+class _Occurrences:
+    """Counts digests in 8 bytes each: the texts of a million rows, or Python's own set of numbers, would not fit."""
+
+    _RECENT = 1 << 15
+
+    def __init__(self) -> None:
+        self._seen = np.empty(0, np.uint64)
+        self._recent: set[int] = set()
+        self._repeats: Counter[int] = Counter()
+
+    def count(self, digest: str) -> int:
+        """Take in one more; how often it has come by now."""
+        number = int(digest, 16)
+        place = self._seen.searchsorted(np.uint64(number))
+        if number in self._recent or (place < len(self._seen) and int(self._seen[place]) == number):
+            self._repeats[number] += 1
+        else:
+            self._recent.add(number)
+            if len(self._recent) == self._RECENT:
+                self._seen = np.append(self._seen, np.fromiter(self._recent, np.uint64))
+                self._seen.sort()
+                self._recent.clear()
+        return self._repeats[number] + 1 if number in self._repeats else 1
 
 
 class _Descriptions:
@@ -127,12 +154,12 @@ def _roles(release: Release, config: Config) -> Iterator[dict[str, Any]]:
 
 
 def _instructions(release: Release, config: Config) -> Iterator[dict[str, Any]]:
-    counts: Counter[str] = Counter()
+    counts = _Occurrences()
 
     def identify(*parts: str) -> str:
-        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-        counts[digest] += 1
-        return f"{parts[0]}-{digest}" + (f"-{counts[digest]}" if counts[digest] > 1 else "")
+        digest = _digest(*parts)
+        count = counts.count(digest)
+        return f"{parts[0]}-{digest}" + (f"-{count}" if count > 1 else "")
 
     for language in config.languages:
         shared = {"language": language, "role": None, "type": None, "confidence": None}

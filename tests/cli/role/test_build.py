@@ -157,7 +157,7 @@ def test_a_budget_that_is_spent_stops_short(here: Path, call: Call) -> None:
         pytest.param(("d.jsonl", "--role", "Ada"), 2, "add --out", id="no folder"),
         pytest.param(("--role", "Ada", "--out", "o"), 2, "one of the two", id="no turns"),
         pytest.param(("d.jsonl", "--from", "x", "--out", "o"), 2, "one of the two", id="both"),
-        pytest.param(("d.jsonl", "--role", "ada", "--out", "o"), 1, "did you mean --role 'Ada'", id="spelling"),
+        pytest.param(("d.jsonl", "--role", "Ad", "--out", "o"), 1, "did you mean --role 'Ada'", id="spelling"),
         pytest.param(("no.jsonl", "--role", "Ada", "--out", "o"), 1, "rolellm role parse", id="no file"),
         pytest.param(("--from", "no"), 1, "no profile.json here", id="no profile"),
         pytest.param(("d.jsonl", "--role", "Ada", "--out", "d.jsonl"), 2, "is a file", id="out is a file"),

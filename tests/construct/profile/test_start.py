@@ -50,10 +50,29 @@ def test_turns_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spoken", "asked"),
+    [
+        pytest.param("MENENIUS", "Menenius", id="capitals"),
+        pytest.param("Menenius", "MENENIUS", id="small letters"),
+        pytest.param("DR. FRANK-N-FURTER", "Dr Frank N Furter", id="punctuation"),
+    ],
+)
+def test_another_spelling_of_the_role_is_taken(tmp_path: Path, spoken: str, asked: str) -> None:
+    rows = [row(spoken, spoken, "Hail."), row(spoken, "THE OLD MAN", "Ha!"), row("Rose", "ROSE", "Ten.")]
+    found = start_character(write(tmp_path / "d.jsonl", rows), asked)
+    assert [turn.speaker for turn in found.turns] == [asked, asked, "Rose"]
+    assert found.aliases[-1] == "THE OLD MAN"
+
+
+def test_a_role_that_speaks_to_the_letter_is_not_mixed_with_another() -> None:
+    found = start_character([Turn("Ada", "Nine."), Turn("ADA", "Ten.")], "Ada")
+    assert [turn.speaker for turn in found.turns] == ["Ada", "ADA"]
+
+
+@pytest.mark.parametrize(
     ("turns", "message"),
     [
-        pytest.param([Turn("ADA", "Nine.")], r"did you mean --role 'ADA' \(1 speeches\)", id="other spelling"),
-        pytest.param([Turn("Ada Fenn", "Nine.")], "did you mean --role 'Ada Fenn'", id="longer name"),
+        pytest.param([Turn("Ada Fenn", "Nine.")], r"did you mean --role 'Ada Fenn' \(1 speeches\)", id="longer name"),
         pytest.param([Turn("Rose", "Nine."), Turn("Brom", "X")], r"who does: Rose \(1\), Brom \(1\)", id="others"),
         pytest.param([Turn("Ada", "A tower.", "narration")], "nobody speaks", id="no speech"),
         pytest.param([], "nobody speaks", id="empty"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -87,7 +86,9 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Make a role's profile: a description, first in the third person, then in the second, and catchphrases."""
+    from rolellm.cli.output import next_line
     from rolellm.construct.profile import BuildSettings, planned_requests
+    from rolellm.inert import visible
     from rolellm.llm.model import Sampling
 
     settings = BuildSettings(
@@ -110,6 +111,7 @@ def build(
         _print(built)
         return
     _show(built)
+    typer.echo(f"Go on with: {visible(next_line(context, 'rolellm', 'instruct', str(built.folder)))}")
 
 
 def _run(
@@ -230,4 +232,3 @@ def _show(built: Built) -> None:
         typer.echo(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
     if built.knowledge is not None:
         typer.echo(f"Read {visible(str(built.knowledge))}: nobody has judged what the model says of the role.")
-    typer.echo(f"Go on with: rolellm instruct {visible(shlex.quote(str(built.folder)))}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rolellm.errors import DataError, ScriptError
 from rolellm.fingerprint import hash_file
 from rolellm.jsonl import read_jsonl
 from rolellm.records import Language, Turn
+from rolellm.rolebench.profiles import is_role
 from rolellm.text import fold, squash
 
 _NAMED = 8
@@ -32,7 +34,7 @@ def start_character(
 
     Args:
         dialogue: Turns, or a file of them as ``rolellm role parse`` writes it, in either layout.
-        role: As the turns have it.
+        role: As the turns have it; failing that, a name with the same letters and digits is taken for it.
         language: By default told by the turns' texts.
         aliases: Other names of the role; those by which the file's speeches of the role go are added.
         script: What the script is called; by default the file's name.
@@ -56,6 +58,9 @@ def start_character(
         source = {"file": path.name, "sha256": hash_file(path)}
     else:
         path, turns = None, tuple(turn for turn in dialogue if turn.content)
+    speakers = {turn.speaker for turn in turns if turn.kind == "speech"}
+    if role not in speakers:
+        turns = tuple(replace(turn, speaker=role) if _speaks_as(turn, role) else turn for turn in turns)
     if not any(turn.kind == "speech" and turn.speaker == role for turn in turns):
         raise ScriptError(_silent(turns, role), path=path)
     others = dict.fromkeys(name.strip() for name in aliases)
@@ -69,12 +74,16 @@ def start_character(
     )
 
 
+def _speaks_as(turn: Turn, role: str) -> bool:
+    return turn.kind == "speech" and is_role(turn.speaker, role)
+
+
 def _called(path: Path, role: str) -> list[str]:
     """What the script calls the role, the commonest name first; the release's layout does not keep that."""
     found = Counter(
         str(value["speaker"])
         for _, value in read_jsonl(path)
-        if value.get("kind") == "speech" and value.get("role") == role and isinstance(value.get("speaker"), str)
+        if value.get("kind") == "speech" and isinstance(value.get("speaker"), str) and is_role(value["role"], role)
     )
     return [name for name, _ in found.most_common()]
 
@@ -83,7 +92,7 @@ def _silent(turns: Sequence[Turn], role: str) -> str:
     speakers = Counter(turn.speaker for turn in turns if turn.kind == "speech")
     if not speakers:
         return f"nobody speaks in it, so {role} does not either; parse a script that has speech"
-    alike = [name for name in speakers if squash(name) == squash(role) or squash(role) in squash(name)]
+    alike = [name for name in speakers if squash(role) in squash(name)]
     if alike:
         return f"{role} never speaks in it; did you mean --role {alike[0]!r} ({speakers[alike[0]]} speeches)?"
     listed = ", ".join(f"{name} ({count})" for name, count in speakers.most_common(_NAMED))
