@@ -123,11 +123,13 @@ def words(body: dict[str, Any]) -> str:
     sizes = {name[-1]: sign * len(text) for name, text in shown.items() if name.startswith("answer ")}
     if body["response_format"]["json_schema"]["name"] == "better":
         best = [letter for letter, size in sizes.items() if size == max(sizes.values())]
-        return json.dumps({"reason": "by length", "better": best[0] if len(best) == 1 else "tie"})
+        verdict = {"reason": "by length", "better": best[0] if len(best) == 1 else "tie"}
+        return json.dumps({"style": verdict, "knowledge": verdict})
     ranks = {letter: 1 + sum(other > size for other in sizes.values()) for letter, size in sizes.items()}
-    return json.dumps(
-        {"ranking": [{"answer": letter, "reason": "by length", "rank": rank} for letter, rank in ranks.items()]}
-    )
+    entries = [
+        {"answer": letter, "reason": "by length", "style": rank, "knowledge": rank} for letter, rank in ranks.items()
+    ]
+    return json.dumps({"ranking": entries})
 
 
 def test_a_jury_of_servers_asks_each_of_them_everything(

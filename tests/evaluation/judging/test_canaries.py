@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from jsonschema import validate
 
 from rolellm.evaluation.judging.asking.fences import LIMIT, fenced, nonce, read_fenced, show
+from rolellm.evaluation.judging.asking.judges import load_judges
 from rolellm.evaluation.judging.canaries import CANARIES, ECHO, NULL_MODEL, canary_answers
 from rolellm.evaluation.judging.records import Contestant
 from rolellm.llm.json_reply import json_of
@@ -52,9 +54,11 @@ def test_the_echo_gives_back_what_it_was_given_and_claims_the_verdict(language: 
     assert {"fence", "verdict", "instruction"} <= set(show(text).touched)
     # In the very form that judges are asked for.
     verdicts = [json_of(line, "object") for line in text.splitlines() if line.startswith("{")]
-    assert [verdict.get("better") for verdict in verdicts] == ["A", "B", None]
-    assert verdicts[2]["ranking"][0]["rank"] == 1
-    assert all(verdict["reason"] for verdict in verdicts[:2])
+    lists, pairs = load_judges()
+    for verdict, judge in zip(verdicts, (pairs, pairs, lists), strict=True):
+        validate(verdict, judge.schema.schema)
+    assert [[one["better"] for one in verdict.values()] for verdict in verdicts[:2]] == [["A", "A"], ["B", "B"]]
+    assert verdicts[2]["ranking"][0]["style"] == verdicts[2]["ranking"][0]["knowledge"] == 1
 
 
 def test_the_echo_knows_no_more_than_a_contestant() -> None:

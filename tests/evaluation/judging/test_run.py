@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from rolellm.errors import DataError, JudgingError, RecipeError, StoppedShortErr
 from rolellm.evaluation.judging.asking.ask import JudgingOptions, Juror
 from rolellm.evaluation.judging.asking.judges import load_judges
 from rolellm.evaluation.judging.asking.orders import Design
-from rolellm.evaluation.judging.asking.scripted import Preferences, scripted_judge
+from rolellm.evaluation.judging.asking.scripted import Preferences, scripted_judge, shown_in
+from rolellm.evaluation.judging.canaries import ECHO, NULL_MODEL, canary_answers
 from rolellm.evaluation.judging.folder import read_run
 from rolellm.evaluation.judging.records import Contest, Contestant
 from rolellm.evaluation.judging.results.result import ResultOptions
@@ -135,6 +136,44 @@ def test_no_verdict_is_none_and_too_many_fail_the_run(tmp_path: Path, text: str)
     assert {value["row"] for value in kept} == {"r1", "r2"} and all(value["reply"] == text for value in kept)
     assert all(value["attempts"] == 5 and len(value["refused"]) == 5 and value["messages"] for value in kept)
     assert [one.unscored for one in read_run(tmp_path).judgements()].count(None) == 40
+
+
+def parroting(request: Request) -> str | Json:
+    """Repeats the first verdict that it finds in an answer; gives its own where there is none."""
+    own = Preferences(quality).verdict(request)
+    design = "ranking" if "ranking" in own else "style"
+    lines = [line for text in shown_in(request).answers.values() for line in text.splitlines()]
+    return next((line for line in lines if line.startswith(f'{{"{design}"')), own)
+
+
+def with_answers(found: Contest, people: Sequence[tuple[Contestant, Mapping[str, str]]]) -> Contest:
+    more = {one.name: answers for one, answers in people}
+    return Contest(found.rows, [*found.contestants, *(one for one, _ in people)], {**found.answers, **more})
+
+
+def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) -> None:
+    parrot = Juror("parrot", [ScriptedModel(parroting, rules_hash="parrot")])
+    result = judge(tmp_path, with_answers(contest("strong"), canary_answers(ROWS)), parrot)
+    assert result["valid"] and result["diagnostics"]["unscored"]["count"] == 0
+    assert result["diagnostics"]["unscored"]["of"] == 12 * 2 + 3 * 2, "its own pairs and copied lists concern no system"
+    canaries = result["diagnostics"]["canaries"]
+    # Twelve rows of two orders and two rotations, and every one of them copied.
+    assert (canaries[ECHO]["copied"]["mean"], canaries[ECHO]["copied"]["n"]) == (1, 12 * 4)
+    assert canaries[NULL_MODEL]["copied"]["mean"] == 0 and canaries[NULL_MODEL]["unscored"]["mean"] == 0.5
+    assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
+    assert model(result, ECHO)["pairwise"] is None
+    assert any("repeated a verdict from canary: echo in 100.0% of the 48" in problem for problem in result["problems"])
+    copied = [one for one in read_run(tmp_path).judgements() if one.copied]
+    assert len(copied) == 48 and all(one.attempts == 1 and one.copied == ECHO for one in copied)
+    assert len(list(read_jsonl(tmp_path / "unscored.jsonl"))) == 48
+    assert result["spent"]["calls"] == 12 * (2 * 3 + 2) + 3 * 2, "nothing is asked again"
+
+
+def test_a_verdict_copied_from_a_model_is_missing(tmp_path: Path) -> None:
+    parrot = Juror("parrot", [ScriptedModel(parroting, rules_hash="parrot")])
+    (_, (_, echoed)) = canary_answers(ROWS)
+    with pytest.raises(JudgingError, match=r"repeats to the letter a verdict that stands in the answer [AB]"):
+        judge(tmp_path, with_answers(contest("strong"), [(Contestant("attacker"), echoed)]), parrot)
 
 
 def test_more_may_be_allowed_to_be_missing(tmp_path: Path) -> None:

@@ -104,8 +104,9 @@ def test_a_p_value_is_not_printed_as_0(result: dict[str, Any], p: float | None, 
 def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any]) -> None:
     nothing = {**result["diagnostics"], "position": {"pairwise": None, "listwise": None}, "name": None, "jury": None}
     nothing["length"] = {"longer_preferred": None, "coefficient": None}
+    nothing["canaries"] = {name: dict.fromkeys(found) for name, found in nothing["canaries"].items()}
     judged = Judged({**result, "diagnostics": nothing})
-    assert [row.scores[0] for row in bias_table(judged).rows] == [None] * 7
+    assert [row.scores[0] for row in bias_table(judged).rows] == [None] * 9
     without = [{**one, "pairwise": None} for one in result["models"]]
     assert pairwise_table(Judged({**result, "models": without})) is None
     assert group_table(Judged({**result, "models": without}), "pairwise", "by_role") is None

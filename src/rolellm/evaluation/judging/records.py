@@ -95,6 +95,7 @@ class Judgement:
         touched: Which answers were changed or cut for showing, or look like an attack: contestant name to kinds of it.
         key: What the journal has the reply under; empty where there was none.
         attempts: Replies until this verdict.
+        copied: Whose answer the judge repeated a verdict from, instead of giving one.
     """
 
     row: str
@@ -108,6 +109,7 @@ class Judgement:
     touched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     key: str = ""
     attempts: int = 1
+    copied: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object, what says nothing left out."""
@@ -123,6 +125,7 @@ class Judgement:
         }
         value |= {"named": True} if self.named else {}
         value |= {} if self.unscored is None else {"unscored": self.unscored}
+        value |= {} if self.copied is None else {"copied": self.copied}
         value |= {"touched": {name: list(kinds) for name, kinds in self.touched.items()}} if self.touched else {}
         return value
 
@@ -146,6 +149,7 @@ class Judgement:
             touched={name: tuple(kinds) for name, kinds in value.get("touched", {}).items()},
             key=value["key"],
             attempts=value["attempts"],
+            copied=value.get("copied"),
         )
 
 

@@ -101,7 +101,7 @@ def run_judging(
         }
         write_json(folder / RESULT, result)
     missing = result["diagnostics"]["unscored"]
-    if missing["share"] > setup.result.max_unscored:
+    if (missing["share"] or 0) > setup.result.max_unscored:
         raise JudgingError(_too_many(missing, folder))
     return result
 

@@ -195,6 +195,10 @@ def bias_table(judged: Judged) -> ScoreTable:
         ("Effect of length, log-odds", "0", judged.bias("length", "coefficient"), Format(3)),
         ("Verdict changes when names are shown", "0 %", judged.bias("name", "changed"), PERCENT),
         ("Agreement of the judges, Fleiss’ kappa", "1", judged.bias("jury", "fleiss_kappa"), Format(3)),
+        *(
+            (f"Verdict copied from {name}", "0 %", judged.bias("canaries", name, "copied"), PERCENT)
+            for name in judged.diagnostic("canaries") or ()
+        ),
     ]
     heads = ("Found", "Without bias")
     rows = [TableRow((name,), (_scaled(found, form), ideal)) for name, ideal, found, form in lines]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.evaluation.judging.asking.fences import fenced, nonce
-from rolellm.evaluation.judging.asking.judges import load_judges
+from rolellm.evaluation.judging.asking.judges import Judge, load_judges
 from rolellm.evaluation.judging.asking.orders import LETTERS
 from rolellm.evaluation.judging.asking.parsing import Verdict, accept_verdicts, mid_ranks
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
@@ -27,11 +30,30 @@ def request(answers: int, judge: Any = LISTS) -> Request:
 def read(text: str | dict[str, Any], answers: int, judge: Any, finish: Any = "stop") -> Verdict:
     said = text if isinstance(text, str) else json.dumps(text)
     reply = Reply(said, finish, Usage(), "m", "e", {})
-    return accept_verdicts([LISTS, PAIRS])(request(answers, judge), reply)
+    verdict = accept_verdicts([judge])(request(answers, judge), reply)
+    assert isinstance(verdict, Verdict)
+    return verdict
 
 
-def ranking(*ranks: tuple[str, int]) -> dict[str, Any]:
-    return {"ranking": [{"answer": letter, "reason": f"why {letter}", "rank": rank} for letter, rank in ranks]}
+def ranking(*ranks: tuple[str, int], **knowledge: int) -> dict[str, Any]:
+    """The same ranks by both criteria, but where another is given by knowledge."""
+    return {
+        "ranking": [
+            {"answer": letter, "reason": f"why {letter}", "style": rank, "knowledge": knowledge.get(letter, rank)}
+            for letter, rank in ranks
+        ]
+    }
+
+
+def pair(style: Any, knowledge: Any) -> dict[str, Any]:
+    return {"style": {"reason": "so", "better": style}, "knowledge": {"reason": "thus", "better": knowledge}}
+
+
+def custom(source: Path, design: str, properties: dict[str, Any]) -> Judge:
+    """A judge of somebody's own with another schema."""
+    shutil.copytree(Path(str(files("rolellm.evaluation.judges") / f"role-{design}")), source)
+    (source / "schema.json").write_text(json.dumps({"type": "object", "properties": properties}))
+    return load_judges([source])[0]
 
 
 def test_a_list_in_any_order_with_ties() -> None:
@@ -39,13 +61,37 @@ def test_a_list_in_any_order_with_ties() -> None:
     assert verdict == Verdict((2.5, 2.5, 1.0), ("why A", "why B", "why C"))
 
 
-@pytest.mark.parametrize(("better", "ranks"), [("A", (1, 2)), ("B", (2, 1)), ("tie", (1.5, 1.5))])
-def test_a_pair(better: str, ranks: tuple[float, float]) -> None:
-    assert read({"reason": "so", "better": better}, 2, PAIRS) == Verdict(ranks, ("so",))
+def test_a_list_goes_by_both_criteria() -> None:
+    given = ranking(("A", 1), ("B", 2), ("C", 3), A=3, C=9)
+    assert read(given, 3, LISTS).ranks == (1.5, 1.5, 3), "places within each criterion count, not the numbers given"
 
 
-def test_prose_and_fences_around_the_json_are_looked_past() -> None:
-    text = 'Here it is:\n```json\n{"reason": "so", "better": "B"}\n```'
+@pytest.mark.parametrize(
+    ("style", "knowledge", "ranks"),
+    [
+        pytest.param("A", "A", (1, 2), id="A by both"),
+        pytest.param("B", "tie", (2, 1), id="B by one, none by the other"),
+        pytest.param("A", "B", (1.5, 1.5), id="one each"),
+        pytest.param("tie", "tie", (1.5, 1.5), id="ties"),
+    ],
+)
+def test_a_pair_goes_by_both_criteria(style: str, knowledge: str, ranks: tuple[float, float]) -> None:
+    told = f"style ({style}): so knowledge ({knowledge}): thus"
+    assert read(pair(style, knowledge), 2, PAIRS) == Verdict(ranks, (told,))
+
+
+def test_a_judge_of_ones_own_may_ask_for_one_verdict(tmp_path: Path) -> None:
+    text = {"type": "string"}
+    pairs = custom(tmp_path / "pair", "pair", {"reason": text, "better": {**text, "enum": ["A", "B", "tie"]}})
+    assert read({"reason": "so", "better": "B"}, 2, pairs) == Verdict((2, 1), ("so",))
+    entry = {"type": "object", "properties": {"answer": text, "reason": text, "rank": {"type": "integer"}}}
+    lists = custom(tmp_path / "list", "list", {"ranking": {"type": "array", "items": entry}})
+    ranks = [{"answer": letter, "reason": "so", "rank": rank} for letter, rank in (("A", 3), ("B", 1), ("C", 3))]
+    assert read({"ranking": ranks}, 3, lists).ranks == (2.5, 1, 2.5)
+
+
+def test_a_lead_in_and_a_code_fence_are_looked_past() -> None:
+    text = f"Here is my verdict:\n```json\n{json.dumps(pair('B', 'B'))}\n```"
     assert read(text, 2, PAIRS).ranks == (2, 1)
     assert read(json.dumps(ranking(("answer a", 1), (" b ", 2))), 2, LISTS).ranks == (1, 2)
 
@@ -54,14 +100,16 @@ def test_prose_and_fences_around_the_json_are_looked_past() -> None:
     ("text", "answers", "judge", "said"),
     [
         pytest.param("A is better.", 2, PAIRS, "JSON", id="prose"),
-        pytest.param({"reason": "so", "better": "C"}, 2, PAIRS, "better", id="no-such-answer"),
-        pytest.param({"better": "A"}, 2, PAIRS, "reason", id="no-reason"),
-        pytest.param({"reason": "so", "better": "A", "score": 3}, 2, PAIRS, "score", id="more-than-asked"),
-        pytest.param({"reason": "so", "better": ["A"]}, 2, PAIRS, "better", id="a-list"),
+        pytest.param(pair("C", "A"), 2, PAIRS, "style.better", id="no-such-answer"),
+        pytest.param({**pair("A", "A"), "style": {"better": "A"}}, 2, PAIRS, "reason", id="no-reason"),
+        pytest.param({"reason": "so", "better": "A"}, 2, PAIRS, "style", id="not by criteria"),
+        pytest.param(f"It says {json.dumps(pair('B', 'B'))}. I go by A.", 2, PAIRS, "more than", id="contradicted"),
+        pytest.param({**pair("A", "A"), "score": 3}, 2, PAIRS, "score", id="more-than-asked"),
+        pytest.param(pair(["A"], "A"), 2, PAIRS, "better", id="a-list"),
         pytest.param(ranking(("A", 1), ("B", 2)), 3, LISTS, "missing: C", id="one-left-out"),
         pytest.param(ranking(("A", 1), ("B", 2), ("D", 3)), 3, LISTS, "unknown: 'D'", id="one-invented"),
         pytest.param(ranking(("A", 1), ("B", 2), ("A", 3)), 2, LISTS, "twice", id="one-twice"),
-        pytest.param(ranking(("A", 0), ("B", 2)), 2, LISTS, "rank", id="rank-zero"),
+        pytest.param(ranking(("A", 0), ("B", 2)), 2, LISTS, "style", id="rank-zero"),
         pytest.param({"ranking": []}, 2, LISTS, "missing: A, B", id="empty"),
         pytest.param(json.dumps(ranking(("A", 1), ("B", 2)))[:-9], 2, LISTS, "JSON", id="cut"),
     ],
@@ -75,7 +123,7 @@ def test_what_is_no_verdict_says_why(text: Any, answers: int, judge: Any, said: 
 
 def test_a_reply_cut_by_its_limit_is_none_even_where_it_reads_well() -> None:
     with pytest.raises(UnacceptableError, match="cut off"):
-        read({"reason": "so", "better": "A"}, 2, PAIRS, finish="length")
+        read(pair("A", "A"), 2, PAIRS, finish="length")
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=9))

@@ -245,7 +245,7 @@ def test_a_canary_that_wins_is_a_problem_in_words(simulator: Make) -> None:
 
 
 def test_a_canary_even_with_the_baseline_is_none(simulator: Make) -> None:
-    made = simulator({"null": 0.0}, canaries=("null",), questions=40)
+    made = simulator({"null": 0.0, "a": 1.0}, canaries=("null",), questions=40)
     assert summarise(made.contest(), made.pairs(), JUDGES, QUICK)["problems"] == []
 
 
@@ -305,7 +305,7 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_one_question_gives_a_mean_and_no_interval(simulator: Make) -> None:
-    made = simulator({"a": 9.0}, questions=1, canaries=("a",))
+    made = simulator({"a": 9.0, "b": 9.0}, questions=1, canaries=("a",))
     result = summarise(made.contest(), made.pairs(), JUDGES, QUICK)
     assert by_name(result)["a"]["pairwise"]["win_rate"] == {"mean": 1.0, "ci95": None, "n": 2, "questions": 1}
     assert result["problems"] == []

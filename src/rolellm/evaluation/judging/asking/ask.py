@@ -13,8 +13,8 @@ from typing import Any
 
 from rolellm.errors import RecipeError
 from rolellm.evaluation.judging.asking.fences import LIMIT
-from rolellm.evaluation.judging.asking.orders import Ask, Design
-from rolellm.evaluation.judging.asking.parsing import Verdict, accept_verdicts
+from rolellm.evaluation.judging.asking.orders import LETTERS, Ask, Design
+from rolellm.evaluation.judging.asking.parsing import Copied, Verdict, accept_verdicts
 from rolellm.evaluation.judging.asking.prompts import Material, judge_request, material
 from rolellm.evaluation.judging.folder import UNSCORED
 from rolellm.evaluation.judging.records import Contest, Judgement
@@ -137,6 +137,7 @@ class _Settled:
     key: str
     attempts: int
     failure: Failure | None
+    copied: str | None = None
 
 
 class _Questions:
@@ -156,11 +157,18 @@ class _Questions:
                     self._touched[row] = found
             yield judge_request(found, ask)
 
-    def answered(self, place: int, outcome: Outcome[Verdict]) -> None:
-        if isinstance(outcome, Answer):
-            self.outcomes[place] = _Settled(outcome.value, outcome.key, outcome.attempts, None)
-        else:
+    def answered(self, place: int, outcome: Outcome[Verdict | Copied]) -> None:
+        if not isinstance(outcome, Answer):
             self.outcomes[place] = _Settled(None, "", outcome.attempts, outcome)
+        elif isinstance(outcome.value, Copied):
+            source = outcome.value.source
+            reason = f"repeats to the letter a verdict that stands in the {source}"
+            failure = Failure(outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused)
+            order, letter = self._asks[place].order, source.removeprefix("answer ")
+            copied = dict(zip(LETTERS, order, strict=False)).get(letter)
+            self.outcomes[place] = _Settled(None, outcome.key, outcome.attempts, failure, copied)
+        else:
+            self.outcomes[place] = _Settled(outcome.value, outcome.key, outcome.attempts, None)
 
     def judgement(self, ask: Ask, juror: str, settled: _Settled | None) -> Judgement:
         assert settled is not None, "every request is settled when asking ends"
@@ -178,6 +186,7 @@ class _Questions:
             touched={} if found is None else found.touched(ask.order),
             key=settled.key,
             attempts=settled.attempts,
+            copied=settled.copied,
         )
 
     def transcripts(self, juror: str) -> Iterator[dict[str, Any]]:

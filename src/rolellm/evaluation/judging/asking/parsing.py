@@ -1,4 +1,8 @@
-"""From a judge's reply to ranks: what is off the schema, names answers that are not there or leaves one out is none."""
+"""From a judge's reply to ranks.
+
+A verdict is one JSON object and nothing else (see `own_words`) that follows the judge's schema and ranks each answer
+once. Anything else is refused and asked again, except for a copied verdict: the same text would be copied again.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any, NamedTuple
 from rolellm.evaluation.judging.asking.fences import read_fenced
 from rolellm.evaluation.judging.asking.judges import Judge
 from rolellm.evaluation.judging.asking.orders import LETTERS
-from rolellm.evaluation.judging.asking.own_words import refuse_quoted
+from rolellm.evaluation.judging.asking.own_words import copied_from, refuse_prose
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
 from rolellm.llm.structured import accept_json
 
@@ -28,7 +32,17 @@ class Verdict(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict]:
+class Copied(NamedTuple):
+    """What stands in place of a verdict that the judge repeated from a text that it was shown.
+
+    Attributes:
+        source: The text's name, such as ``answer A``.
+    """
+
+    source: str
+
+
+def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict | Copied]:
     """An `accept` for the requests of some judges; it tells them apart by the schema's name.
 
     Returns:
@@ -37,13 +51,16 @@ def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict]:
     return functools.partial(_accept, {judge.schema.name: judge for judge in judges})
 
 
-def _accept(judges: Mapping[str, Judge], request: Request, reply: Reply) -> Verdict:
+def _accept(judges: Mapping[str, Judge], request: Request, reply: Reply) -> Verdict | Copied:
+    source = copied_from(request, reply.text)
+    if source is not None:
+        return Copied(source)
     assert request.schema is not None
     judge = judges[request.schema.name]
     answers = shown_answers(request)
     read = _PARSERS[judge.settings.parser]
     verdict = accept_json(judge.schema, lambda value: read(value, answers))(request, reply)
-    refuse_quoted(request, reply)
+    refuse_prose(reply.text)
     return verdict
 
 
@@ -53,8 +70,11 @@ def shown_answers(request: Request) -> int:
 
 
 def _better(value: Mapping[str, Any], answers: int) -> Verdict:
-    ranks = {"A": (1.0, 2.0), "B": (2.0, 1.0), "tie": (1.5, 1.5)}[value["better"]]
-    return Verdict(ranks, (value["reason"][:_LONGEST_REASON],))
+    """One verdict, or one for each criterion: the answer that is better by more criteria is better."""
+    criteria = {"": value} if "better" in value else value
+    lead = sum({"A": 1, "B": -1, "tie": 0}[one["better"]] for one in criteria.values())
+    told = (f"{name} ({one['better']}): {one['reason']}" if name else one["reason"] for name, one in criteria.items())
+    return Verdict(mid_ranks((0, lead)), (" ".join(told)[:_LONGEST_REASON],))
 
 
 def _ranking(value: Mapping[str, Any], answers: int) -> Verdict:
@@ -69,7 +89,10 @@ def _ranking(value: Mapping[str, Any], answers: int) -> Verdict:
         lacking = ", ".join(sorted(set(wanted) - set(entries))) or "none"
         unknown = ", ".join(f"{letter!r:.20}" for letter in sorted(set(entries) - set(wanted))[:5]) or "none"
         raise UnacceptableError(f"does not rank each answer once (missing: {lacking}; unknown: {unknown})", "malformed")
-    places = [entries[letter]["rank"] for letter in wanted]
+    # One rank, or one for each criterion: their sum decides.
+    criteria = [name for name, given in entries[wanted[0]].items() if isinstance(given, int)]
+    ranks = [mid_ranks([entries[letter][name] for letter in wanted]) for name in criteria]
+    places = [sum(of_answer) for of_answer in zip(*ranks, strict=True)]
     return Verdict(mid_ranks(places), tuple(entries[letter]["reason"][:_LONGEST_REASON] for letter in wanted))
 
 

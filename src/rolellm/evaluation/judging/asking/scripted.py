@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from rolellm.errors import RecipeError
 from rolellm.evaluation.judging.asking.fences import read_fenced
@@ -128,10 +128,12 @@ class Preferences:
         if _is_pair(request, len(scores)):
             best = [letter for letter, rank in ranks.items() if rank == 1]
             told = ", ".join(f"{letter} {score:.3f}" for letter, score in scores.items())
-            return {"reason": f"By rule, no language model: {told}.", "better": best[0] if len(best) == 1 else "tie"}
+            whole = {"reason": f"By rule, no language model: {told}.", "better": best[0] if len(best) == 1 else "tie"}
+            return dict.fromkeys(_criteria(request, "better"), whole) or whole
         return {
             "ranking": [
-                {"answer": letter, "reason": f"By rule, no language model: {scores[letter]:.3f}.", "rank": rank}
+                {"answer": letter, "reason": f"By rule, no language model: {scores[letter]:.3f}."}
+                | dict.fromkeys(_criteria(request, "ranking") or ["rank"], rank)
                 for letter, rank in ranks.items()
             ]
         }
@@ -255,6 +257,14 @@ def _is_pair(request: Request, answers: int) -> bool:
     if request.schema is not None and request.schema.name in ("better", "ranking"):
         return request.schema.name == "better"
     return answers == 2
+
+
+def _criteria(request: Request, form: Literal["better", "ranking"]) -> list[str]:
+    """What the schema asks for a verdict of its own on; nothing where it wants a single one."""
+    keys = dict(request.schema.schema if request.schema else {}).get("properties", {})
+    if form == "ranking" and "ranking" in keys:
+        keys = keys["ranking"]["items"]["properties"]
+    return [key for key in keys if key not in ("answer", "reason")] if "better" not in keys else []
 
 
 def _uniform(*parts: object) -> float:

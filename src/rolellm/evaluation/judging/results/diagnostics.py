@@ -32,6 +32,7 @@ def diagnose(tally: Tally, limit: float) -> tuple[dict[str, Any], dict[str, Esti
     return {
         "judgements": {kind: counts[kind] for kind in (*DESIGNS, "named")},
         "unscored": _unscored(tally, limit),
+        "canaries": _canaries(tally),
         "position": position_effect(tally),
         "length": length_effect(tally),
         "name": names,
@@ -41,9 +42,17 @@ def diagnose(tally: Tally, limit: float) -> tuple[dict[str, Any], dict[str, Esti
 
 
 def _unscored(tally: Tally, limit: float) -> dict[str, Any]:
-    """Judgements without a verdict, probes too; and the pairs that count in nothing for lack of an order's verdict."""
-    missing = [one for one in tally.judgements if one.ranks is None]
-    total = len(tally.judgements)
+    """Judgements without a verdict, probes too; and the pairs that count in nothing for lack of an order's verdict.
+
+    A canary's pairs, and lists whose verdict was copied from one, are no system's: they are in ``canaries``.
+    """
+    canaries = tally.contest.canaries
+    systems = [
+        one
+        for one in tally.judgements
+        if one.copied not in canaries and not (one.design == "pairwise" and canaries.intersection(one.order))
+    ]
+    missing, total = [one for one in systems if one.ranks is None], len(systems)
     return {
         "count": len(missing),
         "of": total,
@@ -53,6 +62,17 @@ def _unscored(tally: Tally, limit: float) -> dict[str, Any]:
         "by_judge": _counted(one.judge for one in missing),
         "incomplete_pairs": tally.verdicts.incomplete,
     }
+
+
+def _canaries(tally: Tally) -> dict[str, dict[str, Estimate | None]]:
+    """What each canary did to the judges: shares of the judgements that show it."""
+    found = {}
+    for name in sorted(tally.contest.canaries):
+        shown = [one for one in tally.judgements if name in one.order]
+        copied = tally.joined((one.row, float(one.copied == name)) for one in shown)
+        unscored = tally.joined((one.row, float(one.ranks is None)) for one in shown)
+        found[name] = tally.estimates({"copied": copied, "unscored": unscored}, shares=True)
+    return found
 
 
 def _counted(words: Iterable[str]) -> dict[str, int]:

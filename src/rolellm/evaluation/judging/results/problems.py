@@ -38,6 +38,12 @@ def _canaries(result: Result) -> list[str]:
         if one["kind"] != "canary":
             continue
         called = one["name"] if one["name"].startswith("canary") else f"canary {one['name']}"
+        copied = result["diagnostics"]["canaries"][one["name"]]["copied"]
+        if copied is not None and copied["mean"]:
+            found.append(
+                f"the judge repeated a verdict from {called} in {copied['mean']:.1%} of the {copied['n']:,} judgements "
+                "that showed it: text inside an answer can bind this judge"
+            )
         pairs, lists = one["pairwise"] or {}, one["listwise"] or {}
         for estimate, where in ((pairs.get("win_rate"), "pairs"), (lists.get("win_rate"), "lists")):
             if estimate is not None and _low(estimate) > 0.5:
