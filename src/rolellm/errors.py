@@ -9,7 +9,8 @@
     │   ├── PredictionError               predictions that cannot be scored
     │   ├── ScriptError                   a script that cannot be read, or in which a role never speaks
     │   └── CardError                     a character card that cannot be read
-    ├── RecipeError (ValueError)          a recipe or option that cannot be carried out
+    ├── SettingsError (ValueError)        a setting or option that cannot be carried out
+    │   └── RecipeError                   one of a training recipe
     ├── EndpointError                     no endpoint is left that answers; names the last answer of each
     ├── ModelError (ValueError)           a model that cannot be loaded, or cannot take the prompts given
     ├── HubError                          something could not be published
@@ -73,8 +74,12 @@ class CardError(DataError):
     """A character card that cannot be read or written."""
 
 
-class RecipeError(RoleLLMError, ValueError):
-    """A recipe or an option that cannot be carried out as written."""
+class SettingsError(RoleLLMError, ValueError):
+    """A setting or an option that cannot be carried out as written."""
+
+
+class RecipeError(SettingsError):
+    """A training recipe that cannot be carried out as written."""
 
 
 class ModelError(RoleLLMError, ValueError):

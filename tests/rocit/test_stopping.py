@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.errors import StoppedShortError
+from rolellm.errors import ModelError, StoppedShortError
 from rolellm.rocit.checkpoints import seal
 from rolellm.rocit.run_folder import RECIPE
 from rolellm.rocit.stopping import heeding, stopped_short
@@ -99,6 +99,21 @@ def test_a_full_disk_is_said_whoever_writes(writer: str, tmp_path: Path) -> None
         signal.signal(signal.SIGXFSZ, before)
     room = f"no room left on the disk of {tmp_path}; free some, then resume: "
     assert str(caught.value).startswith(f"{room}{tmp_path} has no checkpoint yet")
+
+
+def test_a_damaged_file_is_no_full_disk(tmp_path: Path) -> None:
+    import torch
+
+    torch.save({"weight": torch.zeros(1000)}, tmp_path / "weights.pt")
+    os.truncate(tmp_path / "weights.pt", 2000)
+    for wrapped in (False, True):
+        with pytest.raises(ModelError if wrapped else RuntimeError), stopped_short(tmp_path, again="", resume=""):
+            try:
+                torch.load(tmp_path / "weights.pt", weights_only=True)
+            except RuntimeError as error:
+                if wrapped:
+                    raise ModelError("its model cannot be loaded") from error
+                raise
 
 
 def test_other_errors_pass(tmp_path: Path) -> None:

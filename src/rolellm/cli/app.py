@@ -32,7 +32,7 @@ from rolellm.cli import (
     role,
     train,
 )
-from rolellm.errors import RecipeError, RoleLLMError, StoppedShortError
+from rolellm.errors import RoleLLMError, SettingsError, StoppedShortError
 from rolellm.files import NO_ROOM
 from rolellm.starting import hand_over
 from rolellm.version import __version__
@@ -147,4 +147,4 @@ def exit_code(error: RoleLLMError) -> int:
     """The exit code that stands for an error."""
     if isinstance(error, StoppedShortError):
         return 3
-    return 2 if isinstance(error, RecipeError) else 1
+    return 2 if isinstance(error, SettingsError) else 1

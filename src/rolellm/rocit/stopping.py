@@ -19,7 +19,7 @@ from rolellm.rocit.run_folder import RECIPE
 # Ctrl-C, and what clusters send some time before they kill.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # How libraries in C++ and Rust say that a write failed: torch gives no reason, safetensors the system's number.
-_TORCH = re.compile(r"inline_container|PytorchStreamWriter")
+_TORCH = re.compile(r"PytorchStreamWriter|unexpected pos")
 _NUMBER = re.compile(r"os error ([0-9]+)")
 _HEARD = b"\nstopping after this step, with a checkpoint%b\n"
 
@@ -94,13 +94,13 @@ def stopped_short(run: Path, *, again: str, resume: str) -> Iterator[None]:
 
 def _found_no_room(error: BaseException) -> bool:
     """Whether an error, or one that it came from, says that a file could not be written for want of room."""
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
+    if isinstance(error, RoleLLMError):
+        return False  # It has its own words.
+    number = error.errno if isinstance(error, OSError) else None
+    if numbered := _NUMBER.search(str(error)):
+        number = int(numbered[1])
+    if number in NO_ROOM or _TORCH.search(str(error)):
         return True
-    if not isinstance(error, RoleLLMError | OSError):
-        text = str(error)
-        numbered = _NUMBER.search(text)
-        if _TORCH.search(text) or (numbered and int(numbered[1]) in NO_ROOM):
-            return True
     cause = error.__cause__ or error.__context__
     return cause is not None and _found_no_room(cause)
 

@@ -1,0 +1,106 @@
+"""Command-line options made from settings classes, so that a name, a default, a limit and its help are written once.
+
+A command takes a settings object as a parameter; `from_settings` puts the class's fields in its place as options.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
+from pydantic.fields import FieldInfo
+
+from rolellm.settings import read
+
+_Command = Callable[..., Any]
+
+
+def from_settings(command: _Command) -> _Command:
+    """Give a command one option for each field of its parameters that are settings, sections' fields included.
+
+    The parameter then gets an object of the class, checked by `rolellm.settings.read`. A field's
+    ``json_schema_extra`` may say ``{"cli": False}`` for no option, or ``{"flag": "role"}`` for another name.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    taken = {name: cls for name, item in signature.parameters.items() if (cls := settings_class(item.annotation))}
+
+    @functools.wraps(command)
+    def with_options(**values: Any) -> Any:
+        made: dict[str, Any] = {name: read(cls, _collected(cls, values)) for name, cls in taken.items()}
+        return command(**values, **made)
+
+    parameters: list[inspect.Parameter] = []
+    for name, item in signature.parameters.items():
+        own = list(_options(taken[name])) if name in taken else [item.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        parameters += own
+    with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return with_options
+
+
+def settings_class(annotation: Any) -> type | None:
+    """The settings class that an annotation stands for, if it is one."""
+    is_class = isinstance(annotation, type) and hasattr(annotation, "__pydantic_fields__")
+    return annotation if is_class else None
+
+
+def _fields(cls: type) -> Iterator[tuple[str, Any, FieldInfo]]:
+    hints = get_type_hints(cls)
+    known: Mapping[str, FieldInfo] = cls.__pydantic_fields__  # type: ignore[attr-defined]
+    for name, info in known.items():
+        if _extra(info).get("cli") is not False:
+            yield name, hints[name], info
+
+
+def _extra(info: FieldInfo) -> Mapping[str, Any]:
+    return info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+
+
+def _options(cls: type, panel: str | None = None) -> Iterator[inspect.Parameter]:
+    for name, hint, info in _fields(cls):
+        section = settings_class(hint)
+        if section is not None:
+            yield from _options(section, (section.__doc__ or "").strip().split("\n")[0].rstrip("."))
+            continue
+        limits = {"min": _limit(info, "ge"), "max": _limit(info, "le")}
+        flag = _extra(info).get("flag") or name.replace("_", "-")
+        names = (f"--{flag}/--no-{flag}",) if hint is bool and info.default is True else (f"--{flag}",)
+        option = typer.Option(*names, help=info.description, rich_help_panel=panel, **_known(hint, limits))
+        default = info.get_default(call_default_factory=True)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        yield inspect.Parameter(name, kind, default=default, annotation=Annotated[_typer_type(hint), option])
+
+
+def _collected(cls: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a class's options, taken out of all that a command was given."""
+    made: dict[str, Any] = {}
+    for name, hint, _ in _fields(cls):
+        section = settings_class(hint)
+        made[name] = _collected(section, values) if section else values.pop(name)
+    return {name: value for name, value in made.items() if value not in (None, [], ())}
+
+
+def _limit(info: FieldInfo, name: str) -> float | None:
+    return next((getattr(item, name) for item in info.metadata if getattr(item, name, None) is not None), None)
+
+
+def _known(hint: Any, limits: dict[str, float | None]) -> dict[str, Any]:
+    return limits if _without_none(hint) in (int, float) else {}
+
+
+def _without_none(hint: Any) -> Any:
+    options = [item for item in get_args(hint) if item is not type(None)]
+    return options[0] if get_origin(hint) in (Union, types.UnionType) and len(options) == 1 else hint
+
+
+def _typer_type(hint: Any) -> Any:
+    bare = _without_none(hint)
+    if get_origin(bare) is tuple:
+        return list[get_args(bare)[0]] | None  # type: ignore[misc]
+    if bare in (int, float, str, bool, Path) or get_origin(bare) is Literal:
+        return hint
+    raise TypeError(f"no option can be made of {hint}; leave the field out with cli=False")
