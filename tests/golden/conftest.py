@@ -32,7 +32,7 @@ Ended = subprocess.CompletedProcess[str]
 _LONGEST = 120
 #: Other people's modules that take long to import.
 _SLOW = (
-    *("rolellm.cli.app", "torch._inductor.compile_fx", "bitsandbytes", "scipy.stats", "scipy.io", "pandas"),
+    *("torch._inductor.compile_fx", "bitsandbytes", "scipy.stats", "scipy.io", "pandas"),
     *("pyarrow.dataset", "datasets", "peft", "trl.trainer.sft_trainer", "transformers.models.llama.modeling_llama"),
     *("transformers.models.glm.modeling_glm", "openai", "aiohttp", "bm25s", "jieba", "matplotlib.figure", "jsonschema"),
 )
@@ -170,6 +170,14 @@ def outcome(ended: Ended) -> int:
     return ended.returncode
 
 
+def _own_modules() -> list[str]:
+    """All of the library's modules, wherever they are today."""
+    top = Path(rolellm.__file__).parent
+    parts = [path.relative_to(top.parent).with_suffix("").parts for path in sorted(top.rglob("*.py"))]
+    names = [".".join(part[:-1] if part[-1] == "__init__" else part) for part in parts]
+    return [name for name in names if not name.endswith("__main__")]
+
+
 @pytest.fixture(scope="module")
 def shell(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     """Runs commands in a folder with what they read, beside a Hub and a language model on this machine."""
@@ -185,7 +193,8 @@ def shell(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shel
         patch.delenv("ROLEBENCH_DIR", raising=False)
         with LocalHub(folder.parent / f"{folder.name}-hub") as hub, LocalLLM(Scripted()) as llm, LocalLLM() as judge:
             online = {"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": USER, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-            with Forking({**os.environ, **online}, _SLOW) as forking:
+            modules = (*_SLOW, *_own_modules())
+            with Forking({**os.environ, **online}, modules) as forking:
                 sample = next(Path(rolellm.__file__).parent.rglob("sample/rolebench-eng")).parent
                 names = {"place": str(folder), "sample": str(sample), "hub": hub.endpoint}
                 shell = Shell(forking, folder, hub, names | {"llm": llm.url, "judge": judge.url})

@@ -36,13 +36,13 @@ _WORDS = {
     *("note", "notes", "warnings", "problems", "problem", "message", "reason", "shortfall", "text", "length_problem"),
     *("why", "messages"),
 }
-#: Hashes that name data or prompts. Any other is of files whose bytes may differ, or of code.
-_STABLE_HASHES = {
-    *("fingerprint", "dataset_fingerprint", "template_hash", "system_templates", "templates", "prompts"),
-    *("form_hash", "chat_template"),
-}
+#: Hashes that name data or prompts. Any other is of files whose bytes may differ, of code, or of versions.
+_STABLE_HASHES = {"fingerprint", "dataset_fingerprint", "form_hash", "chat_template"}
+#: All hashes in objects under these keys are such.
+_STABLE_OBJECTS = {"template_hash", "system_templates", "templates", "prompts"}
 _HASH = re.compile(r"[0-9a-f]{16}|[0-9a-f]{40}|[0-9a-f]{64}")
 _BASE = re.compile(r"\bbase-[0-9a-f]{12}\b")
+_ADDRESS = re.compile(r"\b127\.0\.0\.1:\d+")
 
 
 class Normal:
@@ -58,7 +58,7 @@ class Normal:
     def text(self, value: str) -> str:
         for place, name in self._places.items():
             value = value.replace(place, name)
-        return _BASE.sub("base-<hash>", value)
+        return _ADDRESS.sub("<address>", _BASE.sub("base-<hash>", value))
 
     def json(self, value: Any, key: str = "", *, keep_hashes: bool = False) -> Any:
         """A value as JSON with what varies replaced by what kind of thing it is."""
@@ -68,12 +68,13 @@ class Normal:
             return sorted(map(self.text, value)) if isinstance(value, dict) else _kind(value)
         if key in _WORDS and value and not isinstance(value, dict | int | float):
             return "<words>" if isinstance(value, str) else f"<words: {len(value)}>"
-        keep_hashes = keep_hashes or key in _STABLE_HASHES
+        keep_hashes = keep_hashes or key in _STABLE_OBJECTS
         if isinstance(value, dict):
             return {self.text(k): self.json(v, k, keep_hashes=keep_hashes) for k, v in value.items()}
         if isinstance(value, list):
             return [self.json(item, "", keep_hashes=keep_hashes) for item in value]
         if isinstance(value, str):
+            keep_hashes = keep_hashes or key in _STABLE_HASHES
             return "<hash>" if not keep_hashes and _HASH.fullmatch(value) else self.text(value)
         return value
 
@@ -154,7 +155,10 @@ def _shape(value: Any) -> Any:
 
 
 def _merged(shapes: list[Any]) -> Any:
-    """One shape for all items of a list."""
+    """One shape for all items of a list; that one of them may be null is told of plain values only."""
+    known = [shape for shape in shapes if shape != "null"]
+    if known and len(known) < len(shapes) and not all(isinstance(shape, str) for shape in known):
+        return _merged(known)
     if all(isinstance(shape, dict) for shape in shapes):
         keys = dict.fromkeys(key for shape in shapes for key in shape)
         return {key: _merged([shape[key] for shape in shapes if key in shape]) for key in keys}
