@@ -26,7 +26,7 @@ from common import environment, peak_memory_mb, report
 from rolellm.construct.scripts.novel import read_novel
 from rolellm.construct.scripts.reading import Hints, Source
 from rolellm.construct.scripts.source import read_source, source_of
-from rolellm.jsonl import read_jsonl
+from rolellm.core.jsonl import read_jsonl
 
 Speaker = Callable[[int], str | None]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from common import environment, report
 
 from rolellm.construct.clean import RULES, broken_rules, is_machine
-from rolellm.jsonl import read_jsonl
-from rolellm.records import Language
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Language
 from rolellm.rolebench.release import Release
 from rolellm.rolebench.schema import FOLDERS
 

@@ -25,11 +25,10 @@ from client_kills import measure_kills
 from client_server import PRICE, requests, server
 from common import environment, peak_memory_mb, report
 
-from rolellm.errors import StoppedShortError
+from rolellm.core.errors import StoppedShortError
 from rolellm.llm.client import Client
-from rolellm.llm.model import Failure, Request
-from rolellm.llm.options import RunOptions
-from rolellm.llm.wire import encode_body
+from rolellm.llm.model import Failure, Request, RunOptions
+from rolellm.llm.openai_format import encode_body
 
 CONCURRENCY = 64
 GOALS = (

@@ -16,14 +16,13 @@ from client_server import Server, requests, server
 from rich.console import Console
 from rich.progress import track
 
-from rolellm.jsonl import read_jsonl, write_jsonl
-from rolellm.llm import pacing
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.llm import retry as pacing
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.journal import JOURNAL
-from rolellm.llm.model import Failure, request_key
-from rolellm.llm.options import RunOptions
-from rolellm.llm.wire import encode_body
+from rolellm.llm.model import Failure, RunOptions, request_key
+from rolellm.llm.openai_format import encode_body
 
 CALLS = 600
 CONCURRENCY = 32

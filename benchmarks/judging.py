@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from common import environment, peak_memory_mb, report
 
-from rolellm.evaluation.judging.records import Contest, Contestant, Judgement
-from rolellm.evaluation.judging.results.result import ResultOptions, summarise
-from rolellm.records import Row
+from rolellm.core.records import Row
+from rolellm.judging.result import ResultOptions, summarise
+from rolellm.judging.types import Contest, Contestant, Judgement
 
 JUDGEMENTS, ROWS, RESAMPLES = 10_000, 33_000, 2000
 ROLES = 95

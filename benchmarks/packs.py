@@ -25,13 +25,13 @@ import numpy as np
 from common import environment, peak_memory_mb, report
 
 import rolellm
-from rolellm.jsonl import read_jsonl
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Row
 from rolellm.prompts.encode import encode_prompt
 from rolellm.prompts.render import prompt_messages
-from rolellm.records import Row
-from rolellm.rocit.examples import Ragged, Store
-from rolellm.rocit.packing import plan
-from rolellm.rocit.prefix_tree import pack
+from rolellm.rocit.packing.examples import Ragged, Store
+from rolellm.rocit.packing.plan import plan
+from rolellm.rocit.packing.tree import pack
 from rolellm.rocit.recipe import TrainingRecipe
 
 ROWS, REPLIES = 112_142, 5

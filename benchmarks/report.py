@@ -33,8 +33,8 @@ from common import environment, peak_memory_mb, report
 from retrieval import english_words
 from rich.console import Console
 
-from rolellm.evaluation.judging.results.outcomes import RowOutcome
-from rolellm.records import Row
+from rolellm.core.records import Row
+from rolellm.judging.aggregate import RowOutcome
 from rolellm.report.browse.section import BrowsePart
 from rolellm.report.page import PageContent, write_page
 

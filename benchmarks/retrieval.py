@@ -31,9 +31,9 @@ from common import environment, peak_memory_mb, report
 from rich.console import Console
 
 import rolellm
-from rolellm.records import Language
-from rolellm.retrieval import TextIndex
-from rolellm.text import chinese_words
+from rolellm.core.records import Language
+from rolellm.core.text import chinese_words
+from rolellm.prompts.retrieval import TextIndex
 
 SAMPLE = Path(rolellm.__file__).parent / "rolebench" / "sample"
 PAIRS, QUERIES, SHOWN = 140_000, 500, 5

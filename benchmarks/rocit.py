@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from common import environment, report
 
 from rolellm.rocit.recipe import TrainingRecipe
-from rolellm.threads import wait_briefly
+from rolellm.runtime.threads import wait_briefly
 
 if TYPE_CHECKING:
     from rocit_compare import Plan
@@ -37,7 +37,7 @@ def measure(corpus: Corpus, wanted: Plan) -> dict[str, Any]:
     from rocit_compare import LOG, compare, token_counts
     from rocit_runs import Job
 
-    from rolellm.rocit.tiny import new_model
+    from rolellm.rocit.bases import new_model
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     job = Job(lambda: new_model(corpus.recipe, corpus.tokenizer), corpus.tokenizer, corpus.examples, corpus.training)
@@ -80,7 +80,7 @@ def gradient_error(corpus: Corpus, build: str) -> float:
     from rocit_data import draw
     from rocit_runs import Job, Setting, first_gradient, train_ours, trl_trainer
 
-    from rolellm.rocit.tiny import new_model
+    from rolellm.rocit.bases import new_model
 
     sizes = replace(corpus.recipe.base.tiny, hidden_size=64, intermediate_size=128, layers=2, heads=4)
     recipe = replace(corpus.recipe, base=replace(corpus.recipe.base, build=build, tiny=sizes))

@@ -10,9 +10,9 @@ from rich.console import Console
 from rocit_data import draw
 from rocit_runs import Job, Setting, Speed, measure_ours, measure_trl, trl_trainer
 
-from rolellm.rocit.examples import Examples
-from rolellm.rocit.packing import plan
-from rolellm.rocit.prefix_tree import pack
+from rolellm.rocit.packing.examples import Examples
+from rolellm.rocit.packing.plan import plan
+from rolellm.rocit.packing.tree import pack
 
 LOG = Console(stderr=True)
 

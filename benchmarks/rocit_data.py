@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rolellm.core.records import Row
 from rolellm.prompts.render import prompt_messages
-from rolellm.records import Row
-from rolellm.rocit.examples import Examples
+from rolellm.rocit.bases import build_tokenizer
+from rolellm.rocit.packing.examples import Examples
 from rolellm.rocit.recipe import BaseRecipe, Recipe, Tiny, TrainingRecipe
 from rolellm.rocit.rows import conversations, encode
-from rolellm.rocit.tiny import build_tokenizer
 from rolellm.rolebench import load_rolebench
 
 CONFIG, SPLIT = "role-generalization-eng", "test"

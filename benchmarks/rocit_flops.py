@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rolellm.rocit.examples import Examples
-from rolellm.rocit.prefix_tree import pack
+from rolellm.rocit.packing.examples import Examples
+from rolellm.rocit.packing.tree import pack
 
 # Dense bf16 with float32 sums, in FLOP/s, from the vendors' data sheets, by a part of the device's name; longer first.
 PEAKS = {

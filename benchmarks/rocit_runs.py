@@ -23,9 +23,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl import SFTConfig, SFTTrainer
 
-from rolellm.rocit.examples import Examples
+from rolellm.rocit.fit import Fit, fit
+from rolellm.rocit.packing.examples import Examples
 from rolellm.rocit.recipe import MethodRecipe, TrainingRecipe
-from rolellm.rocit.sft import Fit, fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def measure_ours(job: Job) -> Speed:
 
 
 def train_ours(job: Job, model: Any) -> None:
-    """One epoch by `rolellm.rocit.sft.fit`."""
+    """One epoch by `rolellm.rocit.fit.fit`."""
     with tempfile.TemporaryDirectory() as folder:
         label = f"ours, {_budget(job.training)}"
         fit(

@@ -29,8 +29,8 @@ from rich.progress import track
 from rich.table import Table
 
 import rolellm
+from rolellm.core.jsonl import read_jsonl
 from rolellm.evaluation.rouge import RougeScore, rouge_l
-from rolellm.jsonl import read_jsonl
 
 SUBSET = "rolebench-eng/instruction-generalization/role_specific"
 SAMPLE = Path(rolellm.__file__).parent / "rolebench" / "sample"

@@ -17,7 +17,7 @@ from typing import Any
 
 from rolellm.construct.scripted import scripted_answers
 from rolellm.llm.model import Message, Request
-from rolellm.prompts.template import load_template
+from rolellm.prompts.render import load_template
 
 _STAGES = {
     "instruct_system": "instruct/segment/000",

@@ -22,10 +22,10 @@ def main() -> int:
     parser.add_argument("--overwrite", action="store_true", help="replace the run that is in the folder")
     options = parser.parse_args()
 
-    from rolellm.errors import RecipeError, RoleLLMError, StoppedShortError
-    from rolellm.rocit.config import find_recipe, load_recipe
-    from rolellm.rocit.stopping import stopped_short
-    from rolellm.threads import wait_briefly
+    from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
+    from rolellm.rocit.callbacks import stopped_short
+    from rolellm.rocit.recipe import find_recipe, load_recipe
+    from rolellm.runtime.threads import wait_briefly
 
     wait_briefly()
     try:
@@ -33,7 +33,7 @@ def main() -> int:
         again, instead = "the same command", " in place of --overwrite" if options.overwrite else ""
         going_on = f"{again}, with --resume{instead}"
         with stopped_short(options.out or recipe.output.dir, again=again, resume=going_on):
-            from rolellm.rocit.trainer import is_first_process, train
+            from rolellm.rocit.train import is_first_process, train
 
             result = train(recipe, options.out, overwrite=options.overwrite, resume=options.resume)
     except StoppedShortError as stop:
@@ -41,7 +41,7 @@ def main() -> int:
         return 3
     except RoleLLMError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, RecipeError) else 1
+        return 2 if isinstance(error, SettingsError) else 1
     if is_first_process():
         print(json.dumps(result.to_dict(), ensure_ascii=False))
     return 0

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from rolellm.core.records import Row
 from rolellm.prompts.render import prompt_messages
-from rolellm.records import Row
 
 from .forking import lukewarm, warm  # noqa: F401  # fixtures
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 #: What training imports.
-TRAINING = ("rolellm.rocit.sft", "rolellm.rocit.trainer", "rolellm.rolebench", "peft", "datasets")
+TRAINING = ("rolellm.rocit.fit", "rolellm.rocit.train", "rolellm.rolebench", "peft", "datasets")
 #: What commands import.
 COMMANDS = ("rolellm.cli.app", *TRAINING, "rolellm.evaluation.generate", "rolellm.evaluation.score", "scipy.io")
 #: What is behind those imports and asks nothing of the Hub: most of their time.

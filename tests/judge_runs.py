@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from rolellm.evaluation.judging.folder import RESULT, write_contest, write_judgements, write_manifest
-from rolellm.evaluation.judging.records import Contest, Contestant, ContestantKind, Judgement
-from rolellm.records import Row
+from rolellm.core.records import Row
+from rolellm.judging.folder import RESULT, write_contest, write_judgements, write_manifest
+from rolellm.judging.types import Contest, Contestant, ContestantKind, Judgement
 
 #: Names that stand nowhere but in the run's own files.
 CONTESTANTS: Mapping[str, ContestantKind] = {

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import RoleLLMError
-from rolellm.llm.local_model import LocalModel
+from rolellm.core.errors import RoleLLMError
 from rolellm.llm.tokens import TokenCounter
+from rolellm.models.local_model import LocalModel
 from rolellm.rocit.bases import base_config
 from rolellm.rocit.loading import load_tokenizer, load_whole
+from rolellm.rocit.publish import FinishedRun, stage_tokenizer
 from rolellm.rocit.recipe import BaseRecipe, Recipe
-from rolellm.rocit.staging import FinishedRun, stage_tokenizer
 
 LOADERS = {"from_pretrained", "from_config"}
 

@@ -3,7 +3,7 @@
 Usage:
     python docs/img/shared_prefix.py
 
-The sequence, the positions and the mask are what `rolellm.rocit.prefix_tree.pack` gives for the tree that is drawn.
+The sequence, the positions and the mask are what `rolellm.rocit.packing.tree.pack` gives for the tree that is drawn.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolellm.rocit.examples import Example, Examples
-from rolellm.rocit.prefix_tree import Packed, pack
+from rolellm.rocit.packing.examples import Example, Examples
+from rolellm.rocit.packing.tree import Packed, pack
 
 CELL = 30
 INK, PALE, LINE = "#1f2933", "#52606d", "#cbd2d9"

@@ -3,7 +3,7 @@
 import datasets
 import evaluate
 
-from rolellm.evaluation.judging.columns import ColumnsSetup, JudgeColumns, check_answers, judge_columns
+from rolellm.judging.columns import ColumnsSetup, JudgeColumns, check_answers, judge_columns
 
 _DESCRIPTION = """\
 A language model compares a model's role-play answers with a baseline's by the two criteria of RoleLLM (arXiv

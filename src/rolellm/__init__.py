@@ -6,10 +6,10 @@
 ['id', 'role', 'language']
 """
 
-from rolellm import starting as _starting  # noqa: F401  # first, for its effect
-from rolellm.errors import RoleLLMError
+from rolellm.core.errors import RoleLLMError
 from rolellm.rolebench import dataset_fingerprint, load_rolebench
 from rolellm.rolebench.register import register as _register
+from rolellm.runtime import starting as _starting  # noqa: F401  # first, for its effect
 from rolellm.version import __version__
 
 __all__ = ["RoleLLMError", "__version__", "dataset_fingerprint", "load_rolebench"]

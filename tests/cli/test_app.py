@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from rolellm.cli.app import app, main
 from rolellm.construct.character import Character, write_character
-from rolellm.records import Turn
+from rolellm.core.records import Turn
 
 ROLELLM = str(Path(sys.executable).parent / "rolellm")
 RESPOND = ("respond", "fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")

@@ -13,9 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from rolellm.cli.app import app, exit_code
-from rolellm.errors import RoleLLMError
-from rolellm.jsonl import read_jsonl
-from rolellm.rocit.config import load_recipe
+from rolellm.core.errors import RoleLLMError
+from rolellm.core.jsonl import read_jsonl
+from rolellm.rocit.recipe import load_recipe
 from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.source import sample_folder
 

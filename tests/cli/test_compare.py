@@ -13,11 +13,11 @@ import pytest
 
 from rolellm import load_rolebench
 from rolellm.cli.app import main
-from rolellm.evaluation.judging.folder import RESULT, write_contest, write_judgements, write_manifest
-from rolellm.evaluation.judging.records import Contest, Contestant, Judgement
-from rolellm.evaluation.judging.results.result import ResultOptions, summarise
-from rolellm.files import write_json
-from rolellm.records import Row
+from rolellm.core.files import write_json
+from rolellm.core.records import Row
+from rolellm.judging.folder import RESULT, write_contest, write_judgements, write_manifest
+from rolellm.judging.result import ResultOptions, summarise
+from rolellm.judging.types import Contest, Contestant, Judgement
 
 
 class Shown(NamedTuple):

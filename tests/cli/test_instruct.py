@@ -155,7 +155,7 @@ def test_what_a_script_says_reaches_no_terminal_alive(run: Run, tmp_path: Path) 
 
 
 def test_two_runs_on_one_folder(run: Run, profile: Path) -> None:
-    from rolellm.locks import locked
+    from rolellm.runtime.locks import locked
 
     with locked(profile / "instruct"):
         shown = run(profile, "--per-role", 10)

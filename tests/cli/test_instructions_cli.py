@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rolellm.cli.app import main
-from rolellm.jsonl import read_jsonl, write_jsonl
+from rolellm.core.jsonl import read_jsonl, write_jsonl
 
 THINGS = ["map", "key", "stew", "kettle", "parrot", "crutch", "captain", "rat", "apron", "crown"]
 

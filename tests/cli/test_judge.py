@@ -16,8 +16,8 @@ import pytest
 
 from rolellm import load_rolebench
 from rolellm.cli.app import main
-from rolellm.evaluation.judging.asking.fences import read_fenced
-from rolellm.jsonl import write_jsonl
+from rolellm.core.jsonl import write_jsonl
+from rolellm.judging.prompts import read_fenced
 
 ASK = ("good.jsonl", "dull-7b=bad.jsonl", "--config", "sample", "--llm", "llm.yaml", "--out", "run")
 

@@ -18,8 +18,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rolellm.cli.app import app
-from rolellm.evaluation.judging.asking.judges import load_judge
-from rolellm.evaluation.judging.records import Design
+from rolellm.judging.judge_models import load_judge
+from rolellm.judging.types import Design
 from rolellm.llm.settings import load_settings
 from rolellm.rolebench import load_rolebench
 

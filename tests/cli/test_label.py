@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rolellm.cli.app import main
-from rolellm.evaluation.judging.records import Judgement
+from rolellm.judging.types import Judgement
 
 from ..forking import Forked, Forking
 from ..judge_runs import CONTESTANTS, make_contest, make_rows, write_run

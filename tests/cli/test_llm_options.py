@@ -13,9 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
-from rolellm.errors import RecipeError
-from rolellm.llm.model import Price, Request, Sampling, system, user
-from rolellm.llm.options import RunOptions
+from rolellm.core.errors import SettingsError
+from rolellm.llm.model import Price, Request, RunOptions, Sampling, system, user
 from rolellm.llm.settings import ModelSettings
 
 HERE = ("--base-url", "http://localhost:8000/v1", "--model", "small")
@@ -42,10 +41,10 @@ sys.addaudithook(audit)
 import pathlib
 sys.path.insert(0, str(pathlib.Path(sys.argv.pop(1))))
 from test_llm_options import app
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 try:
     app()
-except RecipeError as error:
+except SettingsError as error:
     print(error, file=sys.stderr)
     sys.exit(2)
 """
@@ -122,7 +121,7 @@ def test_a_file_and_what_goes_before_it(file: Path) -> None:
 def test_bad_usage_is_refused_in_words(file: Path, words: tuple[str, ...], said: str) -> None:
     given = [str(file) if word == "FILE" else word for word in words]
     done = CliRunner().invoke(app, ["4", *given])
-    assert isinstance(done.exception, RecipeError)
+    assert isinstance(done.exception, SettingsError)
     assert said in str(done.exception)
     assert "sk-1234567890" not in str(done.exception)
     if said.startswith(("no model", "--")) and "does not" not in said:
@@ -148,7 +147,7 @@ def test_a_command_may_ask_nobody() -> None:
 
     assert CliRunner().invoke(idle, ["--explain"]).exit_code == 0
     assert given[0].settings.endpoints == ()
-    assert isinstance(CliRunner().invoke(idle, []).exception, RecipeError)
+    assert isinstance(CliRunner().invoke(idle, []).exception, SettingsError)
     CliRunner().invoke(idle, ["--explain", *HERE])
     assert given[1].settings.endpoints[0].model == "small"
 
@@ -162,7 +161,7 @@ def test_the_rules_that_come_with_the_library(file: Path) -> None:
 def test_a_missing_key_is_an_error_only_when_models_are_made(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("A_KEY_THAT_IS_NOT_SET", raising=False)
     llm = call("--llm", str(file), "--dry-run")
-    with pytest.raises(RecipeError, match="A_KEY_THAT_IS_NOT_SET"):
+    with pytest.raises(SettingsError, match="A_KEY_THAT_IS_NOT_SET"):
         _ = llm.models
 
 

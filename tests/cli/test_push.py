@@ -11,8 +11,8 @@ import pytest
 from huggingface_hub import DatasetCard, HfApi, ModelCard, snapshot_download
 
 from rolellm.hub import PushOptions, push_folder
-from rolellm.rocit.config import load_recipe
-from rolellm.rocit.trainer import train
+from rolellm.rocit.recipe import load_recipe
+from rolellm.rocit.train import train
 from rolellm.rolebench.source import sample_folder
 
 from ..forking import Forking

@@ -14,8 +14,8 @@ import pytest
 
 from rolellm.cli.app import main
 from rolellm.construct.character import Character, Lore, write_character
-from rolellm.jsonl import read_jsonl
-from rolellm.records import Turn
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Turn
 
 BIN = Path(sys.executable).parent
 TURNS = (

@@ -14,9 +14,9 @@ import pytest
 
 from rolellm import dataset_fingerprint, load_rolebench
 from rolellm.cli.app import main
+from rolellm.core.records import Row
 from rolellm.evaluation.predictions import read_predictions
 from rolellm.evaluation.score import ScoreOptions, score
-from rolellm.records import Row
 from rolellm.rolebench.source import sample_folder
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.rocit.config import load_recipe
-from rolellm.rocit.lock import locked
-from rolellm.rocit.trainer import train
+from rolellm.rocit.recipe import load_recipe
+from rolellm.rocit.run_folder import locked
+from rolellm.rocit.train import train
 
 from ..forking import Forked, Forking, script
 

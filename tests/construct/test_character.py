@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rolellm.construct.character import Character, check_run_folder, read_character, write_character
-from rolellm.errors import DataError, RecipeError
+from rolellm.core.errors import DataError, SettingsError
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_a_run_is_not_put_where_another_stage_or_a_character_is(tmp_path: Path) 
     check_run_folder(tmp_path / "not there", "kept.jsonl")
     (tmp_path / "kept.jsonl").touch()
     check_run_folder(tmp_path, "replies.jsonl")
-    with pytest.raises(RecipeError, match=r"holds kept\.jsonl, so it is no folder for this run"):
+    with pytest.raises(SettingsError, match=r"holds kept\.jsonl, so it is no folder for this run"):
         check_run_folder(tmp_path, "kept.jsonl")
     write_character(Character("Ada", "en"), tmp_path)
-    with pytest.raises(RecipeError, match=r"holds profile\.json"):
+    with pytest.raises(SettingsError, match=r"holds profile\.json"):
         check_run_folder(tmp_path, "replies.jsonl")

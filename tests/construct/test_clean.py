@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.construct.clean import RULES, broken_rules, clean_text, is_machine
+from rolellm.core.records import Language
 from rolellm.llm.model import Finish, Message, Reply, Request, UnacceptableError, Usage
-from rolellm.records import Language
 
 
 def rules(reply: str, language: Language = "en", **options: object) -> list[str]:

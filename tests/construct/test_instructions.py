@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.instruction_sources import Columns, Source, read_source
-from rolellm.construct.instructions import SampleSettings, sample_instructions
-from rolellm.errors import DataError, RecipeError
-from rolellm.fingerprint import hash_file
+from rolellm.construct.instructions import Columns, SampleSettings, Source, read_source, sample_instructions
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.fingerprint import hash_file
 
 THINGS = [
     "map",
@@ -128,10 +127,10 @@ def test_what_is_written(tmp_path: Path) -> None:
     [
         pytest.param(lambda: drawn([], 3), DataError, "none of its 0 rows", id="nothing"),
         pytest.param(lambda: drawn([("Why?", "")], 3), DataError, "no target: 1", id="no targets"),
-        pytest.param(lambda: drawn(ROWS, 0), RecipeError, "count of 1 or more", id="no count"),
-        pytest.param(lambda: drawn(ROWS, 3, duplicates="none"), RecipeError, "there are bm25", id="method"),
-        pytest.param(lambda: drawn(ROWS, 3, similarity=0.0), RecipeError, "above 0", id="similarity"),
-        pytest.param(lambda: drawn(ROWS, 3, max_words=0), RecipeError, "cap below 1", id="cap"),
+        pytest.param(lambda: drawn(ROWS, 0), SettingsError, "count of 1 or more", id="no count"),
+        pytest.param(lambda: drawn(ROWS, 3, duplicates="none"), SettingsError, "there are bm25", id="method"),
+        pytest.param(lambda: drawn(ROWS, 3, similarity=0.0), SettingsError, "above 0", id="similarity"),
+        pytest.param(lambda: drawn(ROWS, 3, max_words=0), SettingsError, "cap below 1", id="cap"),
     ],
 )
 def test_draws_that_cannot_be(call: Callable[[], object], error: type[Exception], message: str) -> None:
@@ -174,15 +173,15 @@ def test_columns_by_name(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "d.jsonl", [{"a": "Q", "b": "A", "instruction": "other", "input": "I", "output": "O"}])
     found = read_source(str(path), instruction_column="a", target_column="b")
     assert (list(found.rows), found.columns) == ([("Q", "A")], Columns("a", "b"))
-    with pytest.raises(RecipeError, match="no column 'c'; it has a, b"):
+    with pytest.raises(SettingsError, match="no column 'c'; it has a, b"):
         read_source(str(path), instruction_column="c")
 
 
 def test_columns_that_cannot_be_told(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "d.jsonl", [{"frage": "Q", "antwort": "A"}])
-    with pytest.raises(RecipeError, match=r"which column .* holds the instruction: it has frage, antwort"):
+    with pytest.raises(SettingsError, match=r"which column .* holds the instruction: it has frage, antwort"):
         read_source(str(path))
-    with pytest.raises(RecipeError, match=r"the target.*--target-column"):
+    with pytest.raises(SettingsError, match=r"the target.*--target-column"):
         read_source(str(path), instruction_column="frage")
 
 
@@ -257,7 +256,7 @@ def test_files_that_will_not_do(
 
 
 def test_one_file_has_no_split(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="leave --split out"):
+    with pytest.raises(SettingsError, match="leave --split out"):
         read_source(str(jsonl(tmp_path / "d.jsonl", [{}])), split="test")
 
 

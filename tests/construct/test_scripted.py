@@ -16,12 +16,10 @@ from rolellm.construct.clean import broken_rules
 from rolellm.construct.context_instruct import InstructSettings, context_instruct
 from rolellm.construct.context_instruct.prompts import Task, request_of
 from rolellm.construct.context_instruct.segments import Segment, segments_of
-from rolellm.construct.profile.build import BuildSettings, build_profile
-from rolellm.construct.profile.requests import knowledge_questions
+from rolellm.construct.profile.build import BuildSettings, build_profile, knowledge_questions
 from rolellm.construct.scripted import scripted_answers, scripted_hash, scripted_model
 from rolellm.llm.client import Client
-from rolellm.llm.model import Request, Sampling, assistant, system, user
-from rolellm.llm.options import RunOptions
+from rolellm.llm.model import Request, RunOptions, Sampling, assistant, system, user
 from rolellm.llm.tokens import TokenCounter
 from rolellm.rolebench.profiles import load_profiles
 

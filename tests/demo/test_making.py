@@ -7,15 +7,14 @@ from typer.testing import CliRunner
 
 from rolellm.cli.app import app
 from rolellm.construct.character import read_character
+from rolellm.core.errors import RunInUseError
+from rolellm.core.files import write_json
+from rolellm.core.jsonl import read_jsonl
 from rolellm.demo import run_demo
-from rolellm.demo.clock import Clock
-from rolellm.demo.making import ROLES, make_roles
-from rolellm.errors import RunInUseError
-from rolellm.files import write_json
-from rolellm.jsonl import read_jsonl
-from rolellm.locks import locked
+from rolellm.demo.making import ROLES, Clock, make_roles
 from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.source import sample_folder
+from rolellm.runtime.locks import locked
 
 
 @pytest.fixture(scope="module")

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import DataError, PredictionError, RecipeError
+from rolellm.core.errors import DataError, PredictionError, SettingsError
+from rolellm.core.records import Row
 from rolellm.evaluation.contamination import Contamination, ContaminationWarning, check_rows, held_out
 from rolellm.evaluation.generate import GenerateSettings, generate
 from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.resume import sidecar_path
 from rolellm.evaluation.score import ScoreOptions, ScoreReport, score
-from rolellm.llm.decoding import Decoding
-from rolellm.llm.model_source import ModelSource, find_model
-from rolellm.records import Row
-from rolellm.rocit.manifest import write_manifest
+from rolellm.models.find import ModelSource, find_model
+from rolellm.models.local_model import Decoding
+from rolellm.models.training_record import MANIFEST, Seen
+from rolellm.rocit.run_folder import write_manifest
 from rolellm.rolebench.schema import CONFIGS
-from rolellm.seen import MANIFEST, Seen
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -369,7 +369,7 @@ def test_what_was_known_is_not_forgotten(
         answer(make_rows(4), out, settings)
     before = out.read_bytes(), sidecar_path(out).read_bytes()
     (model / MANIFEST).unlink()
-    with pytest.raises(RecipeError, match=r"manifest said what it was trained on.*bring the manifest back"):
+    with pytest.raises(SettingsError, match=r"manifest said what it was trained on.*bring the manifest back"):
         answer(make_rows(6), out, settings)
     assert (out.read_bytes(), sidecar_path(out).read_bytes()) == before
 

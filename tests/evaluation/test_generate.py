@@ -12,16 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import DataError, ModelError, PredictionError, RecipeError, StoppedShortError
-from rolellm.evaluation.batches import plan_batches
-from rolellm.evaluation.generate import GenerateSettings, generate
+from rolellm.core.errors import DataError, ModelError, PredictionError, SettingsError, StoppedShortError
+from rolellm.core.records import Row
+from rolellm.evaluation.generate import GenerateSettings, generate, plan_batches
+from rolellm.evaluation.predictions import select_rows
 from rolellm.evaluation.resume import only_writer, sidecar_path, stopped_short
-from rolellm.evaluation.select import select_rows
-from rolellm.llm.decoding import ContentSeededChoice, Decoding, draws
-from rolellm.llm.local_model import LocalModel
-from rolellm.llm.model_source import content_hash
+from rolellm.models.find import content_hash
+from rolellm.models.local_model import ContentSeededChoice, Decoding, LocalModel, draws
 from rolellm.prompts.render import prompt_messages
-from rolellm.records import Row
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -73,7 +71,7 @@ def edit_json(path: Path, **changes: Any) -> None:
     ],
 )
 def test_decoding_out_of_range_is_refused(values: dict[str, Any], named: str) -> None:
-    with pytest.raises(RecipeError, match=named):
+    with pytest.raises(SettingsError, match=named):
         Decoding(**values)
 
 
@@ -206,7 +204,7 @@ def test_special_tokens_in_a_question_stay_text(tiny_model: Path, make_rows: Mak
     ],
 )
 def test_unknown_device_and_dtype_are_refused(tiny_model: Path, options: dict[str, Any], named: str) -> None:
-    with pytest.raises(RecipeError, match=named):
+    with pytest.raises(SettingsError, match=named):
         LocalModel(str(tiny_model), **options)
 
 
@@ -540,7 +538,7 @@ def test_going_on_with_other_settings_is_refused(
         change = {"system_template": tmp_path / "mine.txt"}
     run(make_rows(4), out, settings)
     before = out.read_bytes(), sidecar_path(out).read_bytes()
-    with pytest.raises(RecipeError, match=named):
+    with pytest.raises(SettingsError, match=named):
         run(make_rows(6), out, replace(settings, **change))
     assert (out.read_bytes(), sidecar_path(out).read_bytes()) == before
     assert run(make_rows(6), out, replace(settings, **change, overwrite=True))["generated"] == 6
@@ -570,7 +568,7 @@ def test_a_file_of_unknown_making_is_left_alone(
     else:
         sidecar_path(out).write_text(sidecar)
     before = out.read_bytes()
-    with pytest.raises(RecipeError, match=named):
+    with pytest.raises(SettingsError, match=named):
         run(make_rows(2), out, settings)
     assert out.read_bytes() == before
 
@@ -621,7 +619,7 @@ def test_overwriting_with_a_broken_model_keeps_what_was_there(
 
 
 def test_a_second_writer_is_refused(out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
-    with only_writer(out), pytest.raises(RecipeError, match="another process is writing"):
+    with only_writer(out), pytest.raises(SettingsError, match="another process is writing"):
         run(make_rows(2), out, settings)
     assert run(make_rows(2), out, settings)["generated"] == 2
 
@@ -631,11 +629,11 @@ def test_rows_and_places_that_cannot_be_are_refused(out: Path, settings: Generat
         run([], out, settings)
     with pytest.raises(DataError, match="more than one row: row-000"):
         run([*make_rows(2), *make_rows(1)], out, settings)
-    with pytest.raises(RecipeError, match="is a directory"):
+    with pytest.raises(SettingsError, match="is a directory"):
         run(make_rows(1), out.parent.parent, settings)
-    with pytest.raises(RecipeError, match="no system template"):
+    with pytest.raises(SettingsError, match="no system template"):
         run(make_rows(1), out, replace(settings, system_template=Path("nowhere.txt")))
-    with pytest.raises(RecipeError, match="batch_size"):
+    with pytest.raises(SettingsError, match="batch_size"):
         replace(settings, batch_size=0)
 
 
@@ -741,9 +739,9 @@ def test_rows_are_chosen_by_role_subset_and_number(make_rows: MakeRows) -> None:
     assert [row.id for row in select_rows(columns, limit=2)] == ["row-000", "row-001"]
     assert {row.role for row in select_rows(columns, ["Old Brom"])} == {"Old Brom"}
     assert [row.id for row in select_rows(columns, ["Ada Fenn"], "role_specific", 1)] == ["row-000"]
-    with pytest.raises(RecipeError, match=r"no role 'Ada Fen' .* near it: Ada Fenn"):
+    with pytest.raises(SettingsError, match=r"no role 'Ada Fen' .* near it: Ada Fenn"):
         select_rows(columns, ["Ada Fen"])
     with pytest.raises(DataError, match="none of the 1 rows"):
         select_rows(columns[:1], subset="general")
-    with pytest.raises(RecipeError, match="no questions to answer"):
+    with pytest.raises(SettingsError, match="no questions to answer"):
         select_rows([{"role": "a", "description": "b"}])

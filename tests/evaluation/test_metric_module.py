@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rolellm import load_rolebench
+from rolellm.core.records import Row
 from rolellm.evaluation.predictions import Predictions
 from rolellm.evaluation.score import ScoreOptions, score
-from rolellm.records import Row
 
 from .module_process import run_calls
 

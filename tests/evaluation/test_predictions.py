@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import PredictionError
+from rolellm.core.errors import PredictionError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.records import Prediction, Row
 from rolellm.evaluation.matching import match
 from rolellm.evaluation.predictions import Predictions, read_predictions
-from rolellm.fingerprint import hash_file
-from rolellm.records import Prediction, Row
 
 Write = Callable[..., Path]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import RecipeError, ReleaseNotFoundError
-from rolellm.evaluation.profile_form import ProfileForm, asking, choose_form
-from rolellm.llm.model_source import ModelSource
+from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+from rolellm.core.records import Row
+from rolellm.evaluation.generate import ProfileForm, asking, choose_form
+from rolellm.models.find import ModelSource
 from rolellm.prompts.render import prompt_messages, system_template
-from rolellm.records import Row
 from rolellm.rocit.recipe import PromptRecipe, Recipe
 from rolellm.rolebench.profiles import profiles_fingerprint
 
@@ -65,7 +65,7 @@ def test_the_papers_number_is_the_default(source: Any) -> None:
 
 
 def test_a_number_without_retrieval_is_refused(source: Any) -> None:
-    with pytest.raises(RecipeError, match="--profile retrieval"):
+    with pytest.raises(SettingsError, match="--profile retrieval"):
         choose_form(source(), retrieved=4)
 
 

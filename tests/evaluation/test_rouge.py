@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import DataError, RecipeError
+from rolellm.core.errors import DataError, SettingsError
 from rolellm.evaluation.rouge import RougeScore, iter_rouge_l, rouge_l
 
 PROTOCOLS = ("rouge-score", "paper")
@@ -193,4 +193,4 @@ def test_a_long_bad_value_is_not_printed_whole() -> None:
 def test_unknown_options_name_the_valid_ones(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
         rouge_l(["a"], ["a"], **options)
-    assert isinstance(caught.value, RecipeError)
+    assert isinstance(caught.value, SettingsError)

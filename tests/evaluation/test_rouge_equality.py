@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from rouge import Rouge
 from rouge_score.rouge_scorer import RougeScorer
 
-from rolellm.evaluation.lcs import count_union_lcs
-from rolellm.evaluation.rouge import rouge_l
+from rolellm.evaluation.rouge import count_union_lcs, rouge_l
 
 GOOGLE = RougeScorer(["rougeL"])
 PYPI = Rouge(metrics=["rouge-l"])

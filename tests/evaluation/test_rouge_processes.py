@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.evaluation.parallel import map_chunks
-from rolellm.evaluation.rouge import iter_rouge_l, rouge_l
+from rolellm.evaluation.rouge import iter_rouge_l, map_chunks, rouge_l
 
 ROWS = 2600
 

@@ -12,8 +12,8 @@ import pytest
 from rouge import Rouge
 from rouge_score.rouge_scorer import RougeScorer
 
+from rolellm.core.jsonl import read_jsonl
 from rolellm.evaluation.rouge import rouge_l
-from rolellm.jsonl import read_jsonl
 
 pytestmark = pytest.mark.realdata
 

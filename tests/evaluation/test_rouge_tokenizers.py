@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import RecipeError
-from rolellm.evaluation.rouge import rouge_l
-from rolellm.evaluation.tokenizers import TOKENIZERS, get_tokenizer, resolve_tokenizer
+from rolellm.core.errors import SettingsError
+from rolellm.evaluation.rouge import TOKENIZERS, get_tokenizer, resolve_tokenizer, rouge_l
 
 CHINESE = TOKENIZERS["rouge-score"]["zh"]
 #: Chinese blocks have code points that this Python does not know yet; they are tokens all the same.
@@ -74,7 +73,7 @@ def test_the_default_is_named() -> None:
     assert resolve_tokenizer("rouge-score", "zh", "characters") == "characters"
     assert resolve_tokenizer("paper", "en") == "whitespace"
     assert resolve_tokenizer("paper", "zh") == "spaced-characters"
-    with pytest.raises(RecipeError, match="'spaced-characters'"):
+    with pytest.raises(SettingsError, match="'spaced-characters'"):
         get_tokenizer("spaced-characters")
 
 

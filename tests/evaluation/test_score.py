@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rolellm.errors import PredictionError, RecipeError
+from rolellm.core.errors import PredictionError, SettingsError
+from rolellm.core.records import Language, Row, Subset
+from rolellm.core.text import fold
 from rolellm.evaluation.columns import Columns, check_lists, column_means, score_columns
 from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.rouge import rouge_l
 from rolellm.evaluation.score import ScoreOptions, score
 from rolellm.evaluation.statistics import bootstrap_ci
-from rolellm.records import Language, Row, Subset
-from rolellm.text import fold
 
 WORDS = (
     "the",
@@ -234,7 +234,7 @@ def test_a_tokenizer_is_used_for_the_language_it_is_made_for() -> None:
     options = ScoreOptions(tokenizer="characters")
     mixed = score([*english, *chinese], predictions, options)
     assert mixed.fingerprint["tokenizer"] == {"en": "rouge_score", "zh": "characters"}
-    with pytest.raises(RecipeError, match="tokenizer for English"):
+    with pytest.raises(SettingsError, match="tokenizer for English"):
         score(english, predictions, options)
 
 
@@ -250,7 +250,7 @@ def test_a_tokenizer_is_used_for_the_language_it_is_made_for() -> None:
     ],
 )
 def test_options_are_refused_before_any_work(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(RecipeError, match=words):
+    with pytest.raises(SettingsError, match=words):
         ScoreOptions(**options)
 
 

@@ -10,9 +10,9 @@ import pytest
 from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.utils import get_token
 
-from rolellm.errors import HubError, HubLoginError, HubUnreachableError, RecipeError
+from rolellm.core.errors import HubError, HubLoginError, HubUnreachableError, SettingsError
 from rolellm.hub import PushOptions, check_repo, push_folder
-from rolellm.hub.failures import Patience
+from rolellm.hub.push import Patience
 
 # The client's own way of sending large files.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -443,5 +443,5 @@ def test_an_empty_folder_is_refused(tmp_path: Path, options: PushOptions) -> Non
     ],
 )
 def test_a_name_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(RecipeError, match="is not a repository"):
+    with pytest.raises(SettingsError, match="is not a repository"):
         check_repo(name)

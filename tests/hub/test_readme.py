@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import HubError
+from rolellm.core.errors import HubError
 from rolellm.hub.readme import BEGIN, END, Card, merge_card, read_card
 
 OURS = Card({"license": "mit", "tags": ["role-playing", "lora"]}, "# Model\n\nText.\n")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.evaluation.judging.folder import read_run
+from rolellm.judging.folder import read_run
 from rolellm.labelling import AuditTask, LabelServer, RankingTask, serving
 
 from ..judge_runs import make_contest, make_rows, write_run

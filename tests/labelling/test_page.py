@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rolellm.evaluation.judging.folder import read_run
-from rolellm.evaluation.judging.people.labels import read_audit, read_rankings
+from rolellm.judging.folder import read_run
+from rolellm.judging.people.labels import read_audit, read_rankings
 from rolellm.labelling import LabelServer
 
 from ..judge_runs import CONTESTANTS, make_contest, make_rows, write_run

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rolellm.evaluation.judging.folder import read_run
-from rolellm.evaluation.judging.people.labels import audit_path, rankings_path, read_audit, read_rankings
+from rolellm.judging.folder import read_run
+from rolellm.judging.people.labels import audit_path, rankings_path, read_audit, read_rankings
 from rolellm.labelling import LabelServer, RankingTask, serving
 from rolellm.labelling.server import MAX_BODY
 from rolellm.labelling.tasks import MAX_TEXT

@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import DataError, EndpointError
-from rolellm.llm import batch_lines, batch_state
-from rolellm.llm.batch import Handlers, run_batch
-from rolellm.llm.batch_lines import BatchItem, chunks, key_and_attempt
-from rolellm.llm.batch_state import STATE
+from rolellm.core.errors import DataError, EndpointError
+from rolellm.llm import batch as batch_lines
+from rolellm.llm import batch as batch_state
+from rolellm.llm.batch import STATE, BatchItem, Handlers, chunks, key_and_attempt, run_batch
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import CallError, Request, Schema, request_key, user
 
@@ -245,7 +244,7 @@ KILLED = """
 import asyncio, json, sys
 from pathlib import Path
 from rolellm.llm.batch import Handlers, run_batch
-from rolellm.llm.batch_lines import BatchItem
+from rolellm.llm.batch import BatchItem
 from rolellm.llm.endpoint import Endpoint, EndpointSettings
 from rolellm.llm.model import Request, request_key, user
 

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import EndpointError, RecipeError, StoppedShortError
+from rolellm.core.errors import EndpointError, SettingsError, StoppedShortError
 from rolellm.llm.batch import _Run
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
-from rolellm.llm.model import Answer, Failure, Price, Reply, Request, Sampling, UnacceptableError, user
-from rolellm.llm.options import RunOptions
+from rolellm.llm.model import Answer, Failure, Price, Reply, Request, RunOptions, Sampling, UnacceptableError, user
 from rolellm.llm.scripted import ScriptedModel
 
 OPTIONS = RunOptions(show_progress=False, batch=True, batch_poll=0.02)
@@ -90,7 +89,7 @@ def test_what_is_on_its_way_in_a_batch_is_not_paid_for_twice(
             client.ask(asked(5))
         sent = client.spent
     with Client(tmp_path, [model], replace(OPTIONS, batch=False)) as client:
-        with pytest.raises(RecipeError, match=r"5 requests .* on their way in batches"):
+        with pytest.raises(SettingsError, match=r"5 requests .* on their way in batches"):
             client.ask(asked(5))
         most = client.spent.cost
     # What was set aside for the batch is not set aside a second time.
@@ -123,7 +122,7 @@ from pathlib import Path
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint, EndpointSettings
 from rolellm.llm.model import Request, Sampling, user
-from rolellm.llm.options import RunOptions
+from rolellm.llm.model import RunOptions
 folder, url = Path(sys.argv[1]), sys.argv[2]
 model = Endpoint(EndpointSettings(model="local", base_url=url, api_key_env="ROLELLM_TEST_KEY"))
 requests = [Request((user(f"Question {number}?"),), Sampling(max_tokens=50)) for number in range(30)]
@@ -154,5 +153,5 @@ def test_stopped_while_a_batch_is_on_its_way_it_is_collected_later(
 
 def test_only_an_endpoint_takes_batches(tmp_path: Path) -> None:
     model = ScriptedModel(lambda request: "x", rules_hash="0")
-    with Client(tmp_path, [model], OPTIONS) as client, pytest.raises(RecipeError, match="--batch takes one endpoint"):
+    with Client(tmp_path, [model], OPTIONS) as client, pytest.raises(SettingsError, match="--batch takes one endpoint"):
         client.ask(asked(1))

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import EndpointError, RecipeError, RunInUseError, StoppedShortError
-from rolellm.jsonl import read_jsonl
-from rolellm.llm.client import FAILED, Client, EndpointWarning
+from rolellm.core.errors import EndpointError, RunInUseError, SettingsError, StoppedShortError
+from rolellm.core.jsonl import read_jsonl
+from rolellm.llm.client import FAILED, Client, EndpointWarning, prefix_order
 from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
     Answer,
@@ -31,6 +31,7 @@ from rolellm.llm.model import (
     Price,
     Reply,
     Request,
+    RunOptions,
     Sampling,
     Schema,
     UnacceptableError,
@@ -38,9 +39,7 @@ from rolellm.llm.model import (
     system,
     user,
 )
-from rolellm.llm.options import RunOptions
-from rolellm.llm.order import prefix_order
-from rolellm.llm.pacing import delay_of
+from rolellm.llm.retry import delay_of
 from rolellm.llm.scripted import ScriptedModel, read_plain
 
 QUIET = RunOptions(show_progress=False)
@@ -396,7 +395,7 @@ def test_a_call_that_nobody_knows_the_end_of_counts_in_full(tmp_path: Path) -> N
 
 
 def test_a_budget_needs_prices(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="there is none for faulty"):
+    with pytest.raises(SettingsError, match="there is none for faulty"):
         Client(tmp_path, [Faulty()], replace(QUIET, budget=1.0))
     Client(tmp_path, [Faulty()], QUIET).close()
 
@@ -406,7 +405,7 @@ def test_a_budget_needs_prices(tmp_path: Path) -> None:
     [pytest.param({"max_attempts": 0}, id="no-attempt"), pytest.param({"budget": float("nan")}, id="budget-nan")],
 )
 def test_options_out_of_range(options: dict[str, Any]) -> None:
-    with pytest.raises(RecipeError):
+    with pytest.raises(SettingsError):
         RunOptions(**options)
 
 
@@ -433,7 +432,7 @@ def test_a_client_that_is_closed_asks_nobody(tmp_path: Path) -> None:
     with Client(tmp_path, [model], QUIET) as client:
         client.ask([Request((user("One?"),))])
     # Its file descriptor is free again, and this file gets it.
-    with (tmp_path / "mine.txt").open("wb"), pytest.raises(RecipeError, match="this client is closed"):
+    with (tmp_path / "mine.txt").open("wb"), pytest.raises(SettingsError, match="this client is closed"):
         client.ask([Request((user("Two?"),))])
     assert (tmp_path / "mine.txt").read_bytes() == b""
     assert sum(model.seen.values()) == 1
@@ -452,7 +451,7 @@ import asyncio, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_client import Faulty, QUIET, asked
-from rolellm.errors import StoppedShortError
+from rolellm.core.errors import StoppedShortError
 from rolellm.llm.client import Client
 model = Faulty(seconds=0.1, concurrency=4)
 async def cell():
@@ -570,7 +569,7 @@ import sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_client import Faulty, QUIET, asked
-from rolellm.errors import StoppedShortError
+from rolellm.core.errors import StoppedShortError
 from rolellm.llm.client import Client
 model = Faulty(seconds=0.05, concurrency=4)
 with Client(Path(sys.argv[1]), [model], QUIET) as client:

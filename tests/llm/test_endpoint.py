@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import pytest
 
-from rolellm.errors import RecipeError, StoppedShortError
-from rolellm.jsonl import read_jsonl
-from rolellm.llm import pacing
+from rolellm.core.errors import SettingsError, StoppedShortError
+from rolellm.core.jsonl import read_jsonl
+from rolellm.llm import retry as pacing
 from rolellm.llm.client import Client, EndpointWarning, JournalWarning
 from rolellm.llm.endpoint import Endpoint, EndpointSettings
 from rolellm.llm.journal import JOURNAL
@@ -29,6 +29,7 @@ from rolellm.llm.model import (
     Model,
     Price,
     Request,
+    RunOptions,
     Sampling,
     Schema,
     UnacceptableError,
@@ -36,7 +37,6 @@ from rolellm.llm.model import (
     system,
     user,
 )
-from rolellm.llm.options import RunOptions
 
 from .conftest import KEY
 
@@ -438,7 +438,7 @@ def test_connections_are_used_again(llm_server: Callable[..., Any], endpoint: Ca
     ],
 )
 def test_addresses_that_are_refused_are_not_repeated(base_url: str) -> None:
-    with pytest.raises(RecipeError, match="base_url") as raised:
+    with pytest.raises(SettingsError, match="base_url") as raised:
         EndpointSettings("m", base_url)
     assert "sk-secret" not in "".join(traceback.format_exception(raised.value))
 
@@ -457,7 +457,7 @@ def test_addresses_that_are_refused_are_not_repeated(base_url: str) -> None:
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], found: str) -> None:
-    with pytest.raises(RecipeError, match=found):
+    with pytest.raises(SettingsError, match=found):
         EndpointSettings(**({"model": "m"} | settings))
 
 
@@ -480,11 +480,11 @@ def test_keys_that_are_not_there(
     if value is not None:
         monkeypatch.setenv("MY_KEY", value)
     at = Endpoint(EndpointSettings("m", base_url, api_key_env=named))
-    with pytest.raises(RecipeError, match=found) as raised:
+    with pytest.raises(SettingsError, match=found) as raised:
         at.check()
     assert "sk-0123456789" not in str(raised.value)
     (error,) = ask(at, ASKED)
-    assert isinstance(error, RecipeError)
+    assert isinstance(error, SettingsError)
 
 
 @pytest.mark.parametrize("base_url", ["http://localhost:1/v1", "http://10.1.2.3/v1", "http://gpu-box:8000/v1"])

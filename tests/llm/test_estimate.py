@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 from rolellm.llm.budget import Budget
 from rolellm.llm.client import Client
 from rolellm.llm.estimate import Estimate, estimate
-from rolellm.llm.model import Price, Request, Sampling, Schema, Usage, system, user
-from rolellm.llm.options import RunOptions
+from rolellm.llm.model import Price, Request, RunOptions, Sampling, Schema, Usage, system, user
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.settings import ModelSettings
 from rolellm.llm.tokens import TokenCounter
@@ -134,9 +133,9 @@ def test_estimates_of_stages_add_up() -> None:
 
 
 def test_bad_usage_is_refused() -> None:
-    with pytest.raises(RecipeError, match="no model to ask"):
+    with pytest.raises(SettingsError, match="no model to ask"):
         estimate(requests(), [])
-    with pytest.raises(RecipeError, match="expected_share"):
+    with pytest.raises(SettingsError, match="expected_share"):
         estimate(requests(), [priced(PRICE)], expected_share=0.0)
 
 

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.fingerprint import hash_json
+from rolellm.core.fingerprint import hash_json
 from rolellm.llm import journal as journal_module
-from rolellm.llm.journal import DAMAGED, JOURNAL, SPENT, Journal, JournalFullError
-from rolellm.llm.journal_lines import encode
+from rolellm.llm.journal import DAMAGED, JOURNAL, SPENT, Journal, JournalFullError, encode
 
 MUTATIONS = 500
 

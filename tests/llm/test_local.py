@@ -7,12 +7,22 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 from rolellm.llm.client import Client
 from rolellm.llm.local import LocalChat
-from rolellm.llm.local_model import LocalModel
-from rolellm.llm.model import Answer, CallError, Model, Request, Sampling, UnacceptableError, request_key, system, user
-from rolellm.llm.options import RunOptions
+from rolellm.llm.model import (
+    Answer,
+    CallError,
+    Model,
+    Request,
+    RunOptions,
+    Sampling,
+    UnacceptableError,
+    request_key,
+    system,
+    user,
+)
+from rolellm.models.local_model import LocalModel
 
 
 def requests(count: int, **sampling: Any) -> list[Request]:
@@ -156,7 +166,7 @@ def test_what_is_no_reply_of_it(local: LocalModel) -> None:
 
 
 def test_a_batch_size_of_nothing(local: LocalModel) -> None:
-    with pytest.raises(RecipeError, match="batch size"):
+    with pytest.raises(SettingsError, match="batch size"):
         LocalChat(local, batch_size=0)
 
 

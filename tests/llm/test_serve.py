@@ -14,8 +14,7 @@ import pytest
 
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint, EndpointSettings
-from rolellm.llm.model import Answer, Request, Sampling, Schema, system, user
-from rolellm.llm.options import RunOptions
+from rolellm.llm.model import Answer, Request, RunOptions, Sampling, Schema, system, user
 from rolellm.prompts.render import chat_template
 
 

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from rolellm.errors import ModelError, RecipeError
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.scrub import HIDDEN
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Price, Request, user
-from rolellm.llm.no_secrets import described, shown
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.llm.settings import LLMSettings, ModelSettings, load_models, load_settings
-from rolellm.scrub import HIDDEN
+from rolellm.llm.settings import LLMSettings, ModelSettings, described, load_models, load_settings, shown
 
 SERVER = "endpoints: [{base_url: http://localhost:8000/v1, model: m}]\n"
 KEY = "sk-proj-4f9Jq2ZtXw81LmNoPqRs"
@@ -176,7 +175,7 @@ def test_manifests_show_fields_that_steer_sampling() -> None:
 )
 def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], words: str) -> None:
     values = {"endpoints": [{"base_url": "http://localhost/v1", "model": "m", **entry}]}
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(SettingsError) as caught:
         read(tmp_path, yaml.safe_dump(values))
     assert words in str(caught.value)
     shown: BaseException | None = caught.value
@@ -230,22 +229,22 @@ def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], w
     ],
 )
 def test_what_cannot_be_carried_out_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(SettingsError) as caught:
         read(tmp_path, text)
     assert words in str(caught.value)
     assert "llm.yaml" in str(caught.value)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no settings file at"):
+    with pytest.raises(SettingsError, match="no settings file at"):
         load_settings(tmp_path / "none.yaml")
-    with pytest.raises(RecipeError, match="no settings file at"):
+    with pytest.raises(SettingsError, match="no settings file at"):
         load_settings(tmp_path)
     (tmp_path / "llm.yaml").write_bytes(b"\xff\xfe")
-    with pytest.raises(RecipeError, match="not UTF-8"):
+    with pytest.raises(SettingsError, match="not UTF-8"):
         load_settings(tmp_path / "llm.yaml")
     (tmp_path / "llm.yaml").write_bytes(b"#" * (2 << 20))
-    with pytest.raises(RecipeError, match="no settings file"):
+    with pytest.raises(SettingsError, match="no settings file"):
         load_settings(tmp_path / "llm.yaml")
 
 
@@ -256,7 +255,7 @@ def test_a_key_that_is_not_set_is_named_before_anything_is_asked(
     text = "endpoints: [{base_url: https://api.example.com/v1, model: m, api_key_env: SOME_KEY}]"
     file = write(tmp_path, text)
     assert load_settings(file).endpoints[0].name == "api.example.com/m"
-    with pytest.raises(RecipeError, match="SOME_KEY"):
+    with pytest.raises(SettingsError, match="SOME_KEY"):
         load_models(file)
 
 
@@ -270,7 +269,7 @@ def test_rules_are_named_and_never_imported(tmp_path: Path) -> None:
     request = Request((user("Well?"),))
     assert model.read(asyncio.run(model.call(request))).text == "Aye."
     for rules in ("os.system", "rolellm.demo"):
-        with pytest.raises(RecipeError, match="known: sample"):
+        with pytest.raises(SettingsError, match="known: sample"):
             load_models(write(tmp_path, text % rules), {"sample": make})
 
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 from rolellm.llm import json_reply
-from rolellm.llm.json_reply import LONGEST, items_of, json_of, read_json
-from rolellm.llm.json_scan import DEEPEST, scan
+from rolellm.llm.json_reply import DEEPEST, LONGEST, items_of, json_of, read_json, scan
 from rolellm.llm.model import Reply, Request, Schema, UnacceptableError, Usage, user
 from rolellm.llm.structured import accept_json, strict
 
@@ -306,7 +305,7 @@ def test_strict_closes_every_object() -> None:
     ],
 )
 def test_what_strict_mode_cannot_state_is_refused(schema: dict[str, Any], words: str) -> None:
-    with pytest.raises(RecipeError, match=words.replace("$.a:", r"\$\.a:")):
+    with pytest.raises(SettingsError, match=words.replace("$.a:", r"\$\.a:")):
         strict(Schema("s", schema))
 
 
@@ -314,7 +313,7 @@ def test_a_schema_nested_too_deep_is_refused() -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(DEEPEST):
         schema = {"type": "object", "properties": {"a": schema}}
-    with pytest.raises(RecipeError, match="levels deep"):
+    with pytest.raises(SettingsError, match="levels deep"):
         strict(Schema("s", schema))
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 from rolellm.llm.model import Message, Request, Schema, assistant, system, user
 from rolellm.llm.tokens import TokenCounter
 
@@ -133,7 +133,7 @@ def test_a_template_that_refuses_a_message_is_no_failure(folder: Path, tmp_path:
 
 def test_a_tokenizer_that_is_not_there_is_refused(tmp_path: Path) -> None:
     for name in (tmp_path, tmp_path / "none", "no/such-tokenizer", "a/b/c"):
-        with pytest.raises(RecipeError, match="no tokenizer at"):
+        with pytest.raises(SettingsError, match="no tokenizer at"):
             TokenCounter(name)
 
 
@@ -141,11 +141,11 @@ def test_nobody_is_asked_for_a_tokenizer(tmp_path: Path) -> None:
     code = """
 import os, sys
 sys.addaudithook(lambda event, _: event in ("socket.connect", "socket.getaddrinfo") and os._exit(9))
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 from rolellm.llm.tokens import TokenCounter
 try:
     TokenCounter("no/such-tokenizer")
-except RecipeError:
+except SettingsError:
     os._exit(0)
 """
     home = {**os.environ, "HF_HOME": str(tmp_path)}

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Profile, Row, Turn
 from rolellm.prompts.render import prompt_messages
 from rolellm.prompts.retrieval import RetrievalPrompts, RetrievalTemplate, exchanges, retrieval_template
-from rolellm.records import Profile, Row, Turn
 from rolellm.rolebench.profiles import load_profiles
 
 FOX = "Fox"
@@ -202,5 +202,5 @@ def test_a_template_of_the_users_own(tmp_path: Path) -> None:
 )
 def test_a_template_that_will_not_do(tmp_path: Path, write: Callable[[Path], object], message: str) -> None:
     write(tmp_path / "own.txt")
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(SettingsError, match=message):
         RetrievalPrompts([], path=tmp_path / "own.txt")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.prompts.script import LONGEST, script_line, shorten
-from rolellm.records import Turn
+from rolellm.core.records import Turn
+from rolellm.prompts.render import LONGEST, script_line, shorten
 
 
 @pytest.mark.parametrize(

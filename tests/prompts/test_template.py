@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import RecipeError
-from rolellm.prompts.template import Template, fill_slots, load_template
+from rolellm.core.errors import SettingsError
+from rolellm.prompts.render import Template, fill_slots, load_template
 
 LANGUAGES = ("en", "zh")
 
@@ -41,9 +41,9 @@ def test_other_braces_are_text(text: str) -> None:
 
 def test_a_slot_without_a_text_and_a_text_without_a_slot_are_errors() -> None:
     template = Template("{role}: {line}", "greeting.txt")
-    with pytest.raises(RecipeError, match=r"greeting.txt has \{line\}, which nothing fills; .* \{role\}"):
+    with pytest.raises(SettingsError, match=r"greeting.txt has \{line\}, which nothing fills; .* \{role\}"):
         template.fill(role="A")
-    with pytest.raises(RecipeError, match=r"has no slot \{word\}"):
+    with pytest.raises(SettingsError, match=r"has no slot \{word\}"):
         template.fill(role="A", line="B", word="C")
 
 
@@ -78,12 +78,12 @@ def test_a_template_that_will_not_do(tmp_path: Path, content: bytes | None, mess
     file = tmp_path / "own.txt"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(SettingsError, match=message):
         load_template("en", "profile_second", path=file)
 
 
 def test_a_name_that_does_not_ship() -> None:
-    with pytest.raises(RecipeError, match=r"no prompt template en/profile_fourth\.txt ships"):
+    with pytest.raises(SettingsError, match=r"no prompt template en/profile_fourth\.txt ships"):
         load_template("en", "profile_fourth")
 
 

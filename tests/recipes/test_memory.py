@@ -14,8 +14,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from rolellm.rocit.examples import Example
 from rolellm.rocit.loading import load_model, load_tokenizer
+from rolellm.rocit.packing.examples import Example
 from rolellm.rocit.recipe import Lora, MethodRecipe, TrainingRecipe
 
 from ..forking import Forking, script
@@ -95,7 +95,7 @@ def test_double_quantisation_takes_4_127_bits_a_weight(bench: ModuleType) -> Non
 def test_weights_and_moments_are_those_of_a_real_run(
     method: str, precision: str, bench: ModuleType, config: Any, tiny_model: Path, tmp_path: Path
 ) -> None:
-    from rolellm.rocit.sft import Fit, fit
+    from rolellm.rocit.fit import Fit, fit
 
     chosen = MethodRecipe(name=method, lora=Lora(r=RANK, dropout=0.0))
     training = TrainingRecipe(max_steps=1, precision=precision, device="cpu", max_length=64, pack_tokens=64)
@@ -189,7 +189,7 @@ def test_what_is_counted_without_contents_is_what_a_real_forward_pass_keeps(
 def test_the_peak_of_a_real_step_is_as_computed(
     method: str, half: bool, checkpointing: bool, vocabulary: int, bench: ModuleType
 ) -> None:
-    from rolellm.rocit.layout import _nll
+    from rolellm.rocit.packing.layout import _nll
 
     run = run_of(bench, method, half=half, checkpointing=checkpointing)
     model = real_model(bench, small(vocabulary), run)

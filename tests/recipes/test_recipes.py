@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.rocit.config import find_recipe, load_recipe, shipped_recipes
+from rolellm.rocit.recipe import find_recipe, load_recipe, shipped_recipes
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = shipped_recipes()
@@ -142,7 +142,7 @@ def test_the_wheel_has_all_of_the_folder(wheel: Path) -> None:
 def test_an_installed_library_finds_a_recipe_with_what_it_extends(wheel: Path, tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from rolellm.rocit.config import find_recipe, load_recipe\n"
+        "from rolellm.rocit.recipe import find_recipe, load_recipe\n"
         "file = find_recipe('smoke-cpu-rolellama-general'); load_recipe(file); print(file)"
     )
     done = subprocess.run(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rolellm.jsonl import read_jsonl
+from rolellm.core.jsonl import read_jsonl
 from rolellm.rocit.checkpoints import SEAL
-from rolellm.rocit.config import load_recipe, shipped_recipes
+from rolellm.rocit.recipe import load_recipe, shipped_recipes
 
 from ..forking import Forking
 

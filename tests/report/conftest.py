@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.records import Row
+from rolellm.core.records import Row
 from rolellm.report.page import PageContent
 
 ROLES = {"Sherlock Holmes": "en", "Captain Ahab": "en", "孙悟空": "zh"}

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.evaluation.judging.canaries import canary_answers
-from rolellm.evaluation.judging.folder import RESULT, write_contest, write_judgements, write_manifest
-from rolellm.evaluation.judging.records import Contest, Contestant, Judgement
-from rolellm.evaluation.judging.results.result import ResultOptions, summarise
-from rolellm.files import write_json
-from rolellm.records import Row
+from rolellm.core.files import write_json
+from rolellm.core.records import Row
+from rolellm.judging.folder import RESULT, write_contest, write_judgements, write_manifest
+from rolellm.judging.result import ResultOptions, summarise
+from rolellm.judging.systems import canary_answers
+from rolellm.judging.types import Contest, Contestant, Judgement
 
 ROLES = ("Ada Fenn", "Old Brom", "Captain Thistle", "Sister Quill", "Doctor Marrow", "孙悟空")
 BASELINE = "RoleGPT"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import DataError, RecipeError
+from rolellm.core.errors import DataError, SettingsError
 from rolellm.report.build import ReportOptions, build_report
 from rolellm.report.page import render_page, write_page
 from rolellm.report.published import PUBLISHED, WIN_RATES
@@ -286,13 +286,13 @@ def test_a_broken_result_is_refused_in_words(run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        pytest.param([], RecipeError, "nothing to report", id="nothing"),
+        pytest.param([], SettingsError, "nothing to report", id="nothing"),
         pytest.param(["gone"], DataError, "no such file or folder", id="not-there"),
         pytest.param(["empty"], DataError, "not the folder of a judging run", id="not-a-run"),
         pytest.param(["unfinished"], DataError, "not finished", id="unfinished"),
-        pytest.param(["run", "./run"], RecipeError, "given twice", id="twice"),
-        pytest.param(["a.jsonl"], RecipeError, "--config", id="no-config"),
-        pytest.param(["a.jsonl", "other/a.jsonl"], RecipeError, "two contestants would be called a", id="one-name"),
+        pytest.param(["run", "./run"], SettingsError, "given twice", id="twice"),
+        pytest.param(["a.jsonl"], SettingsError, "--config", id="no-config"),
+        pytest.param(["a.jsonl", "other/a.jsonl"], SettingsError, "two contestants would be called a", id="one-name"),
     ],
 )
 def test_what_cannot_be_reported(
@@ -313,5 +313,5 @@ def test_what_cannot_be_reported(
 
 
 def test_a_config_is_not_taken_where_it_would_be_ignored(run: Path) -> None:
-    with pytest.raises(RecipeError, match="names its own config"):
+    with pytest.raises(SettingsError, match="names its own config"):
         build_report([str(run)], replace(FAST, config="sample"))

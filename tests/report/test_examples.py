@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rolellm.records import Row
+from rolellm.core.records import Row
 from rolellm.report.examples import pick_examples
 
 

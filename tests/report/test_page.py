@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import DataError
-from rolellm.records import Row
+from rolellm.core.errors import DataError
+from rolellm.core.records import Row
 from rolellm.report.page import PageContent, render_page, write_page
 from rolellm.version import __version__
 

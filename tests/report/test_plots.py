@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.errors import DataError, MissingExtraError
-from rolellm.inert import visible
+from rolellm.core.errors import DataError, MissingExtraError
+from rolellm.core.sanitize import visible
 from rolellm.report.plots import (
     MAX_ROLES,
     SERIES,

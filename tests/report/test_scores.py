@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import DataError
+from rolellm.core.errors import DataError
+from rolellm.core.records import Row
 from rolellm.evaluation.predictions import Predictions
 from rolellm.evaluation.score import ScoreOptions, score
-from rolellm.records import Row
 from rolellm.report.scores import COLUMNS, METRICS, Estimate, disagreements, estimate, role_estimate, roles
 
 Reports = dict[str, dict[str, Any]]

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rolellm.records import Row
-from rolellm.rocit.config import load_recipe
-from rolellm.rocit.recipe import Recipe
+from rolellm.core.records import Row
+from rolellm.rocit.recipe import Recipe, load_recipe
 
 MINI: dict[str, Any] = {
     "data": {"config": "sample", "max_rows": 12},
@@ -64,7 +63,7 @@ def sample_rows() -> list[Row]:
 @pytest.fixture(scope="session")
 def tokenizer(sample_rows: list[Row]) -> Any:
     """A tokenizer built from the sample, with the `rolellama` form."""
-    from rolellm.rocit.tiny import build_tokenizer
+    from rolellm.rocit.bases import build_tokenizer
 
     recipe = Recipe()
     return build_tokenizer(recipe, sample_rows)
@@ -79,10 +78,10 @@ def train_apart() -> TrainApart:
 
     The processes come from one that has imported what training needs, so each starts at once.
     """
-    from rolellm.rocit.trainer import train
+    from rolellm.rocit.train import train
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["rolellm.rocit.sft", "rolellm.rocit.trainer", "rolellm.rolebench", "peft"])
+    context.set_forkserver_preload(["rolellm.rocit.fit", "rolellm.rocit.train", "rolellm.rolebench", "peft"])
 
     def start(*words: Any, **options: Any) -> Any:
         process = context.Process(target=train, args=words, kwargs=options)

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import ModelError
-from rolellm.llm.local_model import LocalModel
+from rolellm.core.errors import ModelError
+from rolellm.models.local_model import LocalModel
 from rolellm.prompts.encode import encode_prompt, encode_replies, end_token_id
 from rolellm.prompts.settle import check_settled, settle
 from rolellm.rocit.bases import build_base
-from rolellm.rocit.config import load_recipe
 from rolellm.rocit.loading import load_tokenizer
 from rolellm.rocit.prepare import load_rows, prepare
-from rolellm.rocit.trainer import train
+from rolellm.rocit.recipe import load_recipe
+from rolellm.rocit.train import train
 
 from .tokenizers import CHATML, make_tokenizer
 

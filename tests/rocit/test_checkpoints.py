@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 from rolellm.rocit.checkpoints import (
     SEAL,
     Checkpoint,
@@ -127,9 +127,11 @@ def test_a_file_more_is_no_harm(tmp_path: Path) -> None:
 
 def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
     write(tmp_path, 4)
-    with pytest.raises(RecipeError, match=r"checkpoint-4 belongs to a run that differs in processes \(2, now 1\), so"):
+    with pytest.raises(
+        SettingsError, match=r"checkpoint-4 belongs to a run that differs in processes \(2, now 1\), so"
+    ):
         newest(tmp_path, {**FACTS, "processes": 1})
-    with pytest.raises(RecipeError, match=r"differs in recipe, processes \(2, now 4\), data, so"):
+    with pytest.raises(SettingsError, match=r"differs in recipe, processes \(2, now 4\), data, so"):
         newest(tmp_path, {"recipe": "f" * 64, "processes": 4, "data": "e" * 64})
 
 

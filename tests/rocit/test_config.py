@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.errors import RecipeError
-from rolellm.rocit.config import find_recipe, load_recipe
-from rolellm.rocit.recipe import Recipe
+from rolellm.core.errors import SettingsError
+from rolellm.rocit.recipe import Recipe, find_recipe, load_recipe
 
 BUILD = "base: {build: tiny-llama}\n"
 
@@ -66,7 +65,7 @@ def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_carried_out_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(SettingsError) as caught:
         read(tmp_path, text if "base:" in text else BUILD + text)
     assert words in str(caught.value)
 
@@ -84,16 +83,16 @@ def test_what_cannot_be_carried_out_is_refused_in_words(tmp_path: Path, text: st
     ],
 )
 def test_what_is_no_recipe_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(SettingsError) as caught:
         read(tmp_path, text)
     assert words in str(caught.value)
 
 
 def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="no recipe at"):
+    with pytest.raises(SettingsError, match="no recipe at"):
         load_recipe(tmp_path / "none.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(RecipeError, match="not UTF-8"):
+    with pytest.raises(SettingsError, match="not UTF-8"):
         load_recipe(tmp_path / "binary.yaml")
 
 
@@ -110,7 +109,7 @@ def test_overrides_win_and_are_checked_alike(tmp_path: Path) -> None:
         ("=5", "is not an override"),
         ("training.epochs=[", "not valid YAML"),
     ]:
-        with pytest.raises(RecipeError) as caught:
+        with pytest.raises(SettingsError) as caught:
             read(tmp_path, text, override)
         assert words in str(caught.value)
 
@@ -139,7 +138,7 @@ def test_the_recipes_that_ship_can_be_read_by_name(name: str, root: Path) -> Non
 
 
 def test_an_unknown_name_names_the_recipes_that_ship() -> None:
-    with pytest.raises(RecipeError, match="smoke-cpu"):
+    with pytest.raises(SettingsError, match="smoke-cpu"):
         find_recipe("smoke")
-    with pytest.raises(RecipeError, match="no recipe at"):
+    with pytest.raises(SettingsError, match="no recipe at"):
         find_recipe("recipes/nowhere.yaml")

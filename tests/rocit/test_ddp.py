@@ -13,14 +13,13 @@ import psutil
 import pytest
 import yaml
 
-from rolellm.errors import RecipeError
-from rolellm.jsonl import read_jsonl
+from rolellm.core.errors import SettingsError
+from rolellm.core.jsonl import read_jsonl
 from rolellm.rocit.bases import build_base
-from rolellm.rocit.config import load_recipe
-from rolellm.rocit.packing import Plan, plan
+from rolellm.rocit.packing.plan import Plan, plan
 from rolellm.rocit.prepare import load_rows, prepare
-from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.trainer import train
+from rolellm.rocit.recipe import Recipe, load_recipe
+from rolellm.rocit.train import train
 
 from ..forking import Forked, Forking, script
 
@@ -192,7 +191,7 @@ def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
         assert running(processes) and time.monotonic() < until
         time.sleep(0.002)
     kill_all(processes)
-    with pytest.raises(RecipeError, match=r"differs in passes, processes \(2, now 1\), so going on"):
+    with pytest.raises(SettingsError, match=r"differs in passes, processes \(2, now 1\), so going on"):
         train(recipe, resume=True)
     finished(launch(file, "--resume"))
     assert manifest_of(run)["processes"] == 2

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import RecipeError, ReleaseNotFoundError
-from rolellm.prompts.script import LONGEST, ONWARD, OPENING, script_line
-from rolellm.records import Profile, Turn
-from rolellm.rocit.dialogue import script_conversations, script_profiles, trained_roles
+from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+from rolellm.core.records import Profile, Turn
+from rolellm.prompts.render import LONGEST, ONWARD, OPENING, script_line
 from rolellm.rocit.recipe import DataRecipe, Mix, PromptRecipe
-from rolellm.rocit.rows import Conversation, encode, templates
+from rolellm.rocit.rows import Conversation, encode, script_conversations, script_profiles, templates, trained_roles
 
 FOX = "Fox"
 TEMPLATE = templates(PromptRecipe())
@@ -187,7 +186,7 @@ def test_choices(choice: dict[str, Any], roles: set[str]) -> None:
     ],
 )
 def test_choices_that_cannot_be(choice: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(SettingsError, match=message):
         script_profiles(DataRecipe(config="sample", source="script", **choice))
 
 

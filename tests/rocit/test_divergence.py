@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import DivergedError
+from rolellm.core.errors import DivergedError
 from rolellm.rocit.checkpoints import newest
-from rolellm.rocit.examples import Example, Examples
-from rolellm.rocit.packing import plan
+from rolellm.rocit.packing.examples import Example, Examples
+from rolellm.rocit.packing.plan import plan
 from rolellm.rocit.recipe import Lora, MethodRecipe, OutputRecipe, TrainingRecipe
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
@@ -57,7 +57,7 @@ def new_model(**options: Any) -> Any:
 
 
 def train(model: Any, tokenizer: Any, folder: Path, method: str = "lora", **training: Any) -> Any:
-    from rolellm.rocit.sft import Fit, fit
+    from rolellm.rocit.fit import Fit, fit
 
     options = {"epochs": 1, "batch_size": 4, "device": "cpu", "max_length": 128, "pack_tokens": 128} | training
     job = Fit(

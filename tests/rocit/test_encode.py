@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.errors import ModelError
+from rolellm.core.errors import ModelError
 from rolellm.prompts.encode import encode_prompt, encode_replies, end_token_id
 from rolellm.prompts.render import chat_template
 

@@ -8,9 +8,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.errors import RecipeError
-from rolellm.rocit.config import load_recipe
-from rolellm.rocit.recipe import Recipe
+from rolellm.core.errors import SettingsError
+from rolellm.rocit.recipe import Recipe, load_recipe
 
 BASE = """
 data: {data_dir: release, roles: [A, B], mix: {general: 0.5}}
@@ -93,7 +92,7 @@ def test_what_cannot_be_extended_is_refused_in_words(tmp_path: Path, text: str, 
     write(tmp_path / "typo.yaml", "data: {role: [A]}")
     (tmp_path / "x").mkdir()
     (tmp_path / "link.yaml").symlink_to("child.yaml")
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(SettingsError) as caught:
         load_recipe(write(tmp_path / "child.yaml", text))
     assert words in str(caught.value)
 

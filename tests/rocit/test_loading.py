@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import ModelError, RecipeError
-from rolellm.jsonl import read_jsonl
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.jsonl import read_jsonl
 from rolellm.rocit.bases import build_base
-from rolellm.rocit.config import load_recipe
 from rolellm.rocit.loading import fetch, load_model, load_tokenizer
 from rolellm.rocit.prepare import load_rows, prepare
-from rolellm.rocit.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe
-from rolellm.rocit.trainer import train
+from rolellm.rocit.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe, load_recipe
+from rolellm.rocit.train import train
 
 WriteRecipe = Callable[..., Path]
 
@@ -132,7 +131,7 @@ def test_tuning_on_4_bits_moves_the_adapter_alone_in_float32(
     import torch
     from safetensors.torch import load_file
 
-    from rolellm.rocit.sft import Fit, fit
+    from rolellm.rocit.fit import Fit, fit
 
     recipe = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, training__learning_rate=1e-7))
     prepared = prepare(recipe, tmp_path)
@@ -344,7 +343,7 @@ def test_another_revision_is_another_recipe(
     run = train(recipe).out
     (run / "manifest.json").unlink()
     other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}))
-    with pytest.raises(RecipeError, match=r'differs in base\.revision \(was null, is now "v2"\)'):
+    with pytest.raises(SettingsError, match=r'differs in base\.revision \(was null, is now "v2"\)'):
         train(other, resume=True)
 
 

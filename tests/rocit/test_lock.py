@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import RunInUseError
+from rolellm.core.errors import RunInUseError
 from rolellm.rocit.bases import build_base
-from rolellm.rocit.config import load_recipe
-from rolellm.rocit.lock import LOCK, check_unlocked, locked
 from rolellm.rocit.prepare import load_rows
-from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.trainer import train
+from rolellm.rocit.recipe import Recipe, load_recipe
+from rolellm.rocit.run_folder import LOCK, check_unlocked, locked
+from rolellm.rocit.train import train
 
 WriteRecipe = Callable[..., Path]
 TrainApart = Callable[..., Any]

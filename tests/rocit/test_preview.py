@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from rolellm.core.records import Row
 from rolellm.prompts.render import prompt_messages
-from rolellm.records import Row
 from rolellm.rocit import preview
-from rolellm.rocit.examples import Examples
+from rolellm.rocit.packing.examples import Examples
 from rolellm.rocit.rows import conversations, encode
 
 

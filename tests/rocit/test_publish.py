@@ -14,18 +14,17 @@ from huggingface_hub import ModelCard, snapshot_download
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from rolellm.errors import DataError, HubLoginError, ModelError, RecipeError, RoleLLMError
-from rolellm.files import write_json
+from rolellm.core.errors import DataError, HubLoginError, ModelError, RoleLLMError, SettingsError
+from rolellm.core.files import write_json
+from rolellm.core.records import Row
 from rolellm.hub import PushOptions, push_folder
+from rolellm.models.training_record import Seen, instruction_hash, read_manifest
 from rolellm.prompts.encode import encode_prompt
 from rolellm.prompts.render import prompt_messages
-from rolellm.records import Row
-from rolellm.rocit.config import load_recipe
 from rolellm.rocit.loading import load_tokenizer
 from rolellm.rocit.publish import PublishOptions, check_publishing, publish_run
-from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.trainer import train
-from rolellm.seen import Seen, instruction_hash, read_manifest
+from rolellm.rocit.recipe import Recipe, load_recipe
+from rolellm.rocit.train import train
 
 from ..forking import Forking
 
@@ -384,7 +383,7 @@ def test_scores_that_are_none_are_refused(
 def test_what_will_not_do_is_refused_before_the_hub_is_asked(
     method: str, options: dict[str, Any], words: str, runs: dict[str, Path], hub: Any
 ) -> None:
-    with pytest.raises(RecipeError, match=words):
+    with pytest.raises(SettingsError, match=words):
         publish_run(runs[method], "me/model", PublishOptions(**options, push=PushOptions(endpoint=hub.endpoint)))
     assert hub.asked == []
 
@@ -446,7 +445,7 @@ def test_a_recipe_that_cannot_be_published_is_refused_before_training(
     changes: dict[str, Any], words: str, tmp_path: Path, write_recipe: Callable[..., Path]
 ) -> None:
     asked = {"output__push_to_hub": True, "output__hub_repo": "me/model", "output__license": "mit", **changes}
-    with pytest.raises(RecipeError, match=words):
+    with pytest.raises(SettingsError, match=words):
         check_publishing(load_recipe(write_recipe(tmp_path, **asked)))
 
 

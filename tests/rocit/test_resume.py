@@ -14,14 +14,13 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import RecipeError
-from rolellm.jsonl import read_jsonl
+from rolellm.core.errors import SettingsError
+from rolellm.core.jsonl import read_jsonl
 from rolellm.rocit.bases import build_base
 from rolellm.rocit.checkpoints import SEAL, TornCheckpointWarning, newest
-from rolellm.rocit.config import load_recipe
 from rolellm.rocit.prepare import load_rows
-from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.trainer import train
+from rolellm.rocit.recipe import Recipe, load_recipe
+from rolellm.rocit.train import train
 
 WriteRecipe = Callable[..., Path]
 TrainApart = Callable[..., Any]
@@ -322,7 +321,7 @@ def test_a_run_is_not_taken_up_under_another_recipe(
     recipe = cut(6)
     before = (recipe.output.dir / "recipe.json").read_bytes()
     other = replace(recipe, **{section: replace(getattr(recipe, section), **changes)})
-    with pytest.raises(RecipeError, match=f"begun with another recipe, which differs in {words}"):
+    with pytest.raises(SettingsError, match=f"begun with another recipe, which differs in {words}"):
         train(other, resume=True)
     assert (recipe.output.dir / "recipe.json").read_bytes() == before
     assert steps_done(recipe.output.dir) == 7
@@ -340,7 +339,7 @@ def test_a_run_is_not_taken_up_on_other_data(
     file = data.data_dir / "rolebench-eng/instruction-generalization/role_specific/train.jsonl"  # type: ignore[operator]
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace('"Grapes."', '"grapes."'), encoding="utf-8")
-    with pytest.raises(RecipeError, match="differs in data, so going on"):
+    with pytest.raises(SettingsError, match="differs in data, so going on"):
         train(recipe, resume=True)
     file.write_text(text, encoding="utf-8")
     assert train(recipe, resume=True).steps == 2
@@ -352,7 +351,7 @@ def test_a_run_is_not_taken_up_on_another_base(cut: Callable[..., Recipe], base:
     other = tmp_path / base.name
     shutil.copytree(base, other)
     flip_a_byte(other / "model.safetensors")
-    with pytest.raises(RecipeError, match="differs in base, so going on"):
+    with pytest.raises(SettingsError, match="differs in base, so going on"):
         train(replace(recipe, base=replace(recipe.base, path=other)), resume=True)
 
 
@@ -368,17 +367,17 @@ def test_a_folder_that_has_moved_and_a_base_elsewhere_are_no_other_run(
 
 
 def test_what_is_no_run_to_go_on_with_is_refused(whole: Recipe, cut: Callable[..., Recipe], tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="holds a finished run"):
+    with pytest.raises(SettingsError, match="holds a finished run"):
         train(whole, resume=True)
-    with pytest.raises(RecipeError, match="give one of them"):
+    with pytest.raises(SettingsError, match="give one of them"):
         train(whole, resume=True, overwrite=True)
     unfinished = cut(6)
     (unfinished.output.dir / "recipe.json").unlink()
-    with pytest.raises(RecipeError, match=r"holds tokenizer\.json, but no run of this command"):
+    with pytest.raises(SettingsError, match=r"holds tokenizer\.json, but no run of this command"):
         train(unfinished, resume=True)
     for content in ("", "[]", "{}", '{"data": {}}', "\ufeff?"):
         (unfinished.output.dir / "recipe.json").write_text(content, encoding="utf-8")
-        with pytest.raises(RecipeError, match=r"recipe\.json cannot be read"):
+        with pytest.raises(SettingsError, match=r"recipe\.json cannot be read"):
             train(unfinished, resume=True)
 
 

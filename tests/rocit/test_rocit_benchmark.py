@@ -101,7 +101,7 @@ def test_trl_packs_leak_nothing_from_reply_to_reply() -> None:
     from rocit_data import SMALLEST, draw, load_corpus
     from rocit_runs import Job, Setting, first_gradient, trl_trainer
 
-    from rolellm.rocit.tiny import new_model
+    from rolellm.rocit.bases import new_model
 
     corpus = load_corpus(None, SMALLEST)
     examples = draw(corpus.examples, groups=1, replies=4, seed=0)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.errors import ModelError, RecipeError
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.records import Row
 from rolellm.prompts.encode import encode_prompt
 from rolellm.prompts.render import prompt_messages
-from rolellm.records import Row
-from rolellm.rocit.examples import IGNORED, Examples
+from rolellm.rocit.packing.examples import IGNORED, Examples
 from rolellm.rocit.recipe import DataRecipe, Mix, PromptRecipe
 from rolellm.rocit.rows import check_positions, conversations, encode, select_rows, templates
 
@@ -100,20 +100,20 @@ def test_rows_of_a_role_hold_one_system_instruction(sample_rows: list[Row]) -> N
 
 def test_a_prompt_that_fills_the_context_is_refused_by_row(tokenizer: Any) -> None:
     rows = [row("short"), row("long-1", question="why " * 300), row("long-2", question="why " * 300)]
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(SettingsError) as caught:
         examples(rows, tokenizer, max_length=250)
     assert "long-1, long-2" in str(caught.value)
     assert "short" not in str(caught.value)
     assert "training.max_length (250)" in str(caught.value)
     # Cutting replies is no way out when nothing of the reply would be left.
-    with pytest.raises(RecipeError, match="long-1"):
+    with pytest.raises(SettingsError, match="long-1"):
         examples(rows, tokenizer, max_length=250, truncate_replies=True)
 
 
 def test_a_prompt_with_room_for_not_one_token_is_refused_and_with_room_for_one_is_not(tokenizer: Any) -> None:
     (whole,) = examples([row()], tokenizer)
     read = len(whole.prompt_ids)
-    with pytest.raises(RecipeError, match="row r1 has a prompt that alone fills"):
+    with pytest.raises(SettingsError, match="row r1 has a prompt that alone fills"):
         examples([row()], tokenizer, max_length=read, truncate_replies=True)
     (cut,) = examples([row()], tokenizer, max_length=read + 1, truncate_replies=True)
     assert cut.reply_ids == whole.reply_ids[:1]
@@ -122,7 +122,7 @@ def test_a_prompt_with_room_for_not_one_token_is_refused_and_with_room_for_one_i
 def test_a_reply_that_does_not_fit_is_refused_or_cut_without_its_end_token(tokenizer: Any) -> None:
     (whole,) = examples([row()], tokenizer)
     limit = len(whole.input_ids) - 1
-    with pytest.raises(RecipeError, match=r"row r1 has a reply .*truncate_replies: true"):
+    with pytest.raises(SettingsError, match=r"row r1 has a reply .*truncate_replies: true"):
         examples([row()], tokenizer, max_length=limit)
     (cut,) = examples([row()], tokenizer, max_length=limit, truncate_replies=True)
     assert cut.reply_ids == whole.reply_ids[:-1]
@@ -133,7 +133,7 @@ def test_a_reply_that_does_not_fit_is_refused_or_cut_without_its_end_token(token
 
 def test_a_blank_reply_is_refused_by_row_and_many_rows_are_counted(tokenizer: Any) -> None:
     rows = [row(f"row-{number}", references=(" \n",)) for number in range(14)]
-    with pytest.raises(RecipeError) as caught:
+    with pytest.raises(SettingsError) as caught:
         examples(rows, tokenizer)
     assert "14 rows have a blank reply" in str(caught.value)
     assert "row-9 and 4 more" in str(caught.value)
@@ -151,9 +151,9 @@ def test_rows_are_chosen_by_role_language_and_number(sample_rows: list[Row]) -> 
     assert {item.role for item in roles} == {"鲁智深"}
     english = select_rows(sample_rows, DataRecipe(languages=("en",), max_rows=7), 0)
     assert english == [item for item in sample_rows if item.language == "en"][:7]
-    with pytest.raises(RecipeError, match=r"Ahab not in the rows; there are .*鲁智深"):
+    with pytest.raises(SettingsError, match=r"Ahab not in the rows; there are .*鲁智深"):
         select_rows(sample_rows, DataRecipe(roles=("Ahab",)), 0)
-    with pytest.raises(RecipeError, match="leaves none"):
+    with pytest.raises(SettingsError, match="leaves none"):
         select_rows(sample_rows, DataRecipe(roles=("鲁智深",), languages=("en",)), 0)
 
 
@@ -174,5 +174,5 @@ def test_a_system_template_of_ones_own_goes_into_every_prompt(tmp_path: Any) -> 
     template = templates(PromptRecipe(system_template=file))
     (chat,) = conversations([row(language="zh")], lambda item: prompt_messages(item, template(item.language)))
     assert chat.messages[0]["content"] == "Be Fox."
-    with pytest.raises(RecipeError, match="no system template"):
+    with pytest.raises(SettingsError, match="no system template"):
         templates(PromptRecipe(system_template=tmp_path / "none.txt"))

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import DivergedError, RoleLLMError
-from rolellm.records import Row
-from rolellm.rocit.examples import IGNORED, Example, Examples
-from rolellm.rocit.prefix_tree import Packed
+from rolellm.core.errors import DivergedError, RoleLLMError
+from rolellm.core.records import Row
+from rolellm.rocit.packing.examples import IGNORED, Example, Examples
+from rolellm.rocit.packing.tree import Packed
 from rolellm.rocit.recipe import MethodRecipe, OutputRecipe, TrainingRecipe
 
 from .models import new_model
-from .trees import predictions, predictions_by_row, sample_examples
+from .packing.trees import predictions, predictions_by_row, sample_examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
@@ -26,7 +26,7 @@ def examples(sample_rows: list[Row], tokenizer: Any) -> Examples:
 
 
 def job(folder: Path, **training: Any) -> Any:
-    from rolellm.rocit.sft import Fit
+    from rolellm.rocit.fit import Fit
 
     options: dict[str, Any] = {"max_steps": 2, "batch_size": 3, "device": "cpu", "group_by_length": False}
     return Fit(
@@ -39,7 +39,7 @@ def job(folder: Path, **training: Any) -> Any:
 
 
 def trainer_of(tokenizer: Any, examples: Examples | list[Example], folder: Path, **training: Any) -> Any:
-    from rolellm.rocit.sft import fit
+    from rolellm.rocit.fit import fit
 
     return fit(new_model("Llama", len(tokenizer)), tokenizer, examples, job(folder, **training)).trainer
 
@@ -82,7 +82,7 @@ def test_the_gradient_does_not_feel_what_the_prompt_would_have_said(
     """The head's gradient is that of the replies' predictions, written out by hand, and of nothing else."""
     import torch
 
-    from rolellm.rocit.attention import attend
+    from rolellm.rocit.packing.attention import attend
 
     trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=packed)
     model = new_model("Llama", len(tokenizer))
@@ -111,7 +111,7 @@ def test_the_loss_of_rows_is_trl_s_own(more: int, tokenizer: Any, examples: Exam
     import torch
     from trl import SFTTrainer
 
-    from rolellm.rocit.layout import trained_tokens
+    from rolellm.rocit.packing.layout import trained_tokens
 
     trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=False)
     batch = trainer._layout.of(range(5))
@@ -142,7 +142,7 @@ EXPERTS = pytest.mark.parametrize(
 def moe_trainer(
     family: str, sizes: dict[str, Any], tokenizer: Any, examples: Any, folder: Path, **training: Any
 ) -> Any:
-    from rolellm.rocit.sft import fit
+    from rolellm.rocit.fit import fit
 
     model = new_model(family, len(tokenizer), **({"router_aux_loss_coef": 0.5} | sizes))
     return fit(model, tokenizer, examples, job(folder, shared_prefix=False, **training))
@@ -203,7 +203,7 @@ def test_a_loss_that_is_no_number_stops_training_in_words(
 ) -> None:
     import torch
 
-    from rolellm.rocit.sft import fit
+    from rolellm.rocit.fit import fit
 
     model = new_model("Llama", len(tokenizer))
     with torch.no_grad():
@@ -264,8 +264,8 @@ def test_an_override_that_nobody_calls_any_more_stops_the_first_step(
 ) -> None:
     import torch
 
-    from rolellm.rocit.loop import RocitTrainer
-    from rolellm.rocit.sft import fit
+    from rolellm.rocit.fit import fit
+    from rolellm.rocit.trainer import RocitTrainer
 
     if name in vars(RocitTrainer):
         monkeypatch.delattr(RocitTrainer, name)
@@ -282,8 +282,8 @@ def test_an_override_that_nobody_calls_any_more_stops_the_first_step(
 
 @LAYOUTS
 def test_the_plan_s_count_of_trained_tokens_is_that_of_the_tensors(packed: bool, examples: Examples) -> None:
-    from rolellm.rocit.layout import Layout, trained_tokens
-    from rolellm.rocit.packing import plan
+    from rolellm.rocit.packing.layout import Layout, trained_tokens
+    from rolellm.rocit.packing.plan import plan
 
     passes = plan(examples, TrainingRecipe(batch_size=3, grad_accumulation=2, epochs=1.5, shared_prefix=packed), 2)
     layout = Layout(examples, passes, packed=packed, pad_id=0)

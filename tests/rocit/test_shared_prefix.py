@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 import pytest
 
-from rolellm.records import Row
-from rolellm.rocit.examples import Examples
-from rolellm.rocit.prefix_tree import pack
+from rolellm.core.records import Row
+from rolellm.rocit.packing.examples import Examples
+from rolellm.rocit.packing.tree import pack
 from rolellm.rocit.recipe import MethodRecipe, Quantization, TrainingRecipe
 
 from .models import FAMILIES, gradient, new_model, with_adapter
-from .trees import sample_examples
+from .packing.trees import sample_examples
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -35,8 +35,8 @@ def _by_role(rows: list[Row]) -> list[list[Row]]:
 
 
 def packed_loss(model: Any, examples: Examples, **changes: Any) -> Any:
-    from rolellm.rocit.attention import attend
-    from rolellm.rocit.layout import summed_loss, tree_tensors
+    from rolellm.rocit.packing.attention import attend
+    from rolellm.rocit.packing.layout import summed_loss, tree_tensors
 
     attend(model, flex=False, longest=int(examples.lengths.max()))
     tree = pack(examples, range(len(examples)))
@@ -129,7 +129,7 @@ def test_in_bf16_packs_are_off_by_no_more_than_padding_is(
 ) -> None:
     import torch
 
-    from rolellm.rocit.layout import padded_rows, summed_loss
+    from rolellm.rocit.packing.layout import padded_rows, summed_loss
 
     model = quantised(family, len(tokenizer), tmp_path, "bf16")
     with torch.autocast("cpu", torch.bfloat16):
@@ -158,7 +158,7 @@ def test_a_mask_positions_or_attention_that_are_off_would_show(family: str, exam
 def test_an_attention_that_does_not_know_of_blocks_fails(
     other: str, family: str, examples: Examples, tokenizer: Any
 ) -> None:
-    from rolellm.rocit.layout import summed_loss, tree_tensors
+    from rolellm.rocit.packing.layout import summed_loss, tree_tensors
 
     model = new_model(family, len(tokenizer), attn_implementation=other)
     tree = pack(examples, range(len(examples)))
@@ -173,7 +173,7 @@ def test_flex_attention_gives_the_same_loss(family: str, examples: Examples, tok
     """Forward and uncompiled: on a CPU it has no gradient."""
     import torch
 
-    from rolellm.rocit.layout import summed_loss, tree_tensors
+    from rolellm.rocit.packing.layout import summed_loss, tree_tensors
 
     model = new_model(family, len(tokenizer))
     tree = pack(examples, range(len(examples)))
@@ -194,7 +194,7 @@ def test_other_models_that_are_let_through_are_as_exact(family: str, examples: E
 def test_flex_attention_gives_the_same_gradient_on_a_gpu(family: str, examples: Examples, tokenizer: Any) -> None:
     import torch
 
-    from rolellm.rocit.layout import summed_loss, tree_tensors
+    from rolellm.rocit.packing.layout import summed_loss, tree_tensors
 
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")

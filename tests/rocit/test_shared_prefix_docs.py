@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.rocit.examples import Examples
-from rolellm.rocit.prefix_tree import pack
+from rolellm.rocit.packing.examples import Examples
+from rolellm.rocit.packing.tree import pack
 
-from .trees import role_rows
+from .packing.trees import role_rows
 
 LENGTHS = (225, 40, 40)
 REPLIES = 5

@@ -4,15 +4,15 @@ from collections import Counter
 
 import pytest
 
+from rolellm.core.records import Row
 from rolellm.prompts.encode import encode_prompt, encode_replies, end_token_id
 from rolellm.prompts.render import prompt_messages
-from rolellm.records import Row
-from rolellm.rocit.packing import plan
-from rolellm.rocit.prefix_tree import pack
+from rolellm.rocit.packing.plan import plan
+from rolellm.rocit.packing.tree import pack
 from rolellm.rocit.recipe import TrainingRecipe
 
+from .packing.trees import sample_examples, visible
 from .tokenizers import make_tokenizer
-from .trees import sample_examples, visible
 
 
 @pytest.fixture(scope="module")

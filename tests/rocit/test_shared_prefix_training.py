@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rolellm.jsonl import read_jsonl
-from rolellm.records import Row
-from rolellm.rocit.examples import Examples
-from rolellm.rocit.packing import plan
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Row
+from rolellm.rocit.packing.examples import Examples
+from rolellm.rocit.packing.plan import plan
 from rolellm.rocit.recipe import Lora, MethodRecipe, OutputRecipe, TrainingRecipe
 
 from .models import FAMILIES, gradient, new_model
-from .trees import sample_examples
+from .packing.trees import sample_examples
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -67,7 +67,7 @@ def train(
     tokenizer: Any, examples: Examples, folder: Path, training: TrainingRecipe, method: str = "full", *, family: str
 ) -> tuple[list[Any], list[float]]:
     """The gradient and the loss of each step."""
-    from rolellm.rocit.sft import Fit, fit
+    from rolellm.rocit.fit import Fit, fit
 
     job = Fit(
         training=training,
@@ -155,7 +155,7 @@ def test_each_pass_trains_the_replies_that_the_plan_has_there(
     examples: Examples, tokenizer: Any, tmp_path: Path
 ) -> None:
     """What the loader of the real trainer brings, in its order, is what was planned, once an epoch."""
-    from rolellm.rocit.sft import Fit, fit
+    from rolellm.rocit.fit import Fit, fit
 
     training = recipe(shared_prefix=True, batch_size=10, max_steps=None, epochs=2.0)
     job = Fit(training=training, method=MethodRecipe(name="full"), folder=tmp_path, label="test")

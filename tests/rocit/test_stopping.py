@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.errors import ModelError, StoppedShortError
+from rolellm.core.errors import ModelError, StoppedShortError
+from rolellm.rocit.callbacks import heeding, stopped_short
 from rolellm.rocit.checkpoints import seal
 from rolellm.rocit.run_folder import RECIPE
-from rolellm.rocit.stopping import heeding, stopped_short
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 

@@ -10,22 +10,20 @@ from typing import Any
 
 import pytest
 
-from rolellm import progress
-from rolellm.errors import ModelError, RecipeError
-from rolellm.fingerprint import hash_file
-from rolellm.jsonl import read_jsonl
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Row
+from rolellm.models.training_record import instruction_hash
 from rolellm.prompts.encode import encode_prompt
 from rolellm.prompts.render import prompt_messages
-from rolellm.records import Row
-from rolellm.rocit.bases import build_base
-from rolellm.rocit.config import load_recipe
+from rolellm.rocit.bases import build_base, build_hash
 from rolellm.rocit.loading import load_model
 from rolellm.rocit.prepare import load_rows, prepare
-from rolellm.rocit.recipe import MethodRecipe, Recipe, TrainingRecipe
-from rolellm.rocit.tiny import build_hash
-from rolellm.rocit.trainer import TrainResult, train
+from rolellm.rocit.recipe import MethodRecipe, Recipe, TrainingRecipe, load_recipe
+from rolellm.rocit.train import TrainResult, train
 from rolellm.rolebench import dataset_fingerprint
-from rolellm.seen import instruction_hash
+from rolellm.runtime import progress
 
 WriteRecipe = Callable[..., Path]
 
@@ -141,7 +139,7 @@ def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
     import torch
     from peft import PeftModel
 
-    from rolellm.rocit.sft import Fit, fit
+    from rolellm.rocit.fit import Fit, fit
 
     recipe = load_recipe(lora_run.out.parent / "recipe.yaml")
     prepared = prepare(recipe, lora_run.out)
@@ -172,7 +170,7 @@ def test_the_same_recipe_gives_the_same_losses(full_run: TrainResult, full_recip
 def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
     full_run: TrainResult, full_recipe: Recipe, tmp_path: Path
 ) -> None:
-    with pytest.raises(RecipeError, match="holds a finished run"):
+    with pytest.raises(SettingsError, match="holds a finished run"):
         train(full_recipe)
     shutil.copytree(full_run.out, run := tmp_path / "run")
     (run / "notes.txt").write_text("mine", encoding="utf-8")
@@ -207,7 +205,7 @@ def test_what_is_in_a_folder_is_not_replaced_unasked(left: list[str], words: str
         run.mkdir(exist_ok=True)
         if not name.endswith("/"):
             (run / name).write_text("{}", encoding="utf-8")
-    with pytest.raises(RecipeError, match=words):
+    with pytest.raises(SettingsError, match=words):
         train(mini)
     assert {path.name for path in run.iterdir()} == {name.rstrip("/") for name in left}
 
@@ -217,14 +215,14 @@ def test_what_no_run_left_is_not_overwritten_either(name: str, mini: Recipe, tmp
     run = tmp_path / "run"
     run.mkdir()
     (run / name).mkdir() if name.endswith("/") else (run / name).write_bytes(b"theirs")
-    with pytest.raises(RecipeError, match="but no run of this command; choose another folder with --out"):
+    with pytest.raises(SettingsError, match="but no run of this command; choose another folder with --out"):
         train(mini, overwrite=True)
     assert (run / name).exists()
 
 
 def test_a_file_is_no_folder_for_a_run(mini: Recipe, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RecipeError, match="is a file"):
+    with pytest.raises(SettingsError, match="is a file"):
         train(mini, tmp_path / "file")
 
 
@@ -234,7 +232,7 @@ def test_a_run_does_not_clear_its_own_base_away(
 ) -> None:
     shutil.copytree(full_run.out, run := tmp_path / "run")
     recipe = load_recipe(write_recipe(tmp_path, base={"path": str(run / place)}))
-    with pytest.raises(RecipeError, match=r"and base\.path .* is there; choose another folder"):
+    with pytest.raises(SettingsError, match=r"and base\.path .* is there; choose another folder"):
         train(recipe, overwrite=True)
     assert (run / place / "model.safetensors").is_file()
 
@@ -244,10 +242,12 @@ def test_a_run_does_not_clear_its_own_base_away(
     [
         pytest.param({"base": {"path": "nowhere"}}, ModelError, "no folder at", id="no-model"),
         pytest.param({"base": {"path": "."}}, ModelError, "no config.json", id="no-model-in-the-folder"),
-        pytest.param({"training__max_length": 40}, RecipeError, "alone fills", id="prompts-too-long"),
-        pytest.param({"data__split": "dev"}, RecipeError, "it has train, test", id="no-such-split"),
-        pytest.param({"data__config": "sampel"}, RecipeError, "sample", id="no-such-config"),
-        pytest.param({"prompt": {"system_template": "none.txt"}}, RecipeError, "no system template", id="no-template"),
+        pytest.param({"training__max_length": 40}, SettingsError, "alone fills", id="prompts-too-long"),
+        pytest.param({"data__split": "dev"}, SettingsError, "it has train, test", id="no-such-split"),
+        pytest.param({"data__config": "sampel"}, SettingsError, "sample", id="no-such-config"),
+        pytest.param(
+            {"prompt": {"system_template": "none.txt"}}, SettingsError, "no system template", id="no-template"
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_any_work(
@@ -297,13 +297,13 @@ def test_what_the_configuration_tells_is_refused_before_weights_are_read(
 ) -> None:
     base = without_weights(full_run, tmp_path / "base", **config)
     method = {"name": "lora", "lora": {"r": 4} | changes}
-    with pytest.raises((ModelError, RecipeError), match=words):
+    with pytest.raises((ModelError, SettingsError), match=words):
         prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path)
 
 
 def test_targets_of_a_built_base_are_refused_before_it_is_built(tmp_path: Path, write_recipe: WriteRecipe) -> None:
     method = {"name": "lora", "lora": {"targets": ["query_key_value"]}}
-    with pytest.raises(RecipeError, match="has no layer query_key_value"):
+    with pytest.raises(SettingsError, match="has no layer query_key_value"):
         train(load_recipe(write_recipe(tmp_path, method=method)))
     assert not (tmp_path / "run").exists()
 
@@ -378,6 +378,6 @@ def test_threads_of_the_recipe_are_those_of_torch(full_recipe: Recipe, tmp_path:
 
 def test_rows_without_a_plain_answer_cannot_warm_a_base(mini: Recipe, sample_rows: list[Row], tmp_path: Path) -> None:
     rows = [row for row in sample_rows if row.raw_reference is None][:3]
-    with pytest.raises(RecipeError, match="no row has a raw_reference to warm on"):
+    with pytest.raises(SettingsError, match="no row has a raw_reference to warm on"):
         build_base(mini, rows, tmp_path)
     assert list(tmp_path.glob(".*part")) == []

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.rolebench.build import build
-from rolellm.rolebench.rows import _Occurrences
+from rolellm.rolebench.release import _Occurrences
 from rolellm.rolebench.source import sample_folder
 
 _STOCK = """

@@ -14,13 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rolellm
-from rolellm.errors import RecipeError, ReleaseNotFoundError
-from rolellm.records import Row
+from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+from rolellm.core.records import Row
+from rolellm.core.text import fold
 from rolellm.rolebench.build import MissingFilesWarning
-from rolellm.rolebench.release import Release
-from rolellm.rolebench.rows import iter_rows
+from rolellm.rolebench.release import Release, iter_rows
 from rolellm.rolebench.schema import CONFIGS, get_config
-from rolellm.text import fold
 
 COLUMNS = [
     "id",
@@ -226,7 +225,7 @@ def test_nothing_for_this_config(write_release):
 
 
 def test_unknown_config_names_the_nearest():
-    with pytest.raises(RecipeError, match="Did you mean 'instruction-generalization-zh'"):
+    with pytest.raises(SettingsError, match="Did you mean 'instruction-generalization-zh'"):
         load_dataset("rolebench", "instruction-generalisation-zh")
 
 

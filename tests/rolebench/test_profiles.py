@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import RecipeError, ReleaseFormatError, ReleaseNotFoundError
-from rolellm.records import Profile, Turn
+from rolellm.core.errors import ReleaseFormatError, ReleaseNotFoundError, SettingsError
+from rolellm.core.records import Profile, Turn
 from rolellm.rolebench.build import MissingFilesWarning
 from rolellm.rolebench.profiles import load_profiles, profiles_fingerprint
 from rolellm.rolebench.source import sample_folder
@@ -155,7 +155,7 @@ def test_no_profiles_at_all_names_the_files(write_release: Any) -> None:
 
 
 def test_an_unknown_config() -> None:
-    with pytest.raises(RecipeError, match="no config 'samples'"):
+    with pytest.raises(SettingsError, match="no config 'samples'"):
         load_profiles("samples")
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from datasets import load_dataset
 
-from rolellm.errors import ReleaseFormatError, ReleaseNotFoundError
+from rolellm.core.errors import ReleaseFormatError, ReleaseNotFoundError
 from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.release import Release, split_catchphrases
 

@@ -7,7 +7,7 @@ from datasets import load_dataset
 from huggingface_hub import DatasetCard
 
 import rolellm
-from rolellm.text import fold
+from rolellm.core.text import fold
 
 
 @pytest.fixture(scope="module")

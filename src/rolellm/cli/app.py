@@ -32,9 +32,9 @@ from rolellm.cli import (
     role,
     train,
 )
-from rolellm.errors import RoleLLMError, SettingsError, StoppedShortError
-from rolellm.files import NO_ROOM
-from rolellm.starting import hand_over
+from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
+from rolellm.core.files import NO_ROOM
+from rolellm.runtime.starting import hand_over
 from rolellm.version import __version__
 
 _INTERRUPTED = 130
@@ -113,10 +113,10 @@ def main() -> None:
 
 def _harmless(text: str) -> str:
     """A message as it may be printed: messages quote scripts, cards, models, and servers that echo what they got."""
-    from rolellm.inert import visible
+    from rolellm.core.sanitize import visible
 
     if "huggingface_hub" in sys.modules:
-        from rolellm.scrub import without_hub_token
+        from rolellm.core.scrub import without_hub_token
 
         text = without_hub_token(text)
     return visible(text)

@@ -11,8 +11,8 @@ import typer
 from rolellm.cli.output import ABSENT, estimate_text, print_json, print_table
 
 if TYPE_CHECKING:
-    from rolellm.evaluation.judging.results.sides import RunSide
     from rolellm.evaluation.score import ScoreOptions
+    from rolellm.judging.compare import RunSide
 
 _NAME, _VALUE, _TEXT = 40, 60, 300
 
@@ -44,9 +44,9 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Say what changed between two runs, what of it is significant, and which questions moved most."""
-    from rolellm.evaluation.judging.results.compare import CompareOptions
-    from rolellm.evaluation.judging.results.compare import compare as run
     from rolellm.evaluation.score import ScoreOptions
+    from rolellm.judging.compare import CompareOptions
+    from rolellm.judging.compare import compare as run
 
     # Row scores alone are wanted of it: the intervals are the comparison's own.
     score = ScoreOptions(protocol=protocol, config=config, split=split, resamples=1, processes=processes)
@@ -60,13 +60,15 @@ def compare(
 
 
 def _pairs(given: Sequence[str]) -> list[tuple[str, str]]:
-    from rolellm.errors import RecipeError
+    from rolellm.core.errors import SettingsError
 
     found = []
     for text in given:
         before, equals, after = text.partition("=")
         if not (before and equals and after):
-            raise RecipeError(f"--pair {text}: expected NAME_A=NAME_B, a contestant of the first run and of the second")
+            raise SettingsError(
+                f"--pair {text}: expected NAME_A=NAME_B, a contestant of the first run and of the second"
+            )
         found.append((before, after))
     return found
 
@@ -75,26 +77,26 @@ def _sides(
     first: str, second: str, config: str | None, data_dir: Path | None, score: ScoreOptions
 ) -> tuple[RunSide, RunSide]:
     from rolellm import dataset_fingerprint, load_rolebench
-    from rolellm.errors import RecipeError
-    from rolellm.evaluation.judging.results.sides import judged_side, scored_side
-    from rolellm.evaluation.select import select_rows
+    from rolellm.core.errors import SettingsError
+    from rolellm.evaluation.predictions import select_rows
+    from rolellm.judging.compare import judged_side, scored_side
 
     files = [path for path in (first, second) if Path(path).is_file()]
     if not files:
         return judged_side(first), judged_side(second)
     if len(files) == 1:
-        raise RecipeError(
+        raise SettingsError(
             f"{files[0]} is a file and the other is not; give two folders of judging runs, or two files of predictions"
         )
     if config is None:
-        raise RecipeError("two files of predictions need the data set that they answer: --config, such as sample")
+        raise SettingsError("two files of predictions need the data set that they answer: --config, such as sample")
     rows = select_rows(load_rolebench(config, score.split or "test", data_dir=data_dir))
     score = score.of_data(dataset_fingerprint(config, data_dir))
     return scored_side(first, rows, score), scored_side(second, rows, score)
 
 
 def _print(result: Mapping[str, Any]) -> None:
-    from rolellm.inert import label, visible
+    from rolellm.core.sanitize import label, visible
 
     for problem in result["problems"]:
         typer.echo(f"warning: {visible(problem)}", err=True)
@@ -129,7 +131,7 @@ def _change(one: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _contestant(one: Mapping[str, Any]) -> str:
-    from rolellm.inert import label
+    from rolellm.core.sanitize import label
 
     names = dict.fromkeys((one["contestant"], one["contestant_b"]))
     return " → ".join(label(name, _NAME) for name in names)
@@ -138,7 +140,7 @@ def _contestant(one: Mapping[str, Any]) -> str:
 def _value(value: Any) -> str:
     import json
 
-    from rolellm.inert import label
+    from rolellm.core.sanitize import label
 
     if value is None:
         return ABSENT
@@ -146,7 +148,7 @@ def _value(value: Any) -> str:
 
 
 def _print_move(number: int, move: Mapping[str, Any]) -> None:
-    from rolellm.inert import label
+    from rolellm.core.sanitize import label
 
     before, after = (f"{move[key]:.4g}" for key in ("before", "after"))
     typer.echo(f"\n{number}. {_contestant(move)}, {move['measure'].replace('_', ' ')} {before} → {after}")
@@ -158,6 +160,6 @@ def _print_move(number: int, move: Mapping[str, Any]) -> None:
 
 
 def _answer(text: str | None) -> str:
-    from rolellm.inert import label
+    from rolellm.core.sanitize import label
 
     return ABSENT if text is None else label(text, _TEXT)

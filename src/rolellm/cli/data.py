@@ -80,7 +80,7 @@ def push(
 
     from rolellm.cli.push import show
     from rolellm.hub import PushOptions, check_push, push_folder
-    from rolellm.rolebench.publish import stage
+    from rolellm.rolebench.build import stage
 
     options = PushOptions(
         kind="dataset",

@@ -26,8 +26,8 @@ def demo(
     if as_json:
         print_json(result.to_dict())
         return
-    from rolellm.cli.judged import show_result
-    from rolellm.inert import visible
+    from rolellm.cli.judge import show_result
+    from rolellm.core.sanitize import visible
     from rolellm.report.made import made_table
     from rolellm.report.tables import score_table, to_rich
 

@@ -51,11 +51,10 @@ def score(
     """Score predictions: CUS, RAW, SPE and avg with 95 % intervals, unmatched rows counted, the recipe named."""
     from rolellm import dataset_fingerprint, load_rolebench
     from rolellm.cli.output import print_json, progress_bar
-    from rolellm.evaluation.predictions import read_predictions
+    from rolellm.core.jsonl import write_jsonl
+    from rolellm.evaluation.predictions import read_predictions, select_rows
     from rolellm.evaluation.score import ScoreOptions
     from rolellm.evaluation.score import score as run
-    from rolellm.evaluation.select import select_rows
-    from rolellm.jsonl import write_jsonl
 
     options = ScoreOptions(
         protocol=protocol,

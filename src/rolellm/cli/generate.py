@@ -59,7 +59,7 @@ def generate(
 ) -> None:
     """Answer a split of RoleBench with a local model: batched, resumable by row, the settings in P.jsonl.meta.json."""
     from rolellm.evaluation.resume import stopped_short
-    from rolellm.threads import wait_briefly
+    from rolellm.runtime.threads import wait_briefly
 
     wait_briefly()
 
@@ -69,8 +69,8 @@ def generate(
         from rolellm import dataset_fingerprint, load_rolebench
         from rolellm.evaluation.generate import GenerateSettings
         from rolellm.evaluation.generate import generate as run
-        from rolellm.evaluation.select import select_rows
-        from rolellm.llm.decoding import Decoding
+        from rolellm.evaluation.predictions import select_rows
+        from rolellm.models.local_model import Decoding
 
         settings = GenerateSettings(
             model=model,

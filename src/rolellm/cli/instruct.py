@@ -138,7 +138,7 @@ def instruct(
         return
     from rolellm.cli.output import next_line, resumable
     from rolellm.construct.rolegpt.respond import REPLIES
-    from rolellm.inert import visible
+    from rolellm.core.sanitize import visible
 
     folder = out or profile / "instruct"
     check_run_folder(folder, REPLIES)
@@ -160,7 +160,7 @@ def _run(
     character: Character, out: Path, llm: LLM, settings: InstructSettings
 ) -> tuple[InstructResult, dict[str, Any]]:
     from rolellm.construct.context_instruct import context_instruct, write_result
-    from rolellm.inert import visible
+    from rolellm.core.sanitize import visible
     from rolellm.llm.client import FAILED, Client
 
     with Client(out, llm.models, llm.options) as client:
@@ -183,7 +183,7 @@ def _print(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
 
 def _show(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
     from rolellm.cli.output import print_table
-    from rolellm.inert import label, visible
+    from rolellm.core.sanitize import label, visible
 
     counts = manifest["counts"]
     examples: dict[str, list[str]] = {}

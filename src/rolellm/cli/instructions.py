@@ -60,15 +60,14 @@ def sample(
     from dataclasses import replace
 
     from rolellm.cli.output import print_json, print_table
-    from rolellm.construct.instruction_sources import read_source
-    from rolellm.construct.instructions import SampleSettings, sample_instructions, told_language
-    from rolellm.errors import RecipeError
-    from rolellm.inert import label
+    from rolellm.construct.instructions import SampleSettings, read_source, sample_instructions, told_language
+    from rolellm.core.errors import SettingsError
+    from rolellm.core.sanitize import label
 
     if out.exists() and not overwrite:
-        raise RecipeError(f"{out} is there already; choose another file, or replace it with --overwrite")
+        raise SettingsError(f"{out} is there already; choose another file, or replace it with --overwrite")
     if out.exists() and any(Path(name).exists() and out.samefile(name) for name in datasets):
-        raise RecipeError(f"--out {out} is one of the data sets to draw from; name another file")
+        raise SettingsError(f"--out {out} is one of the data sets to draw from; name another file")
     settings = SampleSettings(language or "en", max_words, max_chars, seed, duplicates, similarity)
     counts = _counts(count or [1500], len(datasets))
     sources = [
@@ -94,14 +93,14 @@ def sample(
 
 
 def _counts(given: list[int], datasets: int) -> list[int]:
-    from rolellm.errors import RecipeError
+    from rolellm.core.errors import SettingsError
 
     if len(given) == datasets:
         return given
     if len(given) > 1:
-        raise RecipeError(f"{len(given)} counts for {datasets} data sets; give one for all of them, or one for each")
+        raise SettingsError(f"{len(given)} counts for {datasets} data sets; give one for all of them, or one for each")
     if given[0] < datasets:
-        raise RecipeError(f"{given[0]} instructions from {datasets} data sets; ask for at least one from each")
+        raise SettingsError(f"{given[0]} instructions from {datasets} data sets; ask for at least one from each")
     # The first ones take what does not go round.
     share, rest = divmod(given[0], datasets)
     return [share + (number < rest) for number in range(datasets)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.output import estimate_text, print_table
+from rolellm.core.sanitize import label, visible
 
 if TYPE_CHECKING:
-    from rolellm.evaluation.judging.asking.ask import JudgingOptions
-    from rolellm.evaluation.judging.asking.judges import Judge
-    from rolellm.evaluation.judging.contest import Entry
-    from rolellm.evaluation.judging.records import Contest
+    from rolellm.judging.ask import JudgingOptions
+    from rolellm.judging.judge_models import Judge
+    from rolellm.judging.systems import Entry
+    from rolellm.judging.types import Contest
 
 
 @takes_llm
@@ -69,16 +71,15 @@ def judge(
     """Have a language model rank answers by style and role knowledge: win rate and average rank, biases measured."""
     from rolellm import dataset_fingerprint, load_rolebench
     from rolellm.cli.output import resumable
-    from rolellm.errors import JudgingError
-    from rolellm.evaluation.judging.asking.ask import JudgingOptions
-    from rolellm.evaluation.judging.asking.judges import DEFAULT_JUDGES, load_judges
-    from rolellm.evaluation.judging.asking.jury import make_jury
-    from rolellm.evaluation.judging.asking.orders import Design
-    from rolellm.evaluation.judging.contest import Entry, enter, parse_sources
-    from rolellm.evaluation.judging.folder import RESULT, read_json
-    from rolellm.evaluation.judging.results.result import ResultOptions
-    from rolellm.evaluation.judging.run import JudgingSetup, run_judging
-    from rolellm.evaluation.select import select_rows
+    from rolellm.core.errors import JudgingError
+    from rolellm.evaluation.predictions import select_rows
+    from rolellm.judging.ask import JudgingOptions, make_jury
+    from rolellm.judging.folder import RESULT, read_json
+    from rolellm.judging.judge_models import DEFAULT_JUDGES, load_judges
+    from rolellm.judging.orders import Design
+    from rolellm.judging.result import ResultOptions
+    from rolellm.judging.run import JudgingSetup, run_judging
+    from rolellm.judging.systems import Entry, enter, parse_sources
 
     cards = load_judges(judges or DEFAULT_JUDGES)
     options = JudgingOptions(Design(rotations, name_probe, seed), shown)
@@ -113,12 +114,12 @@ def judge(
 
 def _print(result: dict[str, Any], folder: Path, as_json: bool) -> None:
     from rolellm.cli.output import print_json
-    from rolellm.inert import visible
+    from rolellm.core.sanitize import visible
 
     if as_json:
         print_json(result)
         return
-    from rolellm.cli.judged import show_result
+    # MOVED
 
     show_result(result)
     run = visible(shlex.quote(str(folder)))
@@ -126,7 +127,7 @@ def _print(result: dict[str, Any], folder: Path, as_json: bool) -> None:
 
 
 def _note(name: str, text: str) -> None:
-    from rolellm.inert import visible
+    from rolellm.core.sanitize import visible
 
     typer.echo(f"note: {visible(f'{name}: {text}')}", err=True)
 
@@ -147,11 +148,84 @@ def _estimate(
     llm: LLM, contest: Contest, cards: Sequence[Judge], options: JudgingOptions, *, jury: bool, as_json: bool
 ) -> None:
     """What it would take; with a jury, once for each juror."""
-    from rolellm.evaluation.judging.asking.ask import requests
-    from rolellm.evaluation.judging.asking.orders import planned
+    from rolellm.judging.ask import requests
+    from rolellm.judging.orders import planned
 
     asks = planned(contest, cards, options.design)
     settings = [replace(llm.settings, endpoints=(one,)) for one in llm.settings.endpoints] if jury else [llm.settings]
     jurors = [replace(llm, settings=one) for one in settings]
     every = [juror.estimate(requests(contest, asks, options)) for juror in jurors]
     show_estimate(functools.reduce(operator.add, every), as_json)
+
+
+# --- A judging run's result for the terminal: scores and what might have bent them, side by side
+
+
+_NAME = 40
+
+
+def show_result(result: Mapping[str, Any]) -> None:
+    """Print it."""
+    pairs = [model for model in result["models"] if model["pairwise"] is not None]
+    lists = [model for model in result["models"] if model["listwise"] is not None]
+    if pairs:
+        columns = ("", "win rate %", "length-controlled %", "won, tied, lost %", "orders agree %", "rows")
+        against = label(str(result["baseline"]), _NAME)
+        print_table(f"Against {against}, in both orders, ties as half, with 95 % intervals", columns, map(_pair, pairs))
+    if lists:
+        heads = ("", "average rank", "above the baseline %", "strength, log-odds", "rows")
+        print_table("In lists of all", heads, map(_list, lists))
+    for line in _lines(result):
+        typer.echo(visible(line))
+
+
+def _pair(model: Mapping[str, Any]) -> tuple[str, ...]:
+    found = model["pairwise"]
+    outcomes = ", ".join(f"{100 * found[name]:.1f}" for name in ("wins", "ties", "losses"))
+    return (
+        _name(model),
+        _percent(found["win_rate"]),
+        _percent(found["lc_win_rate"]),
+        outcomes,
+        _percent(found["consistency"]),
+        f"{found['win_rate']['n']:,}",
+    )
+
+
+def _list(model: Mapping[str, Any]) -> tuple[str, ...]:
+    found = model["listwise"]
+    rows = f"{found['average_rank']['n']:,}"
+    return (
+        _name(model),
+        estimate_text(found["average_rank"]),
+        _percent(found["win_rate"]),
+        estimate_text(found["strength"]),
+        rows,
+    )
+
+
+def _name(model: Mapping[str, Any]) -> str:
+    flagged = " (judged by its own family)" if model["self_judged_by"] else ""
+    return f"{label(model['name'], _NAME)}{' (baseline)' if model['kind'] == 'baseline' else ''}{flagged}"
+
+
+def _lines(result: Mapping[str, Any]) -> Iterator[str]:
+    found = result["diagnostics"]
+    place, length, names = found["position"]["pairwise"], found["length"], found["name"]
+    if place is not None:
+        yield (
+            f"place: the answer shown first won {_percent(place['first_preferred'])} % (50: no bias); "
+            f"both orders agreed in {_percent(place['consistency'])} %"
+        )
+    if length["longer_preferred"] is not None:
+        yield f"length: the longer answer won {_percent(length['longer_preferred'])} % (50: no bias)"
+    if names is not None and names["changed"] is not None:
+        yield f"names: shown to the judge, they changed {_percent(names['changed'])} % of {names['probes']:,} outcomes"
+    missing = found["unscored"]
+    yield f"no verdict: {missing['count']:,} of {missing['of']:,} ({missing['share']:.2%})"
+    for problem in result["problems"]:
+        yield f"warning: {problem}"
+
+
+def _percent(value: Mapping[str, Any] | None) -> str:
+    return estimate_text(value, scale=100, digits=1)

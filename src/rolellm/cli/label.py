@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from rolellm.cli.output import ABSENT, estimate_text, print_table
+from rolellm.core.sanitize import label as shown
 
 if TYPE_CHECKING:
     from rolellm.labelling import Task
@@ -40,15 +44,15 @@ def label(
     Each label is on the disk before the page goes on. Ctrl-C ends it; the same command goes on where it was.
     """
     from rolellm.cli.output import print_json, resumable
-    from rolellm.errors import RecipeError, StoppedShortError
-    from rolellm.evaluation.judging.folder import LABELS, read_run
-    from rolellm.evaluation.judging.people.labels import audit_path, rankings_path
-    from rolellm.inert import visible
+    from rolellm.core.errors import SettingsError, StoppedShortError
+    from rolellm.core.sanitize import visible
+    from rolellm.judging.folder import LABELS, read_run
+    from rolellm.judging.people.labels import audit_path, rankings_path
     from rolellm.labelling import AuditTask, RankingTask
-    from rolellm.locks import locked
+    from rolellm.runtime.locks import locked
 
     if contestant is not None and not audit:
-        raise RecipeError("--contestant is for --audit; a ranking is of all contestants")
+        raise SettingsError("--contestant is for --audit; a ranking is of all contestants")
     found = read_run(run)
     annotator = _login() if annotator is None else annotator
     path = (audit_path if audit else rankings_path)(run, annotator)
@@ -75,7 +79,7 @@ def _login() -> str:
     """The name that this machine knows the user by, fit for a file."""
     import getpass
 
-    from rolellm.text import safe_name
+    from rolellm.core.text import safe_name
 
     try:
         return safe_name(getpass.getuser())
@@ -116,12 +120,12 @@ def agreement(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Judges against people, people against people, and the audit: agreement beyond chance, with 95 % intervals."""
-    from rolellm.cli.agreement_tables import print_agreement
+    # MOVED
     from rolellm.cli.output import print_json
-    from rolellm.evaluation.judging.folder import read_run
-    from rolellm.evaluation.judging.people.agreement import agreement as measure
+    from rolellm.core.sanitize import visible
     from rolellm.evaluation.statistics import Bootstrap
-    from rolellm.inert import visible
+    from rolellm.judging.folder import read_run
+    from rolellm.judging.people.agreement import agreement as measure
 
     found = measure(read_run(run), Bootstrap(resamples=resamples, seed=seed))
     for warning in found["warnings"]:
@@ -130,3 +134,85 @@ def agreement(
         print_json(found)
     else:
         print_agreement(found)
+
+
+# --- The tables of ``rolellm agreement``
+
+
+_NAME = 40
+
+
+def print_agreement(found: Mapping[str, Any]) -> None:
+    """Print what `rolellm.judging.people.agreement` found, as far as there is any of it."""
+    if found["annotators"]:
+        _people(found)
+    for title, key in (("Judges against people", "judge_human"), ("People against people", "human_human")):
+        if found[key]:
+            _comparisons(f"{title}, beyond chance, with 95 % intervals over questions", found[key])
+    if found["fleiss_kappa"]:
+        kappas = found["fleiss_kappa"]
+        cells = [_score(kappas["baseline"]), _score(kappas["all_pairs"])]
+        print_table(
+            "All people", ["", "Fleiss' kappa, against the baseline", "Fleiss' kappa, all pairs"], [["", *cells]]
+        )
+    if found["audit"]:
+        _audit(found["audit"])
+
+
+def _people(found: Mapping[str, Any]) -> None:
+    rows = [
+        [
+            shown(one["name"], _NAME),
+            str(one["labelled"]),
+            str(one["skipped"]),
+            _share(one["ties"]),
+            ABSENT if one["median_seconds"] is None else f"{one['median_seconds']:.0f} s",
+        ]
+        for one in found["annotators"]
+    ]
+    print_table("Who ranked", ["Person", "rows", "skipped", "ties among pairs", "median time"], rows)
+
+
+def _comparisons(title: str, comparisons: list[dict[str, Any]]) -> None:
+    columns = ["", "rows", "kappa, against the baseline", "kappa, all pairs", "Spearman, rows", "Spearman, contestants"]
+    rows = [
+        [
+            f"{shown(one['a'], _NAME)} / {shown(one['b'], _NAME)}",
+            str(one["rows"]),
+            _score((one["baseline"] or {}).get("kappa")),
+            _score((one["all_pairs"] or {}).get("kappa")),
+            _score(one["spearman_rows"]),
+            _score(one["spearman_models"]),
+        ]
+        for one in comparisons
+    ]
+    print_table(title, columns, rows)
+
+
+def _audit(audit: Mapping[str, Any]) -> None:
+    columns = ["Audit: share of yes", "answers the instruction", "reflects the style", "is correct", "cannot tell"]
+    rows = [
+        [
+            shown(name, _NAME),
+            *(_share(found[question]["share"]) for question in audit["paper"]),
+            str(found["correct"]["cannot_tell"]),
+        ]
+        for name, found in audit["contestants"].items()
+    ]
+    paper = [f"{100 * share:.0f} %" for share in audit["paper"].values()]
+    rows.append(["the paper's people, on its references", *paper, ABSENT])
+    print_table("The paper's three questions", columns, rows)
+    if audit["agreement"]:
+        pairs = [
+            [f"{shown(one['a'], _NAME)} / {shown(one['b'], _NAME)}", *map(_score, one["kappa"].values())]
+            for one in audit["agreement"]
+        ]
+        print_table("People against people in the audit: Cohen's kappa", ["", *columns[1:4]], pairs)
+
+
+def _score(found: Mapping[str, Any] | None) -> str:
+    return estimate_text(found, counted=True)
+
+
+def _share(found: Mapping[str, Any] | None) -> str:
+    return estimate_text(found, scale=100, digits=0, unit=" %", counted=True)

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.errors import RecipeError
-from rolellm.inert import visible
-from rolellm.llm.options import RunOptions
+from rolellm.core.errors import SettingsError
+from rolellm.core.sanitize import visible
+from rolellm.llm.model import RunOptions
 
 if TYPE_CHECKING:
     from rolellm.llm.estimate import Estimate
@@ -109,7 +109,7 @@ class LLM:
         """The models, for the `Client`; made when first needed. No socket is opened.
 
         Raises:
-            RecipeError: For an environment variable that holds no key.
+            SettingsError: For an environment variable that holds no key.
             ModelError: For a model on this machine that cannot be loaded.
             MissingExtraError: Without the packages that a backend needs.
         """
@@ -122,7 +122,7 @@ class LLM:
         """Counts tokens: with the tokenizer, else by estimate.
 
         Raises:
-            RecipeError: For a tokenizer that is not there.
+            SettingsError: For a tokenizer that is not there.
         """
         from rolellm.llm.tokens import TokenCounter
 
@@ -144,7 +144,7 @@ class LLM:
 def scripted_models() -> dict[str, MakeScripted]:
     """What the names under ``rules:`` stand for."""
     from rolellm.construct.scripted import scripted_model
-    from rolellm.evaluation.judging.asking.scripted import words_judge
+    from rolellm.judging.overlap_judge import words_judge
 
     return {"quotes": scripted_model, "words": words_judge}
 
@@ -210,7 +210,7 @@ def chosen_llm(**given: Any) -> LLM:
     """What the shared options come to, by the names of their parameters.
 
     Raises:
-        RecipeError: When they name no model or two ways to one, and for what a settings file cannot say.
+        SettingsError: When they name no model or two ways to one, and for what a settings file cannot say.
     """
     settings = _settings(given)
     budget, attempts = given["budget"], given["max_attempts"]
@@ -231,13 +231,13 @@ def _settings(given: dict[str, Any]) -> LLMSettings:
     if file is not None:
         for option, value in (("--base-url", base_url), ("--model", model), ("--api-key-env", given["api_key_env"])):
             if value is not None:
-                raise RecipeError(f"{option} does not go with --llm; say it in {file}")
+                raise SettingsError(f"{option} does not go with --llm; say it in {file}")
         settings = load_settings(file)
         return replace(settings, endpoints=tuple(_with(entry, at_once) for entry in settings.endpoints))
     if not base_url or not model:
         one = "" if base_url or model is None else " --model needs --base-url."
         one = " --base-url needs --model." if base_url else one
-        raise RecipeError(f"no model is named.{one} {_WAYS}")
+        raise SettingsError(f"no model is named.{one} {_WAYS}")
     entry = ModelSettings(base_url=base_url, model=model, api_key_env=given["api_key_env"], concurrency=at_once)
     return checked(LLMSettings(endpoints=(entry,)))
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 from pydantic.fields import FieldInfo
 
-from rolellm.settings import read
+from rolellm.core.settings import read
 
 _Command = Callable[..., Any]
 
@@ -23,7 +23,7 @@ _Command = Callable[..., Any]
 def from_settings(command: _Command) -> _Command:
     """Give a command one option for each field of its parameters that are settings, sections' fields included.
 
-    The parameter then gets an object of the class, checked by `rolellm.settings.read`. A field's
+    The parameter then gets an object of the class, checked by `rolellm.core.settings.read`. A field's
     ``json_schema_extra`` may say ``{"cli": False}`` for no option, or ``{"flag": "role"}`` for another name.
     """
     signature = inspect.signature(command, eval_str=True)

@@ -32,7 +32,7 @@ def print_json(value: Any) -> None:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    from rolellm.inert import visible
+    from rolellm.core.sanitize import visible
 
     character = found.group()
     if visible(character) == character and _can_be_printed(character):
@@ -155,7 +155,7 @@ def progress_bar(begin: str) -> Iterator[Callable[[str, int, int], None]]:
     Yields:
         To be called with what is being done, how much of it is, and of how much.
     """
-    from rolellm.progress import Progress
+    from rolellm.runtime.progress import Progress
 
     with Progress(begin) as shown:
         yield lambda what, done, total: shown.update(label=what, done=done, total=total)
@@ -198,8 +198,8 @@ def resumable(context: typer.Context) -> Iterator[None]:
         StoppedShortError: The one that the block raised, with that line; one for a disk that has no room for the files
             that a run ends with.
     """
-    from rolellm.errors import StoppedShortError
-    from rolellm.files import NO_ROOM
+    from rolellm.core.errors import StoppedShortError
+    from rolellm.core.files import NO_ROOM
 
     try:
         yield

@@ -40,7 +40,7 @@ def report(
     Several runs, such as one a config, are parts of one page.
     """
     from rolellm.cli.output import print_json, progress_bar, show_table
-    from rolellm.inert import visible
+    from rolellm.core.sanitize import visible
     from rolellm.report.build import ReportOptions, build_report
     from rolellm.report.exports import write_tables
     from rolellm.report.page import write_page

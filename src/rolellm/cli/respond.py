@@ -14,10 +14,8 @@ from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
 
 if TYPE_CHECKING:
     from rolellm.construct.character import Character
-    from rolellm.construct.rolegpt.asked import Asked
-    from rolellm.construct.rolegpt.explain import Explanation
     from rolellm.construct.rolegpt.prompts import RolePrompts
-    from rolellm.construct.rolegpt.respond import RespondSettings
+    from rolellm.construct.rolegpt.respond import Asked, Explanation, RespondSettings
 
 _EXPLAINED = 5
 _WIDE = 60
@@ -61,11 +59,10 @@ def respond(
     """Ask a role each instruction several times over: five replies as references, the sixth held out."""
     from rolellm.cli.output import resumable
     from rolellm.construct.character import check_run_folder, read_character
-    from rolellm.construct.context_instruct.results import KEPT
-    from rolellm.construct.rolegpt.asked import read_asked
+    from rolellm.construct.context_instruct.run import KEPT
     from rolellm.construct.rolegpt.prompts import PromptSettings, RolePrompts
-    from rolellm.construct.rolegpt.respond import RespondSettings, planned_requests
-    from rolellm.fingerprint import hash_file
+    from rolellm.construct.rolegpt.respond import RespondSettings, planned_requests, read_asked
+    from rolellm.core.fingerprint import hash_file
     from rolellm.llm.model import Sampling
 
     settings = RespondSettings(
@@ -93,7 +90,7 @@ def respond(
     else:
         _show(summary)
         if summary["replies"]:
-            from rolellm.inert import visible
+            from rolellm.core.sanitize import visible
 
             line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
             typer.echo(f"Go on with: {visible(shlex.join(line))}")
@@ -116,7 +113,7 @@ def _run(
 
 def _show(summary: dict[str, Any]) -> None:
     from rolellm.cli.output import print_table
-    from rolellm.inert import label, visible
+    from rolellm.core.sanitize import label, visible
 
     wanted = summary["replies"] + summary["missing"]
     rows = [
@@ -141,7 +138,7 @@ def _show(summary: dict[str, Any]) -> None:
 
 
 def _explain(prompts: RolePrompts, asked: Iterable[Asked], as_json: bool) -> None:
-    from rolellm.construct.rolegpt.explain import explain
+    from rolellm.construct.rolegpt.respond import explain
 
     found = list(explain(prompts, asked))
     if as_json:
@@ -156,7 +153,7 @@ def _explain(prompts: RolePrompts, asked: Iterable[Asked], as_json: bool) -> Non
 
 def _show_explanation(item: Explanation) -> None:
     from rolellm.cli.output import print_table
-    from rolellm.inert import label
+    from rolellm.core.sanitize import label
 
     rows = []
     for line in item.lines:

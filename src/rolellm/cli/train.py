@@ -32,9 +32,9 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Tune a model on RoleBench by a recipe; the same code as accelerate launch recipes/rocit.py --config RECIPE."""
-    from rolellm.rocit.config import find_recipe, load_recipe
-    from rolellm.rocit.stopping import stopped_short
-    from rolellm.threads import wait_briefly
+    from rolellm.rocit.callbacks import stopped_short
+    from rolellm.rocit.recipe import find_recipe, load_recipe
+    from rolellm.runtime.threads import wait_briefly
 
     wait_briefly()
     # JSON text is YAML text, whatever the path holds.
@@ -47,7 +47,7 @@ def train(
     going_on = resume_line(context, *([] if resume else ["--resume"]))
     with stopped_short(out or chosen.output.dir, again=again, resume=going_on):
         # The imports take seconds, and Ctrl-C may come within them.
-        from rolellm.rocit.trainer import train as run_recipe
+        from rolellm.rocit.train import train as run_recipe
 
         result = run_recipe(chosen, out, overwrite=overwrite, resume=resume)
     if as_json:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.construct.scripts.turns import read_turns, write_turns
-from rolellm.errors import DataError, RecipeError
-from rolellm.files import write_json
-from rolellm.records import Language, Profile, Turn
-from rolellm.text import half_in
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.files import write_json
+from rolellm.core.records import Language, Profile, Turn
+from rolellm.core.text import half_in
 
 PROFILE = "profile.json"
 DIALOGUE = "dialogue.jsonl"
@@ -152,11 +152,11 @@ def check_run_folder(folder: str | Path, *foreign: str) -> None:
         foreign: Files that another stage leaves.
 
     Raises:
-        RecipeError: Names the file that was found.
+        SettingsError: Names the file that was found.
     """
     for name in (PROFILE, *foreign):
         if (Path(folder) / name).is_file():
-            raise RecipeError(f"{folder} holds {name}, so it is no folder for this run; name another (--out)")
+            raise SettingsError(f"{folder} holds {name}, so it is no folder for this run; name another (--out)")
 
 
 def _problem(value: Any) -> str | None:

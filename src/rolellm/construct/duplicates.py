@@ -1,7 +1,7 @@
 """Near-duplicates among questions: BM25 similarity, as the paper used to thin out instructions, or MinHash.
 
 Question words stay in ("who found the jam" is not "where did you find the jam"), so this does not share the stop words
-of `rolellm.retrieval`. Both ways look for pairs by an index; neither compares all with all in Python.
+of `rolellm.prompts.retrieval`. Both ways look for pairs by an index; neither compares all with all in Python.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from rolellm.extras import require
-from rolellm.records import Language
-from rolellm.text import chinese_words, fold
+from rolellm.core.errors import require
+from rolellm.core.records import Language
+from rolellm.core.text import chinese_words, fold
 
 Method = Literal["bm25", "minhash"]
 #: From which similarity on a question counts as asked already (our choice; the paper's is open).

@@ -2,21 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.demo.clock import Clock
-from rolellm.demo.judging import judge_answers
-from rolellm.demo.making import make_roles
-from rolellm.demo.tuning import CONFIG, SPLIT, Tuning, answer, score_answers, score_baseline
-from rolellm.errors import RecipeError
-from rolellm.extras import require
-from rolellm.files import write_json
-from rolellm.locks import locked
-from rolellm.records import Row
+from rolellm.core.errors import SettingsError, require
+from rolellm.core.files import write_json
+from rolellm.core.records import Prediction, Row
+from rolellm.demo.making import Clock, make_roles
 from rolellm.report.made import Made
+from rolellm.runtime.locks import locked
+
+# --- Tunes a tiny model on the sample, and answers and scores with it: the functions behind train, generate and
+
+
+CONFIG, SPLIT = "sample", "test"
+_MAX_NEW_TOKENS = 64
+
+
+class Tuning:
+    """The smoke recipe, carried out in two steps so that its base can answer before it is tuned.
+
+    Args:
+        folder: The run's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        from rolellm.rocit.recipe import find_recipe, load_recipe
+
+        self.folder = folder
+        self.recipe = load_recipe(find_recipe("smoke-cpu"))
+
+    def base(self) -> Path:
+        """Build the base and warm it; return its folder."""
+        from rolellm.rocit.bases import build_base
+        from rolellm.rocit.prepare import prepare
+
+        prepared = prepare(self.recipe, self.folder)
+        return build_base(self.recipe, prepared.rows, self.folder, prepared.tokenizer)
+
+    def tune(self) -> None:
+        """Tune the base; an earlier run in the folder is replaced."""
+        from rolellm.rocit.train import train
+
+        train(self.recipe, self.folder, overwrite=True)
+
+    def describe(self) -> dict[str, Any]:
+        """The recipe and its hash, for the report."""
+        return {"recipe": self.recipe.to_dict(), "recipe_hash": self.recipe.hash}
+
+
+def answer(rows: Sequence[Row], model: Path, out: Path, fingerprint: str) -> dict[str, str]:
+    """Answer the rows with a model, into a file; return the answers by row id."""
+    from rolellm.evaluation.generate import GenerateSettings, generate
+    from rolellm.evaluation.predictions import read_predictions
+    from rolellm.models.local_model import Decoding
+
+    settings = GenerateSettings(
+        model=str(model),
+        decoding=Decoding(max_new_tokens=_MAX_NEW_TOKENS),
+        batch_size=16,
+        config=CONFIG,
+        split=SPLIT,
+        dataset_fingerprint=fingerprint,
+        overwrite=True,
+    )
+    generate(rows, out, settings)
+    return {item.id: item.prediction for item in read_predictions(out).items if item.id is not None}
+
+
+def score_answers(rows: Sequence[Row], predictions: Path, fingerprint: str) -> dict[str, Any]:
+    """Score a file of answers, and write the score beside it."""
+    from rolellm.evaluation.predictions import read_predictions
+    from rolellm.evaluation.score import ScoreOptions, score
+
+    options = ScoreOptions(config=CONFIG, split=SPLIT, dataset_fingerprint=fingerprint, strict=True)
+    report = score(rows, read_predictions(predictions), options).to_dict()
+    write_json(predictions.with_suffix(".score.json"), report)
+    return report
+
+
+def score_baseline(rows: Sequence[Row], fingerprint: str) -> dict[str, Any]:
+    """Score the replies that the rows bring along."""
+    from rolellm.evaluation.predictions import Predictions
+    from rolellm.evaluation.score import ScoreOptions, score
+
+    items = tuple(Prediction(row.rolegpt, id=row.id) for row in rows if row.rolegpt is not None)
+    options = ScoreOptions(config=CONFIG, split=SPLIT, dataset_fingerprint=fingerprint)
+    return score(rows, Predictions(items), options).to_dict()
+
+
+# --- Has the demo's answers judged, by rules in place of a language model: the functions behind ``rolellm judge``
+
+
+def judge_answers(rows: Sequence[Row], folder: Path, answers: Sequence[Path], fingerprint: str) -> dict[str, Any]:
+    """Judge files of answers against the sample's RoleGPT, into a judging run's folder; return its result.
+
+    An earlier demo's run in the folder is replaced.
+    """
+    from rolellm.judging.ask import Juror
+    from rolellm.judging.judge_models import load_judges
+    from rolellm.judging.overlap_judge import words_judge
+    from rolellm.judging.run import JudgingSetup, run_judging
+    from rolellm.judging.systems import Entry, enter, parse_sources
+    from rolellm.llm.model import RunOptions
+
+    entry = Entry(parse_sources([str(path) for path in answers]), where=f"{CONFIG}/{SPLIT}")
+    contest, _ = enter(rows, entry)
+    setup = JudgingSetup(CONFIG, SPLIT, fingerprint, run=RunOptions(show_progress=False))
+    return run_judging(folder, contest, load_judges(), [Juror("words", [words_judge()])], setup)
+
+
+# --- The demo from end to end: roles made from scripts, and the loop of tuning on the sample's rows
+
 
 UNTUNED = "untuned"
 TUNED = "tuned"
@@ -67,7 +166,7 @@ def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None) ->
         say: Called with a line before each stage.
 
     Raises:
-        RecipeError: When ``out`` holds something that no demo left there.
+        SettingsError: When ``out`` holds something that no demo left there.
         RunInUseError: When another demo works in it.
         MissingExtraError: Without the extra ``demo``.
     """
@@ -126,9 +225,9 @@ def _settle_libraries() -> None:
 def _check(folder: Path) -> None:
     """Refuse a folder that is not new, empty, or an earlier demo's."""
     if folder.exists() and not folder.is_dir():
-        raise RecipeError(f"{folder} is a file; the demo needs a folder")
+        raise SettingsError(f"{folder} is a file; the demo needs a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / _SUMMARY).is_file():
-        raise RecipeError(f"{folder} holds other files; name another folder with --out")
+        raise SettingsError(f"{folder} holds other files; name another folder with --out")
 
 
 def _write_page(folder: Path, recipe: Mapping[str, Any], made: Made) -> Path:

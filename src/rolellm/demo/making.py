@@ -6,30 +6,136 @@ stages work together, and nothing about how good a real model's data would be.
 
 from __future__ import annotations
 
+import re
 import shutil
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.demo.clock import Clock
-from rolellm.demo.receipts import shown_pairs
-from rolellm.extras import require
-from rolellm.llm.no_secrets import described
-from rolellm.llm.options import RunOptions
-from rolellm.report.made import Made, MadeRole
+from rolellm.construct.context_instruct import InstructResult
+from rolellm.construct.context_instruct.filters import FilterName, Verdict
+from rolellm.construct.context_instruct.grounding import STOP_WORDS
+from rolellm.construct.context_instruct.segments import Segment
+from rolellm.core.errors import require
+from rolellm.core.records import Language
+from rolellm.core.text import chinese_words, safe_name
+from rolellm.llm.model import RunOptions
+from rolellm.llm.settings import described
+from rolellm.report.made import Made, MadePair, MadeRole, Receipt
 from rolellm.rolebench.source import sample_folder
-from rolellm.text import safe_name
 
 if TYPE_CHECKING:
     from rolellm.construct.character import Character
-    from rolellm.construct.context_instruct import InstructResult
     from rolellm.construct.profile import Built
     from rolellm.construct.rolegpt.respond import RespondResult, RespondSettings
     from rolellm.construct.scripts.parse import Parsed
     from rolellm.llm.client import Client
     from rolellm.llm.scripted import ScriptedModel
+
+# --- A few pairs of a run with the lines that they were made from, for a reader to compare
+
+
+#: Which dropped pair is shown: one that has a place in the script, of the filter that says most about a pair.
+_TELLING: tuple[FilterName, ...] = ("grounding", "standalone", "character", "confidence", "duplicate", "form")
+_LINES = 4
+
+
+def shown_pairs(result: InstructResult, script: str, name: str) -> tuple[MadePair, ...]:
+    """The first kept pair of each type, and a dropped one.
+
+    Args:
+        result: Of Context-Instruct.
+        script: The decoded text of the script, in which offsets are places.
+        name: What the script is called.
+    """
+    return tuple(_pair(verdict, result.character.language, script, name) for verdict in _picked(result))
+
+
+def _picked(result: InstructResult) -> Iterator[Verdict]:
+    for kind in ("script_agnostic", "script_based"):
+        yield from [verdict for verdict in result.kept if verdict.candidate.type == kind][:1]
+    dropped = sorted(
+        result.dropped,
+        key=lambda item: (item.candidate.origin.segment.start < 0, _TELLING.index(item.by or "form")),
+    )
+    yield from dropped[:1]
+
+
+def _pair(verdict: Verdict, language: Language, script: str, name: str) -> MadePair:
+    pair = verdict.candidate
+    segment = pair.origin.segment
+    receipt = Receipt(
+        source=name if segment.start >= 0 else f"the {segment.kind}",
+        lines=_lines(segment, _words(f"{pair.question} {pair.answer}", language), language, script),
+        prompt=pair.origin.prompt,
+        model=pair.origin.model,
+        start=segment.start,
+        end=segment.end,
+        by=verdict.by,
+        reason=verdict.reason,
+    )
+    return MadePair(pair.question, pair.answer, pair.type, pair.confidence(language), receipt)
+
+
+def _lines(segment: Segment, words: frozenset[str], language: Language, script: str) -> tuple[tuple[int, str], ...]:
+    """The few lines in a row that have most of the words, the first of equals; of a profile, all of it."""
+    if segment.start < 0:
+        return ((0, segment.text),)
+    first = script.count("\n", 0, segment.start) + 1
+    numbered = [
+        (first + place, line.strip())
+        for place, line in enumerate(script[segment.start : segment.end].split("\n"))
+        if line.strip()
+    ]
+    shared = [_words(line, language) & words for _, line in numbered]
+
+    def found(place: int) -> int:
+        return len(frozenset().union(*shared[place : place + _LINES]))
+
+    best = max(range(max(len(numbered) - _LINES, 0) + 1), key=found)
+    return tuple(numbered[best : best + _LINES])
+
+
+def _words(text: str, language: Language) -> frozenset[str]:
+    cut = chinese_words()(text) if language == "zh" else re.findall(r"[a-z]{3,}", text.casefold())
+    return frozenset(word for word in cut if word not in STOP_WORDS[language])
+
+
+# --- Wall time by stage, and the line that announces each
+
+
+class Clock:
+    """Wall time by stage.
+
+    Args:
+        say: Called with a line before each stage.
+    """
+
+    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
+        self._say = say
+        self._seconds: dict[str, float] = {}
+        self._begun: tuple[str, float] | None = None
+
+    def start(self, stage: str, line: str) -> None:
+        """End the stage before, and begin this one."""
+        self.stop()
+        self._say(line)
+        self._begun = stage, time.monotonic()
+
+    def stop(self) -> dict[str, float]:
+        """End the stage; return the seconds of all."""
+        if self._begun is not None:
+            stage, begun = self._begun
+            self._seconds[stage] = round(time.monotonic() - begun, 2)
+            self._begun = None
+        return self._seconds
+
+
+# --- Two roles out of the sample's own scenes, from script to data set: stages 1 to 3 of the paper, offline
+
 
 ROLES = ("Queen of Hearts", "鲁智深")
 BY = (
@@ -144,7 +250,7 @@ class _Work:
             self._spent.add(client.spent.to_dict())
 
     def respond(self) -> None:
-        from rolellm.construct.context_instruct.results import KEPT
+        from rolellm.construct.context_instruct.run import KEPT
         from rolellm.construct.rolegpt.respond import RespondSettings
 
         general = sample_folder() / _FOLDERS[self.character.language] / "instructions-general.jsonl"
@@ -153,9 +259,8 @@ class _Work:
         self._reply("respond-questions", self.folder / "instruct" / KEPT, RespondSettings(replies=1))
 
     def _reply(self, stage: str, file: Path, settings: RespondSettings, limit: int | None = None) -> RespondResult:
-        from rolellm.construct.rolegpt.asked import read_asked
-        from rolellm.construct.rolegpt.respond import respond
-        from rolellm.fingerprint import hash_file
+        from rolellm.construct.rolegpt.respond import read_asked, respond
+        from rolellm.core.fingerprint import hash_file
 
         asked = read_asked(file, self.role)[:limit]
         with self._client(stage) as client:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rolellm.errors import DataError
+from rolellm.core.errors import DataError
+from rolellm.core.records import Row
 from rolellm.evaluation.predictions import Predictions
 from rolellm.evaluation.score import ScoreOptions, ScoreReport, score
-from rolellm.records import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def score_columns(predictions: Sequence[str], columns: Columns, options: ScoreOp
 
     Raises:
         DataError: (a ``ValueError``) On no predictions, lists of another length, a row without references.
-        RecipeError: (a ``ValueError``) On an unknown protocol, language or tokenizer.
+        SettingsError: (a ``ValueError``) On an unknown protocol, language or tokenizer.
     """
     if not len(predictions):
         raise DataError("no predictions to score")

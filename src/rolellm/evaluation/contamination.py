@@ -17,12 +17,12 @@ from operator import or_
 from pathlib import Path
 from typing import Any
 
-from rolellm.errors import DataError, PredictionError
+from rolellm.core.errors import DataError, PredictionError
+from rolellm.core.records import Row
 from rolellm.evaluation.matching import Finding, Matching, describe
 from rolellm.evaluation.predictions import PredictionFile, Predictions
-from rolellm.llm.model_source import ModelSource, manifest_paths
-from rolellm.records import Row
-from rolellm.seen import Part, Seen, TrainingRecord, instruction_hash, read_manifest
+from rolellm.models.find import ModelSource, manifest_paths
+from rolellm.models.training_record import Part, Seen, TrainingRecord, instruction_hash, read_manifest
 
 _EXAMPLES = 3
 

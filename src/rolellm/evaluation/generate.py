@@ -8,34 +8,248 @@ order of the rows.
 
 from __future__ import annotations
 
+import json
 import time
+from array import array
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from rolellm.errors import DataError, ModelError, RecipeError
-from rolellm.evaluation.batches import Batch, check_vocabulary, encode_prompts, plan_batches
+from rolellm.core.errors import DataError, ModelError, SettingsError, require
+from rolellm.core.jsonl import JsonlAppender
+from rolellm.core.records import Language, Row
 from rolellm.evaluation.contamination import Contamination, check_rows
-from rolellm.evaluation.profile_form import ProfileKind, asking, choose_form
-from rolellm.evaluation.resume import (
-    finished_lines,
-    only_writer,
-    put_in_order,
-    reconcile,
-    renew_sidecar,
-    write_sidecar,
-)
-from rolellm.extras import require
-from rolellm.jsonl import JsonlAppender
-from rolellm.llm.decoding import Decoding
-from rolellm.llm.local_model import Completion, Device, DType, LocalModel
-from rolellm.llm.model_source import ModelSource, find_model
-from rolellm.progress import Progress
-from rolellm.prompts.render import system_template
-from rolellm.records import Row
+from rolellm.evaluation.resume import finished_lines, only_writer, put_in_order, reconcile, renew_sidecar, write_sidecar
+from rolellm.models.find import ModelSource, find_model, manifest_paths
+from rolellm.models.local_model import Completion, Decoding, Device, DType, LocalModel
+from rolellm.prompts.encode import PromptEncoder
+from rolellm.prompts.render import prompt_messages, system_template
+from rolellm.prompts.retrieval import RETRIEVED, RetrievalPrompts
+from rolellm.runtime.progress import Progress
 from rolellm.version import __version__
+
+# --- The prompts of rows: encoded, checked against the model, and put into batches
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows that go through the model together.
+
+    Attributes:
+        rows: Their places in the list of rows.
+        max_new_tokens: The same for all of them, so that no row's limit depends on its neighbours.
+    """
+
+    rows: tuple[int, ...]
+    max_new_tokens: int
+
+
+def plan_batches(
+    rows: Sequence[Row], lengths: Sequence[int], context: int | None, *, max_new_tokens: int, batch_size: int
+) -> list[Batch]:
+    """Put rows into batches, longest prompts first, so that running out of memory shows at once.
+
+    A row whose prompt leaves less than ``max_new_tokens`` in the context gets what is left, and shares a batch only
+    with rows that get the same.
+
+    Args:
+        rows: The rows.
+        lengths: Tokens of each row's prompt.
+        context: The most tokens that the model takes; ``None`` for no limit.
+        max_new_tokens: The most that a reply may have.
+        batch_size: The most rows in one batch.
+
+    Raises:
+        ModelError: When prompts leave no room for a reply; names the rows.
+    """
+    room = [max_new_tokens if context is None else min(max_new_tokens, context - length) for length in lengths]
+    full = [place for place in range(len(rows)) if room[place] < 1]
+    if full:
+        raise ModelError(
+            f"{len(full)} of {len(rows)} prompts leave no room for a reply in the model's context of {context} tokens: "
+            + _name([(rows[place], f"{lengths[place]} tokens") for place in full])
+            + ". Use a shorter --system-template or a model with a longer context, or leave these rows out"
+        )
+    # The longest have the least room, so rows with the same room stand together.
+    order = sorted(range(len(rows)), key=lambda place: (-lengths[place], place))
+    return [
+        Batch(tuple(group[start : start + batch_size]), limit)
+        for limit, places in groupby(order, key=lambda place: room[place])
+        for group in [list(places)]
+        for start in range(0, len(group), batch_size)
+    ]
+
+
+def _name(noted: Sequence[tuple[Row, str]]) -> str:
+    named = ", ".join(f"{row.id} ({row.role}, {note})" for row, note in noted[:_NAMED])
+    more = len(noted) - _NAMED
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def encode_prompts(
+    model: LocalModel,
+    rows: Sequence[Row],
+    messages: Callable[[Row], list[dict[str, str]]],
+    advance: Callable[[int], None],
+) -> list[Sequence[int]]:
+    """The token ids of each row's prompt.
+
+    Args:
+        model: For its tokenizer and text form.
+        rows: The rows to ask.
+        messages: Makes a row's chat messages.
+        advance: Called with 1 after each row.
+    """
+    encode = PromptEncoder(model.tokenizer)
+    prompts: list[Sequence[int]] = []
+    for row in rows:
+        # Four bytes a token: lists of Python integers would take ten times the memory on a whole split.
+        prompts.append(array("i", encode(messages(row))))
+        advance(1)
+    return prompts
+
+
+def check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[Sequence[int]]) -> None:
+    """Refuse prompts with tokens that the model has no embedding for.
+
+    Raises:
+        ModelError: Names the rows.
+    """
+    known = model.vocabulary
+    outside = [(row, f"token {max(prompt)}") for row, prompt in zip(rows, prompts, strict=True) if max(prompt) >= known]
+    if outside:
+        raise ModelError(
+            f"{len(outside)} of {len(rows)} prompts hold tokens that the model does not know (it has {known}): "
+            f"{_name(outside)}. Is the tokenizer that of this model?"
+        )
+
+
+# --- What a prompt says of the role: its description, or lines of its script; as asked for, else as the model was
+
+
+ProfileKind = Literal["description", "retrieval"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileForm:
+    """What a prompt says of the role.
+
+    Attributes:
+        kind: ``description``, or ``retrieval``: exchanges of its script that BM25 finds for the question.
+        retrieved: With ``retrieval``, the most exchanges.
+    """
+
+    kind: ProfileKind = "description"
+    retrieved: int = RETRIEVED
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How rows are asked.
+
+    Attributes:
+        messages: Makes a row's chat messages.
+        record: What decides them, for the sidecar: ``template_hash`` by language, and with retrieval ``profile``,
+            ``retrieved`` and ``profiles``, the hash of the dialogue files.
+    """
+
+    messages: Callable[[Row], list[dict[str, str]]]
+    record: dict[str, Any]
+
+
+def choose_form(source: ModelSource, kind: ProfileKind | None = None, retrieved: int | None = None) -> ProfileForm:
+    """The form to ask a model in.
+
+    Args:
+        source: The model; where ``kind`` is not given, its manifest decides, and without one it is the description.
+        kind: What the user asks for.
+        retrieved: The same; by default what the model was tuned with, else as many as in the paper.
+
+    Raises:
+        SettingsError: When ``retrieved`` is given and there is nothing to retrieve.
+    """
+    tuned = _tuned_form(source)
+    chosen = kind or tuned.kind
+    if chosen == "description" and retrieved is not None:
+        raise SettingsError("a number of retrieved exchanges goes with --profile retrieval only")
+    return ProfileForm(chosen, tuned.retrieved if retrieved is None else retrieved)
+
+
+def _tuned_form(source: ModelSource) -> ProfileForm:
+    for name in (source.adapter, source.base):
+        for path in manifest_paths(name) if name is not None else ():
+            form = _read_form(path)
+            if form is not None:
+                return form
+    return ProfileForm()
+
+
+def _read_form(path: Path) -> ProfileForm | None:
+    """The form in a manifest of ours; ``None`` for any other file."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict) or content.get("kind") != "rocit":
+        return None
+    recipe = content.get("recipe")
+    prompt = recipe.get("prompt") if isinstance(recipe, dict) else None
+    # Manifests from before there was a choice do not name it.
+    if not isinstance(prompt, dict) or prompt.get("profile") != "retrieval":
+        return ProfileForm()
+    return ProfileForm("retrieval", int(prompt.get("retrieved", RETRIEVED)))
+
+
+def asking(
+    form: ProfileForm,
+    rows: Iterable[Row],
+    *,
+    config: str | None = None,
+    data_dir: str | Path | None = None,
+    template: Path | None = None,
+) -> Asking:
+    """Settle how rows are asked.
+
+    Args:
+        form: What a prompt says of the role.
+        rows: The rows to ask; with retrieval, their roles' scripts are read.
+        config: The data set's config, in whose languages scripts are looked for.
+        data_dir: Where the release is.
+        template: A system instruction of the user's own; with retrieval it needs the slot ``{examples}``.
+
+    Raises:
+        SettingsError: For a template that will not do.
+        ReleaseNotFoundError: With retrieval, when no role has a script.
+        MissingExtraError: With retrieval, without ``bm25s``.
+
+    Warns:
+        MissingFilesWarning: With retrieval, for roles without a script: they are asked without any lines.
+    """
+    if form.kind == "description":
+        # Both languages, whichever the rows are in, so that a run over more of the rows has the same settings.
+        languages: tuple[Language, ...] = ("en", "zh")
+        hashes = {language: system_template(language, template).hash for language in languages}
+        own = None if template is None else system_template("en", template)
+        return Asking(partial(prompt_messages, template=own), {"template_hash": hashes})
+    from rolellm.rolebench.profiles import load_profiles, profiles_fingerprint
+
+    profiles = load_profiles(config, data_dir, roles=(row.role for row in rows))
+    messages = RetrievalPrompts(profiles, count=form.retrieved, path=template)
+    record = {
+        "template_hash": messages.hashes,
+        "profile": form.kind,
+        "retrieved": form.retrieved,
+        "profiles": profiles_fingerprint(config, data_dir),
+    }
+    return Asking(messages, record)
+
+
+# --- Predictions from a local model: batched, resumable, and the same however often they were interrupted
+
 
 _NAMED = 10
 
@@ -80,7 +294,7 @@ class GenerateSettings:
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
-            raise RecipeError(f"batch_size is {self.batch_size}; it has to be at least 1")
+            raise SettingsError(f"batch_size is {self.batch_size}; it has to be at least 1")
 
     def check(self, out: Path) -> ModelSource:
         """Refuse what can be refused before any data or weights are read.
@@ -93,11 +307,13 @@ class GenerateSettings:
 
         Raises:
             ModelError: When the model is not there.
-            RecipeError: When the system template is not there, ``out`` is a directory, or choices contradict.
+            SettingsError: When the system template is not there, ``out`` is a directory, or choices contradict.
             MissingExtraError: Without torch or transformers.
         """
         if out.is_dir():
-            raise RecipeError(f"{out} is a directory; predictions go into a file, such as {out / 'predictions.jsonl'}")
+            raise SettingsError(
+                f"{out} is a directory; predictions go into a file, such as {out / 'predictions.jsonl'}"
+            )
         if self.system_template is not None:
             system_template("en", self.system_template)
         require("torch", "transformers", extra="train")
@@ -161,7 +377,7 @@ def generate(
 
     Raises:
         ModelError: When the model cannot be loaded, or prompts leave no room for a reply: all named, before any work.
-        RecipeError: When the file was begun with other settings, or a setting cannot be carried out.
+        SettingsError: When the file was begun with other settings, or a setting cannot be carried out.
         DataError: When there are no rows, ids repeat, or the file does not hold what it should; under
             ``settings.strict``, when the model was trained on rows (see `rolellm.evaluation.contamination`).
 

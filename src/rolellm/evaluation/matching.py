@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from rolellm.errors import PredictionError
+from rolellm.core.errors import PredictionError
+from rolellm.core.records import Prediction, Row
 from rolellm.evaluation.predictions import Predictions
-from rolellm.records import Prediction, Row
 
 Method = Literal["id", "exact", "trimmed"]
 _Key = tuple[Method, str, str]

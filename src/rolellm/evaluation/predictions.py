@@ -7,15 +7,17 @@ settings made it; what it says goes into the fingerprint of every score.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rolellm.errors import DataError, PredictionError
-from rolellm.fingerprint import hash_file
-from rolellm.jsonl import read_jsonl, write_jsonl
-from rolellm.records import Prediction
+from rolellm.core.errors import DataError, PredictionError, SettingsError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.records import Prediction, Row
 
 META_SUFFIX = ".meta.json"
 _EXPECTED = (
@@ -194,3 +196,37 @@ def _set_aside(file: PredictionFile) -> None:
             if number in reasons
         ]
     write_jsonl(file.bad_path, lines)
+
+
+# --- Choosing rows of a split by role, subset and number
+
+
+def select_rows(
+    columns: Iterable[Mapping[str, Any]], roles: Sequence[str] = (), subset: str | None = None, limit: int | None = None
+) -> list[Row]:
+    """The rows to answer, in the data set's order.
+
+    Args:
+        columns: A data set with the columns of RoleBench.
+        roles: Only these; empty for all.
+        subset: Only ``general`` or only ``role_specific``.
+        limit: Only the first so many of what is left.
+
+    Raises:
+        SettingsError: For a config without questions, or a role that is not there (names the nearest).
+        DataError: When nothing is left.
+    """
+    try:
+        rows = [Row.from_columns(item) for item in columns]
+    except KeyError as error:
+        raise SettingsError(f"this config holds no questions to answer ({error.args[0]})") from error
+    known = {row.role for row in rows}
+    for name in roles:
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)[:5]
+            raise SettingsError(f"no role {name!r} among the {len(known)} of this split; near it: {', '.join(near)}")
+    kept = (row for row in rows if (not roles or row.role in roles) and subset in (None, row.subset))
+    chosen = list(islice(kept, limit))
+    if not chosen:
+        raise DataError(f"none of the {len(rows)} rows is left by role, subset and limit")
+    return chosen

@@ -8,11 +8,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rolellm.errors import DataError, PredictionError, RecipeError, StoppedShortError
+from rolellm.core.errors import DataError, PredictionError, SettingsError, StoppedShortError
+from rolellm.core.files import write_json
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.records import Row
 from rolellm.evaluation.predictions import META_SUFFIX
-from rolellm.files import write_json
-from rolellm.jsonl import read_jsonl, write_jsonl
-from rolellm.records import Row
 
 # How the work was done and what is known of the model, not what was asked for: a run may go on with another of these.
 _MAY_CHANGE = ("model", "adapter", "device", "batch_size", "versions", "earlier_runs", "contamination")
@@ -60,7 +60,7 @@ def only_writer(out: Path) -> Iterator[None]:
     """Keep a second process from writing the same file.
 
     Raises:
-        RecipeError: When another process holds it.
+        SettingsError: When another process holds it.
     """
     from filelock import FileLock, Timeout
 
@@ -69,7 +69,7 @@ def only_writer(out: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise RecipeError(f"another process is writing {out}; wait for it, or use another --out") from None
+        raise SettingsError(f"another process is writing {out}; wait for it, or use another --out") from None
     try:
         yield
     finally:
@@ -90,27 +90,27 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
         The settings to write, with the ways of earlier runs noted where they differ.
 
     Raises:
-        RecipeError: When the file is there with other settings (names them), without a sidecar, or knowing more of what
-            the model was trained on.
+        SettingsError: When the file is there with other settings (names them), without a sidecar, or knowing more of
+            what the model was trained on.
     """
     if not out.exists() or out.stat().st_size == 0:
         return dict(meta)
     sidecar = sidecar_path(out)
     if not sidecar.is_file():
-        raise RecipeError(f"{out} is there, but not {sidecar.name}, so how it was made is not known; {_WAY_OUT}")
+        raise SettingsError(f"{out} is there, but not {sidecar.name}, so how it was made is not known; {_WAY_OUT}")
     try:
         before = json.loads(sidecar.read_bytes())
         if not isinstance(before, dict):
             raise ValueError("not an object")
     except ValueError as error:
-        raise RecipeError(f"{sidecar} is not a JSON object ({error}); {_WAY_OUT}") from error
+        raise SettingsError(f"{sidecar} is not a JSON object ({error}); {_WAY_OUT}") from error
     old, new = (_flat({key: item for key, item in side.items() if key not in _MAY_CHANGE}) for side in (before, meta))
     changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     if changed:
         shown = "; ".join(f"{key} was {_show(old.get(key))} and is now {_show(new.get(key))}" for key in changed)
-        raise RecipeError(f"{out} was begun with other settings: {shown}. {_WAY_OUT[0].upper()}{_WAY_OUT[1:]}")
+        raise SettingsError(f"{out} was begun with other settings: {shown}. {_WAY_OUT[0].upper()}{_WAY_OUT[1:]}")
     if before.get("contamination") is not None and meta.get("contamination") is None:
-        raise RecipeError(
+        raise SettingsError(
             f"{out} was begun when the model's manifest said what it was trained on, and it is not to be had now; "
             f"bring the manifest back, {_WAY_OUT}"
         )

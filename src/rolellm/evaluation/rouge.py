@@ -3,7 +3,7 @@
 ``rouge-score``
     What Google's ``rouge_score`` 0.1.2 computes without stemmer: the longest common subsequence of all words, and the
     F1 of the reference that gives the highest F1 (as its ``score_multi``). Chinese, whose text that package drops, is
-    cut by a tokenizer of our choice; see :mod:`rolellm.evaluation.tokenizers`.
+    cut by a tokenizer of our choice; see :mod:`rolellm.evaluation.rouge`.
 
 ``paper``
     What the paper's tables hold (recomputed from the released baseline): PyPI's ``rouge`` 1.0.1, ``rouge-l``, and the
@@ -14,19 +14,321 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import itertools
+import multiprocessing
+import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import signal
+import sys
+import threading
+import unicodedata
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from rapidfuzz.distance import LCSseq
 
-from rolellm.errors import DataError, RecipeError
-from rolellm.evaluation.lcs import Sentences, count_union_lcs
-from rolellm.evaluation.parallel import map_chunks
-from rolellm.evaluation.tokenizers import Tokenize, get_tokenizer, resolve_tokenizer
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.text import chinese_words
+
+# --- The union of longest common subsequences, word for word as PyPI's ``rouge`` 1.0.1 finds it, without its table
+
+
+Sentences = Sequence[Sequence[str]]
+
+
+def count_union_lcs(hypothesis: Sentences, reference: Sentences, common: AbstractSet[str]) -> int:
+    """Count the distinct words in the union of the LCS of all pairs of sentences.
+
+    Args:
+        hypothesis: The words of each sentence.
+        reference: The words of each sentence.
+        common: The words that stand in both.
+
+    Returns:
+        The size of the union, at most ``len(common)``. Time is proportional to the words of the reference times the
+        number of hypothesis sentences, each step being integer work on as many bits as the hypothesis has common words.
+    """
+    columns, spans = _columns(hypothesis, common)
+    everywhere = sum(spans)
+    missing = everywhere
+    for sentence in reference:
+        rows, reach = _rows(sentence, columns, everywhere)
+        missing = _walk(rows, spans, reach, missing)
+        if not missing:
+            break
+    return sum(not places & missing for places in columns.values())
+
+
+def _columns(hypothesis: Sentences, common: AbstractSet[str]) -> tuple[dict[str, int], list[int]]:
+    """Give every occurrence of a common word a bit; return the bits of each word, and those of each sentence."""
+    columns = dict.fromkeys(common, 0)
+    spans = []
+    bit = 1
+    for sentence in hypothesis:
+        first = bit
+        for word in filter(common.__contains__, sentence):
+            columns[word] |= bit
+            bit <<= 1
+        if bit != first:
+            spans.append(bit - first)
+            bit <<= 1
+    return columns, spans
+
+
+def _rows(sentence: Iterable[str], columns: dict[str, int], everywhere: int) -> tuple[list[tuple[int, int]], int]:
+    """Fill the tables of one reference sentence with all hypothesis sentences.
+
+    Returns:
+        A row a common word, from the last to the first, as (columns that match, columns that rise); and all columns
+        that match in any row.
+    """
+    rows = []
+    flat = everywhere
+    reach = 0
+    for match in map(columns.get, sentence):
+        if match:
+            reach |= match
+            carried = flat & match
+            flat = ((flat + carried) | (flat ^ carried)) & everywhere
+            rows.append((match, everywhere ^ flat))
+    rows.reverse()
+    return rows, reach
+
+
+def _walk(rows: Iterable[tuple[int, int]], spans: Iterable[int], reach: int, missing: int) -> int:
+    """Walk each table back from its last cell and strike the words that are met off ``missing``."""
+    for span in spans:
+        if not reach & span & missing:
+            continue
+        below = span
+        for match, rises in rows:
+            reachable = rises & below
+            if not reachable:
+                break
+            stop = 1 << (reachable.bit_length() - 1)
+            if match & stop:
+                below &= stop - 1
+                if match & missing:
+                    missing ^= match
+                    if not missing & reach & below:
+                        break
+            else:
+                below &= (stop << 1) - 1
+    return missing
+
+
+# --- What counts as a word: the tokenizers that Rouge-L is computed over, by name
+
+
+Tokenize = Callable[[str], list[str] | list[bytes]]
+
+#: Protocol, then language, to the names of the tokenizers that it can be computed over; the first is the default.
+TOKENIZERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
+    {
+        "rouge-score": {"en": ("rouge_score",), "zh": ("jieba", "characters")},
+        "paper": {"en": ("whitespace",), "zh": ("spaced-characters",)},
+    }
+)
+
+_LANGUAGE_NAMES: Final[Mapping[str, str]] = MappingProxyType({"en": "English", "zh": "Chinese"})
+_HAN = r"\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_CHARACTERS = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+")
+_ASCII_WORDS: Final = bytes(byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256))
+
+
+def resolve_tokenizer(protocol: str, language: str, tokenizer: str | None = None) -> str:
+    """Check a choice of protocol, language and tokenizer, and name the tokenizer that it comes to.
+
+    Args:
+        protocol: ``rouge-score`` or ``paper``.
+        language: ``en`` or ``zh``.
+        tokenizer: A name out of the module's table; None takes the default.
+
+    Returns:
+        The tokenizer's name, to be printed with every figure.
+
+    Raises:
+        SettingsError: (a ``ValueError``) On an unknown name; lists the valid ones and the nearest.
+
+    >>> resolve_tokenizer("rouge-score", "zh")
+    'jieba'
+    """
+    _check("protocol", protocol, TOKENIZERS)
+    if language not in _LANGUAGE_NAMES:
+        spelled = {**{code: code for code in _LANGUAGE_NAMES}, **{name: code for code, name in _LANGUAGE_NAMES.items()}}
+        near = _nearest(language, spelled)
+        valid = ", ".join(f"{code!r} ({name})" for code, name in _LANGUAGE_NAMES.items())
+        hint = f" Did you mean {spelled[near]!r}?" if near else ""
+        raise SettingsError(f"unknown language {language!r}; valid: {valid}.{hint}")
+    names = TOKENIZERS[protocol][language]
+    if tokenizer is None:
+        return names[0]
+    _check(f"tokenizer for {_LANGUAGE_NAMES[language]} under protocol {protocol!r}", tokenizer, names)
+    return tokenizer
+
+
+def _check(what: str, value: str, valid: Iterable[str]) -> None:
+    names = list(valid)
+    if value in names:
+        return
+    near = _nearest(value, names)
+    hint = f" Did you mean {near!r}?" if near and len(names) > 1 else ""
+    raise SettingsError(f"unknown {what}: {value!r}; valid: {', '.join(map(repr, names))}.{hint}")
+
+
+def _nearest(value: object, names: Iterable[str]) -> str | None:
+    by_lower = {name.lower(): name for name in names}
+    matches = difflib.get_close_matches(str(value).lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[matches[0]] if matches else None
+
+
+def get_tokenizer(name: str) -> Tokenize:
+    """The function behind a tokenizer of protocol ``rouge-score``: text in, list of tokens out.
+
+    Args:
+        name: ``rouge_score``, ``jieba`` or ``characters``.
+
+    Returns:
+        A function; ``jieba``'s dictionary is loaded (about a second) on the first call for it.
+
+    Raises:
+        SettingsError: On any other name.
+    """
+    if name == "rouge_score":
+        return rouge_score_tokens
+    if name == "characters":
+        return character_tokens
+    if name == "jieba":
+        return chinese_words()
+    raise SettingsError(f"no tokenizer {name!r}; valid: 'rouge_score', 'jieba', 'characters'")
+
+
+def rouge_score_tokens(text: str) -> list[bytes]:
+    """Lower-cased runs of a-z and 0-9, as ``rouge_score`` 0.1.2 finds them without a stemmer.
+
+    Tokens are bytes: one table look-up a byte is twice as fast as that package's regular expression, and every byte of
+    a non-ASCII character falls to white space, as the character does there.
+
+    >>> rouge_score_tokens("It's 3 o'clock, naïf!")
+    [b'it', b's', b'3', b'o', b'clock', b'na', b'f']
+    """
+    return text.lower().encode("utf-8", "replace").translate(_ASCII_WORDS).split()
+
+
+def character_tokens(text: str) -> list[str]:
+    """Chinese characters one by one; other letters and digits in runs; punctuation and symbols dropped.
+
+    >>> character_tokens("我有2台 iPhone。")
+    ['我', '有', '2', '台', 'iphone']
+    """
+    return _CHARACTERS.findall(_fold_width(text).lower())
+
+
+def _fold_width(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+# --- Share work on rows among processes, this one included, and keep the order
+
+
+A = TypeVar("A")
+B = TypeVar("B")
+R = TypeVar("R")
+
+_Share = Callable[[int, int], list[R]]
+
+#: Chunks are long enough to be worth the message that hands them out, and many enough to be shared evenly.
+_CHUNKS_A_PROCESS = 32
+_SHORTEST_CHUNK, _LONGEST_CHUNK = 64, 1024
+#: Chunks that lie ready for each helper, so that none waits while this process is busy with a chunk of its own.
+_AHEAD = 4
+
+_helper_share: _Share[Any]
+
+
+def map_chunks(
+    work: Callable[[Sequence[A], Sequence[B]], list[R]], first: Sequence[A], second: Sequence[B], *, processes: int
+) -> Iterator[R]:
+    """Yield what ``work`` makes of each row, in order; chunk by chunk, as the iterator is read.
+
+    Helpers get the columns once, when they start: by fork, at no cost, or else as a copy each. Only the bounds of
+    chunks and the results travel afterwards.
+
+    Args:
+        work: Takes a chunk of both columns and returns one result a row; must be picklable for several processes, as
+            must its results.
+        first: A column.
+        second: A column of the same length.
+        processes: How many processes work, this one included; no more are started than there are chunks.
+
+    Yields:
+        One result a row.
+    """
+    size = min(max(len(first) // (processes * _CHUNKS_A_PROCESS), _SHORTEST_CHUNK), _LONGEST_CHUNK)
+    starts = range(0, len(first), size)
+    share: _Share[R] = functools.partial(_apply, work, first, second)
+    helpers = min(processes, len(starts)) - 1
+    if helpers < 1:
+        for start in starts:
+            yield from share(start, start + size)
+        return
+    with _start_helpers(helpers, share) as pool:
+        underway: deque[Future[list[R]]] = deque()
+        for start in starts:
+            if sum(not future.done() for future in underway) < _AHEAD * helpers:
+                underway.append(pool.submit(_apply_in_helper, start, start + size))
+            else:
+                underway.append(Future())
+                underway[-1].set_result(share(start, start + size))
+            while underway and underway[0].done():
+                yield from underway.popleft().result()
+        for future in underway:
+            yield from future.result()
+
+
+def _apply(
+    work: Callable[[Sequence[A], Sequence[B]], list[R]], first: Sequence[A], second: Sequence[B], start: int, stop: int
+) -> list[R]:
+    return work(first[start:stop], second[start:stop])
+
+
+def _start_helpers(count: int, share: _Share[Any]) -> ProcessPoolExecutor:
+    """Fork where that is safe, since it takes milliseconds and copies nothing; else start fresh interpreters.
+
+    A fork keeps only the thread that calls it: a lock that another thread holds would stay shut in the child for ever.
+    """
+    fork = sys.platform == "linux" and threading.active_count() == 1
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("fork" if fork else "spawn"), _hold, (share,))
+    if fork:
+        with warnings.catch_warnings():
+            # Python 3.12 warns of native threads too (numpy's); those libraries prepare for a fork by themselves.
+            warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*multi-threaded.*fork")
+            pool.submit(int).result()
+    return pool
+
+
+def _hold(share: _Share[Any]) -> None:
+    """Runs first in each helper: tasks cannot carry what was inherited, so it is kept by name."""
+    global _helper_share
+    _helper_share = share
+    # Ctrl-C reaches helpers too; only the process that started them is to answer it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _apply_in_helper(start: int, stop: int) -> list[Any]:
+    return _helper_share(start, stop)
+
+
+# --- Rouge-L under two protocols
+
 
 T = TypeVar("T")
 
@@ -70,7 +372,7 @@ def rouge_l(
         references: One text a row, or a list of texts.
         language: ``en`` or ``zh``.
         protocol: ``rouge-score`` (choose the reference of highest F1) or ``paper`` (of highest recall); see the module.
-        tokenizer: A name out of :data:`~rolellm.evaluation.tokenizers.TOKENIZERS`; None takes the protocol's default
+        tokenizer: A name out of :data:`~rolellm.evaluation.rouge.TOKENIZERS`; None takes the protocol's default
             for the language.
         processes: How many processes share the rows, this one included. The scores are the same.
 
@@ -80,7 +382,7 @@ def rouge_l(
     Raises:
         DataError: (a ``ValueError``) When the numbers of rows differ, a row has no reference, or something is not a
             text; names the row, counted from 0.
-        RecipeError: (a ``ValueError``) On an unknown protocol, language or tokenizer, or less than one process.
+        SettingsError: (a ``ValueError``) On an unknown protocol, language or tokenizer, or less than one process.
 
     >>> rouge_l(["the raven sits still"], [["a raven", "the raven never sits"]])
     [RougeScore(precision=0.75, recall=0.75, f1=0.75, reference=1)]
@@ -106,7 +408,7 @@ def iter_rouge_l(
     """
     name = resolve_tokenizer(protocol, language, tokenizer)
     if not isinstance(processes, int) or processes < 1:
-        raise RecipeError(f"processes must be a whole number of at least 1, found {processes!r}")
+        raise SettingsError(f"processes must be a whole number of at least 1, found {processes!r}")
     texts = _as_rows("predictions", predictions)
     lists = _as_rows("references", references)
     _check_rows(texts, lists)

@@ -1,7 +1,7 @@
 """Scores predictions on RoleBench: CUS, RAW, SPE and avg with intervals, breakdowns, and the recipe behind them.
 
 >>> from rolellm.evaluation.predictions import Predictions
->>> from rolellm.records import Row
+>>> from rolellm.core.records import Row
 >>> row = Row("r1", "Puck", "en", "role_specific", "Who?", ("A merry wanderer of the night.",))
 >>> report = score([row], Predictions.from_texts(["r1"], ["A wanderer of the night."]))
 >>> round(report.metrics["SPE"].mean, 4), report.metrics["CUS"]
@@ -10,23 +10,363 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal, NamedTuple
 
-from rolellm.errors import PredictionError
-from rolellm.evaluation.breakdown import Metric, RowScore, Summary, summarise, summarise_by
+from rolellm.core.errors import PredictionError, SettingsError
+from rolellm.core.fingerprint import hash_bytes, hash_json
+from rolellm.core.records import Language, Row
+from rolellm.core.text import fold
 from rolellm.evaluation.contamination import Contamination, scored_rows
 from rolellm.evaluation.matching import Finding, Matching, match
 from rolellm.evaluation.predictions import Predictions
-from rolellm.evaluation.provenance import VALUE_FIELD, file_findings, fingerprint, sidecar_findings
-from rolellm.evaluation.rouge import RougeScore, iter_rouge_l
-from rolellm.evaluation.scorecard import ScoreOptions, ScoreReport
-from rolellm.evaluation.statistics import Bootstrap
-from rolellm.evaluation.tokenizers import TOKENIZERS, resolve_tokenizer
-from rolellm.records import Language, Row
-from rolellm.text import fold
+from rolellm.evaluation.rouge import TOKENIZERS, RougeScore, iter_rouge_l, resolve_tokenizer
+from rolellm.evaluation.statistics import Bootstrap, Interval, Sample, Stratum, bootstrap_stratum, mean_of_means
+
+# --- From scores of single rows to CUS, RAW, SPE and their average: over everything, by role, subset and language
+
+
+Metric = Literal["CUS", "RAW", "SPE"]
+METRICS: tuple[Metric, ...] = ("CUS", "RAW", "SPE")
+# CUS and RAW are the same predictions to the same questions, so they are drawn together; SPE has questions of its own.
+_STRATA: tuple[tuple[Metric, ...], ...] = (("CUS", "RAW"), ("SPE",))
+
+Summary = dict[str, Interval | None]
+
+
+@dataclass(frozen=True, slots=True)
+class RowScore:
+    """The score of one prediction on one row under one metric.
+
+    Attributes:
+        id: The row's.
+        role: The row's.
+        language: The row's.
+        subset: The row's.
+        kind: ``script_based``, ``script_agnostic``, or ``mixed`` where a row's references are of both types; ``None``
+            where they have no type, as in general rows.
+        question: Folded: rows with the same one form a cluster.
+        metric: ``CUS``, ``RAW`` or ``SPE``.
+        value: What counts: recall under ``paper``, F1 under ``rouge-score``.
+        precision: Against the chosen reference.
+        recall: Against the chosen reference.
+        f1: Against the chosen reference.
+        reference: Index of the chosen reference; ``None`` for a row that was not answered and counts as 0.
+    """
+
+    id: str
+    role: str
+    language: str
+    subset: str
+    kind: str | None
+    question: str
+    metric: Metric
+    value: float
+    precision: float
+    recall: float
+    f1: float
+    reference: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The score as one JSON object."""
+        return asdict(self)
+
+
+def summarise(scores: Iterable[RowScore], bootstrap: Bootstrap) -> Summary:
+    """CUS, RAW, SPE and avg of row scores; ``None`` for a metric that has no row, and for avg without all three."""
+    values: dict[Metric, list[float]] = {metric: [] for metric in METRICS}
+    questions: dict[Metric, list[str]] = {metric: [] for metric in METRICS}
+    for score in scores:
+        values[score.metric].append(score.value)
+        questions[score.metric].append(score.question)
+    summary: Summary = dict.fromkeys((*METRICS, "avg"))
+    strata: list[Stratum] = []
+    for key, names in enumerate(_STRATA):
+        present = [metric for metric in names if values[metric]]
+        if present:
+            samples = [Sample(values[metric], questions[metric]) for metric in present]
+            stratum = bootstrap_stratum(samples, bootstrap, key=key)
+            summary.update(zip(present, stratum.intervals, strict=True))
+            strata.append(stratum)
+    if all(summary[metric] is not None for metric in METRICS):
+        summary["avg"] = mean_of_means(strata, level=bootstrap.level)
+    return summary
+
+
+def summarise_by(
+    scores: Sequence[RowScore], key: Callable[[RowScore], str | None], bootstrap: Bootstrap
+) -> dict[str, Summary]:
+    """A summary for each value of a key, in order of appearance; scores whose key is ``None`` are left out."""
+    groups: dict[str, list[RowScore]] = defaultdict(list)
+    for score in scores:
+        name = key(score)
+        if name is not None:
+            groups[name].append(score)
+    return {name: summarise(group, bootstrap) for name, group in groups.items()}
+
+
+def metric_dict(interval: Interval | None) -> dict[str, Any] | None:
+    """One metric as the contract's JSON object; ``ci95`` is null where one question alone cannot tell."""
+    if interval is None:
+        return None
+    ends = None if interval.low is None else [interval.low, interval.high]
+    return {"mean": interval.mean, "ci95": ends, "n": interval.n, "questions": interval.clusters}
+
+
+def summary_dict(summary: Summary) -> dict[str, Any]:
+    """CUS, RAW, SPE and avg as JSON objects or null; the average has no ``n`` of its own."""
+    result: dict[str, Any] = {metric: metric_dict(summary[metric]) for metric in METRICS}
+    average = metric_dict(summary["avg"])
+    return {**result, "avg": average and {"mean": average["mean"], "ci95": average["ci95"]}}
+
+
+# --- What scoring is asked for and what it hands back
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreOptions:
+    """How to score, and what is being scored.
+
+    Attributes:
+        protocol: ``rouge-score`` (highest F1) or ``paper`` (highest recall, as the published tables).
+        tokenizer: A tokenizer's name; by default the protocol's own for each row's language.
+        config: The data set's config; named with the score, and checked against the predictions' sidecar.
+        split: Its split, likewise.
+        dataset_fingerprint: Its content hash, likewise; by default a hash of the rows themselves.
+        missing: ``skip`` leaves rows without a prediction out, ``zero`` counts them as 0.
+        strict: Refuse predictions whose join to the rows leaves anything open, or whose model was trained on the rows.
+        resamples: Of the bootstrap.
+        seed: Of the bootstrap.
+        processes: Processes that compute Rouge-L.
+    """
+
+    protocol: str = "rouge-score"
+    tokenizer: str | None = None
+    config: str | None = None
+    split: str | None = None
+    dataset_fingerprint: str | None = None
+    missing: Literal["skip", "zero"] = "skip"
+    strict: bool = False
+    resamples: int = 2000
+    seed: int = 0
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        languages = TOKENIZERS.get(self.protocol, {"en": ()})
+        known = next((name for name in languages if self.tokenizer in languages[name]), "en")
+        resolve_tokenizer(self.protocol, known, self.tokenizer)
+        if self.missing not in ("skip", "zero"):
+            raise SettingsError(f"unknown way to treat missing predictions {self.missing!r}; known: skip, zero")
+        _ = self.bootstrap  # refuses bad settings now, before any work
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        """Settings of the intervals, which are 95 % ones throughout."""
+        return Bootstrap(self.resamples, self.seed)
+
+    def of_data(self, dataset_fingerprint: str) -> ScoreOptions:
+        """The same options, naming the data set's content."""
+        return replace(self, dataset_fingerprint=dataset_fingerprint)
+
+    @property
+    def where(self) -> str:
+        """Config and split in words."""
+        return "/".join(part for part in (self.config, self.split) if part) or "the data set"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreReport:
+    """Everything that scoring found.
+
+    Attributes:
+        options: How it was scored.
+        metrics: ``CUS``, ``RAW``, ``SPE`` and ``avg``; ``None`` where there are no rows, and avg without all three.
+        by_role: The same for each role, in order of appearance.
+        by_language: The same for each language, where there are several.
+        by_kind: SPE by the type of a row's references (``script_agnostic``, ``script_based``, ``mixed``).
+        subset_rows: For each subset, its rows and how many of them were answered.
+        matching: The join of predictions to rows.
+        findings: What a reader must know about it; to be shown with the score.
+        contamination: Which of the rows the model was trained on; ``None`` where nothing is known of its training.
+        metrics_clean: The metrics of the rows that are known not to be; ``None`` where no row is known to be.
+        fingerprint: What the score depends on, with a ``hash``.
+        scores: Row by row.
+    """
+
+    options: ScoreOptions
+    metrics: Summary
+    by_role: dict[str, Summary]
+    by_language: dict[str, Summary]
+    by_kind: dict[str, Summary]
+    subset_rows: dict[str, tuple[int, int]]
+    matching: Matching
+    findings: tuple[Finding, ...]
+    contamination: Contamination | None
+    metrics_clean: Summary | None
+    fingerprint: dict[str, Any]
+    scores: tuple[RowScore, ...]
+
+    def to_dict(self, *, rows: bool = False) -> dict[str, Any]:
+        """The contract's JSON object, extended by breakdowns, counts and findings.
+
+        Args:
+            rows: Add ``rows``: the score of each row under each metric.
+        """
+        result = {
+            "protocol": self.options.protocol,
+            "config": self.options.config,
+            "split": self.options.split,
+            "metrics": summary_dict(self.metrics),
+            "unmatched": {
+                "predictions": len(self.matching.unmatched_predictions),
+                "rows": len(self.matching.unmatched_rows),
+            },
+            "contamination": self._contamination(),
+            "fingerprint": self.fingerprint,
+            "by_role": {role: summary_dict(summary) for role, summary in self.by_role.items()},
+            "by_subset": self._subsets(),
+            "counts": self.counts(),
+            "warnings": [str(finding) for finding in self.findings],
+        }
+        if self.by_language:
+            result["by_language"] = {name: summary_dict(summary) for name, summary in self.by_language.items()}
+        return {**result, "rows": [score.to_dict() for score in self.scores]} if rows else result
+
+    def counts(self) -> dict[str, Any]:
+        """How many rows were matched how, and how many predictions or rows each finding touches."""
+        found = {finding.kind: finding.count for finding in self.findings}
+        return {"matched_by": dict(self.matching.matched_by), **found}
+
+    def _contamination(self) -> dict[str, Any] | None:
+        if self.contamination is None:
+            return None
+        clean = None if self.metrics_clean is None else summary_dict(self.metrics_clean)
+        return {**self.contamination.to_dict(), "unknown": self.contamination.unknown, "metrics_clean": clean}
+
+    def _subsets(self) -> dict[str, Any]:
+        measured: dict[str, tuple[Metric, ...]] = {"general": ("CUS", "RAW"), "role_specific": ("SPE",)}
+        result: dict[str, Any] = {}
+        for subset, (total, answered) in self.subset_rows.items():
+            result[subset] = {"rows": total, "answered": answered}
+            result[subset] |= {metric: metric_dict(self.metrics[metric]) for metric in measured[subset]}
+        if self.by_kind:
+            kinds = {kind: metric_dict(summary["SPE"]) for kind, summary in self.by_kind.items()}
+            result["role_specific"]["by_reference_type"] = kinds
+        return result
+
+
+# --- What a score must name to be worth anything: recipe, data, predictions and versions (the fingerprint)
+
+
+_REFERENCE_CHOICE = {
+    "rouge-score": "the reference with the highest f1",
+    "paper": "the reference with the highest recall",
+}
+VALUE_FIELD = {"rouge-score": "f1", "paper": "recall"}
+
+
+def fingerprint(
+    rows: Sequence[Row], predictions: Predictions, options: ScoreOptions, tokenizers: Mapping[Language, str]
+) -> dict[str, Any]:
+    """The fingerprint of a score, with a ``hash`` over all of it but the files' names.
+
+    Args:
+        rows: What was scored against.
+        predictions: What was scored.
+        options: How.
+        tokenizers: The tokenizer used for each language.
+    """
+    recipe: dict[str, Any] = {
+        "protocol": options.protocol,
+        "value": VALUE_FIELD[options.protocol],
+        "tokenizer": dict(tokenizers),
+        "reference_choice": _REFERENCE_CHOICE[options.protocol],
+        "average": "mean over rows",
+        "missing": options.missing,
+        "interval": {
+            "method": "percentile bootstrap over questions",
+            "level": options.bootstrap.level,
+            "resamples": options.resamples,
+            "seed": options.seed,
+        },
+        "dataset": {
+            "config": options.config,
+            "split": options.split,
+            "fingerprint": options.dataset_fingerprint or rows_hash(rows),
+            "rows": len(rows),
+        },
+        "predictions": [{"sha256": file.sha256, "generation": _generation(file.meta)} for file in predictions.files]
+        or [{"sha256": _texts_hash(predictions), "generation": None}],
+        "versions": {name: _version(name) for name in ("rolellm", "rapidfuzz", "jieba", "numpy")},
+    }
+    digest = hash_json(recipe)
+    # Only now, so that a file may be renamed and its scores keep their hash.
+    for entry, file in zip(recipe["predictions"], predictions.files, strict=False):
+        entry["file"] = file.path.name
+    return {**recipe, "hash": digest}
+
+
+def _generation(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A sidecar without what it knows of the model's training, which changes no score and stands beside it."""
+    return None if meta is None else {key: value for key, value in meta.items() if key != "contamination"}
+
+
+def rows_hash(rows: Sequence[Row]) -> str:
+    """A content hash of rows, for rows that come without the fingerprint of a data set."""
+    return hash_json([hash_json([row.id, row.role, row.question, *row.references, row.raw_reference]) for row in rows])
+
+
+def _texts_hash(predictions: Predictions) -> str:
+    texts = [[item.id, item.role, item.question, item.prediction] for item in predictions.items]
+    # Escaped: a model's text may hold half a surrogate pair, which UTF-8 cannot.
+    return hash_bytes(json.dumps(texts).encode("ascii"))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def sidecar_findings(predictions: Predictions, options: ScoreOptions) -> list[Finding]:
+    """What the sidecars say that does not fit what is scored: another config, split or state of the data."""
+    findings = []
+    expected = {
+        "config": options.config,
+        "split": options.split,
+        "dataset_fingerprint": options.dataset_fingerprint,
+    }
+    for file in predictions.files:
+        said = {key: (file.meta or {}).get(key) for key in expected}
+        differing = [key for key, value in expected.items() if None not in (value, said[key]) and said[key] != value]
+        if differing:
+            words = ", ".join(f"{key} {said[key]}, not {expected[key]}" for key in differing)
+            text = f"{file.path} was generated for another part or state of the data: {words}"
+            findings.append(Finding("made_for_other_data", file.count, text, ()))
+    return findings
+
+
+def file_findings(predictions: Predictions) -> list[Finding]:
+    """What was done about lines of the files: bad ones set aside, and replies beyond the first left out."""
+    findings = []
+    for file in predictions.files:
+        if file.bad:
+            text = f"bad lines of {file.path}, set aside in {file.bad_path}: {len(file.bad):,}"
+            examples = tuple(f"line {error.line}: {error.problem}" for error in file.bad[:3])
+            findings.append(Finding("bad_lines", len(file.bad), text, examples, refused=False))
+        if file.several:
+            text = f"lines of {file.path} with several replies, of which the first is scored: {file.several:,}"
+            findings.append(Finding("several_generated", file.several, text, (), refused=False))
+    return findings
+
+
+# --- Scores predictions on RoleBench: CUS, RAW, SPE and avg with intervals, breakdowns, and the recipe behind them
+
 
 __all__ = ["ScoreOptions", "ScoreReport", "score"]
 

@@ -6,19 +6,305 @@ although its answer was lost is seen for what it is, and one by somebody else in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from json import JSONDecodeError
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rolellm.errors import HubError, HubLoginError, HubUnreachableError, RecipeError
-from rolellm.hub.failures import CONFLICT, Patience, passes, refusals, status_of, translated
-from rolellm.hub.plan import README, RECORD, Folder, Plan, Record, There
-from rolellm.progress import counted
+from rolellm.core.errors import HubError, HubLoginError, HubUnreachableError, SettingsError
+from rolellm.core.fingerprint import hash_bytes, hash_file
+from rolellm.core.scrub import without_hub_token
+from rolellm.hub.readme import merge_card, read_card
+from rolellm.runtime.progress import counted
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+    from huggingface_hub.hf_api import RepoFile
+
+# --- What a push has to change: the files of a folder against those of a revision on the Hub
+
+
+README = "README.md"
+RECORD = ".rolellm.json"
+"""Kept in each repository: which of its files are ours, and the front matter that we wrote."""
+
+
+class Content:
+    """A file to publish: one on disk, or bytes made here.
+
+    Args:
+        source: The file or the bytes.
+    """
+
+    def __init__(self, source: Path | bytes) -> None:
+        self.source = source
+        self.size = len(source) if isinstance(source, bytes) else source.stat().st_size
+
+    @cached_property
+    def sha256(self) -> str:
+        """What the Hub calls a large file by, in hex; computed once, however often a push is tried."""
+        return hash_bytes(self.source) if isinstance(self.source, bytes) else hash_file(self.source)
+
+    @cached_property
+    def blob_id(self) -> str:
+        """What git calls a small file by, in hex."""
+        content = self.source if isinstance(self.source, bytes) else self.source.read_bytes()
+        return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+    def equals(self, there: RepoFile) -> bool:
+        """Whether the file on the Hub is the same, without fetching it."""
+        if there.size != self.size:
+            return False
+        return there.lfs.sha256 == self.sha256 if there.lfs else there.blob_id == self.blob_id
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What we wrote into a repository the last time.
+
+    Attributes:
+        files: The paths, without the README.
+        card: The README's front matter, as far as it was ours.
+    """
+
+    files: frozenset[str] = frozenset()
+    card: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, content: str) -> Record:
+        """Read what `to_bytes` wrote.
+
+        Raises:
+            HubError: When it is something else.
+        """
+        try:
+            values = json.loads(content)
+            return cls(frozenset(values["files"]), dict(values["card"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise HubError(f"{RECORD} in the repository is not what rolellm wrote; delete it there first") from error
+
+    def to_bytes(self) -> bytes:
+        """The record as it is kept."""
+        value = {"format": 1, "files": sorted(self.files), "card": self.card}
+        return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """A revision on the Hub.
+
+    Attributes:
+        head: Its commit.
+        files: Its files, by path.
+        readme: Its README, to the letter.
+        record: What we wrote there before; ``None`` where we never did.
+    """
+
+    head: str
+    files: Mapping[str, RepoFile]
+    readme: str | None
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What has to change.
+
+    Attributes:
+        send: Contents that are new or differ, by path.
+        remove: Files that we wrote before and that are not among these any more.
+    """
+
+    send: Mapping[str, Content]
+    remove: tuple[str, ...]
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything is there already."""
+        return not self.send and not self.remove
+
+
+class Folder:
+    """The folder to publish.
+
+    Args:
+        path: The folder; ``README.md`` in it is our card.
+
+    Raises:
+        HubError: When there is nothing in it, or its card has bad front matter.
+    """
+
+    def __init__(self, path: Path) -> None:
+        files = {file.relative_to(path).as_posix(): file for file in sorted(path.rglob("*")) if file.is_file()}
+        if not files:
+            raise HubError(f"{path} holds nothing to publish")
+        self.contents = {name: Content(file) for name, file in files.items() if name not in (README, RECORD)}
+        self.card = read_card(files[README].read_text(encoding="utf-8")) if README in files else None
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes by path of all there is, our card as it would go to an empty repository."""
+        sizes = {name: content.size for name, content in self.contents.items()}
+        if self.card is not None:
+            sizes[README] = len(merge_card(self.card, None, {}).encode("utf-8"))
+        return dict(sorted(sizes.items()))
+
+    def plan(self, there: There, *, overwrite: bool) -> Plan:
+        """What makes a revision hold this folder.
+
+        Args:
+            there: The revision.
+            overwrite: Replace files of the same name that we did not write.
+
+        Raises:
+            HubError: When there are such files, and they may not be replaced.
+        """
+        before = there.record or Record()
+        wanted = dict(self.contents)
+        changed = {name for name in wanted if name not in there.files or not wanted[name].equals(there.files[name])}
+        foreign = sorted(name for name in changed if name in there.files and name not in before.files)
+        if foreign and not overwrite:
+            raise HubError(
+                f"the repository holds {_named(foreign)} that rolellm did not write; name another repository, or "
+                "replace them with --overwrite (they stay in its history)"
+            )
+        wanted[RECORD] = Content(Record(frozenset(self.contents), self.card.data if self.card else {}).to_bytes())
+        if self.card is not None:
+            wanted[README] = Content(merge_card(self.card, there.readme, before.card).encode("utf-8"))
+        own = {README, RECORD} & wanted.keys()
+        changed |= {name for name in own if name not in there.files or not wanted[name].equals(there.files[name])}
+        gone = sorted(name for name in before.files if name not in wanted and name in there.files)
+        return Plan({name: wanted[name] for name in sorted(changed)}, tuple(gone))
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
+
+
+# --- What goes wrong between here and the Hub: which of it passes, and what to say of the rest
+
+
+_Found = TypeVar("_Found")
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+CONFLICT = (409, 412)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often something is tried, and how long to wait in between; our choice.
+
+    Attributes:
+        tries: At most so many.
+        first_wait: Seconds before the second try; doubled before each one after.
+    """
+
+    tries: int = 5
+    first_wait: float = 1.0
+
+    def attempts(self) -> Iterator[bool]:
+        """One item a try, after the wait before it: whether it is the last."""
+        for number in range(self.tries):
+            if number:
+                time.sleep(self.first_wait * 2 ** (number - 1))
+            yield number == self.tries - 1
+
+    def call(self, run: Callable[[], _Found]) -> _Found:
+        """Call something that may fail for a moment."""
+        for last in self.attempts():
+            try:
+                return run()
+            except Exception as error:
+                if last or not passes(error):
+                    raise
+        raise ValueError("Patience.tries has to be at least 1")
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status behind an error, if it is an answer from the Hub."""
+    for cause in _chain(error):
+        status: int | None = getattr(getattr(cause, "response", None), "status_code", None)
+        if status is not None:
+            return status
+    return None
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same request may do better in a moment."""
+    import httpx2
+
+    status = status_of(error)
+    if status is not None:
+        return status in _PASSING
+    # The client reads JSON out of what may be a gateway's error page.
+    return any(isinstance(cause, httpx2.TransportError | json.JSONDecodeError) for cause in _chain(error))
+
+
+def translated(error: BaseException, repo: str, endpoint: str) -> HubError:
+    """An error of the Hub's client as one of ours, with the way out.
+
+    Args:
+        error: What the client raised.
+        repo: The repository that is published to.
+        endpoint: The Hub's address.
+    """
+    status, reason = status_of(error), _reason(error)
+    if status == 401:
+        return HubLoginError(
+            f"{endpoint} does not take the token ({reason}); log in anew with `hf auth login`, or set HF_TOKEN"
+        )
+    if status == 403:
+        return HubLoginError(
+            f"this token may not write to {repo} ({reason}); take one with write access, or a repository of your own"
+        )
+    if status in CONFLICT:
+        return HubError(
+            f"{repo} changed under every try to publish to it ({reason}); nothing was published, run it again"
+        )
+    if passes(error):
+        return HubUnreachableError(
+            f"{endpoint} could not be used ({reason}). What was on {repo} before can still be loaded; run the same "
+            "again, and it goes on from what has arrived"
+        )
+    return HubError(f"{repo} could not be published: {reason}")
+
+
+@contextmanager
+def refusals(repo: str) -> Iterator[None]:
+    """Make an error of ours of what the client says by `ValueError`, such as bad metadata; bugs elsewhere stay bugs."""
+    try:
+        yield
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:
+        raise HubError(f"{repo} could not be published: {without_hub_token(str(error))}") from None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__
+
+
+def _reason(error: BaseException) -> str:
+    """The last word on what went wrong: the server's, or the deepest cause's."""
+    for cause in _chain(error):
+        said = getattr(cause, "server_message", None)
+        if said:
+            return f"{status_of(cause)}: {without_hub_token(said)}"
+    deepest = list(_chain(error))[-1]
+    lines = without_hub_token(str(deepest)).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(deepest).__name__
+
+
+# --- A folder becomes one commit on the Hub, or none at all: readers find the revision before it, or all of this
+
 
 MAIN = "main"
 
@@ -84,18 +370,18 @@ def check_repo(repo: str) -> None:
     """Check the name of a repository.
 
     Raises:
-        RecipeError: When it is not ``OWNER/NAME`` in the characters that the Hub takes.
+        SettingsError: When it is not ``OWNER/NAME`` in the characters that the Hub takes.
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public, but not in __all__
 
     owner, slash, name = repo.partition("/")
     if not (owner and slash and name):
-        raise RecipeError(f"{repo!r} is not a repository; write OWNER/NAME, such as ada/role-llama")
+        raise SettingsError(f"{repo!r} is not a repository; write OWNER/NAME, such as ada/role-llama")
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
-        raise RecipeError(f"{repo!r} is not a repository: {error}") from error
+        raise SettingsError(f"{repo!r} is not a repository: {error}") from error
 
 
 def check_login() -> None:
@@ -134,7 +420,7 @@ def push_folder(folder: Path, repo: str, options: PushOptions | None = None) -> 
         options: How.
 
     Raises:
-        RecipeError: When the name of the repository is none.
+        SettingsError: When the name of the repository is none.
         HubLoginError: Without a token, or with one that may not write there.
         HubUnreachableError: When the Hub cannot be reached, or keeps failing.
         HubError: When it refuses, or something there cannot be merged with.

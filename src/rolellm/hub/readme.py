@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from rolellm.errors import HubError
+from rolellm.core.errors import HubError
 
 BEGIN = "<!-- rolellm:begin – written by rolellm at each push; what stands outside these two comments is kept -->"
 END = "<!-- rolellm:end -->"

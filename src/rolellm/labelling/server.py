@@ -20,8 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from typing import Any, Final
 
-from rolellm.errors import RecipeError
-from rolellm.files import NO_ROOM
+from rolellm.core.errors import SettingsError
+from rolellm.core.files import NO_ROOM
 from rolellm.labelling.tasks import BadLabelError, Task
 
 HOST: Final = "127.0.0.1"
@@ -71,7 +71,7 @@ class LabelServer(ThreadingHTTPServer):
         url: Where the page is.
 
     Raises:
-        RecipeError: When the port cannot be had.
+        SettingsError: When the port cannot be had.
     """
 
     daemon_threads = True
@@ -86,7 +86,7 @@ class LabelServer(ThreadingHTTPServer):
             super().__init__((HOST, port), _Handler)
         except OSError as error:
             reason = error.strerror or error
-            raise RecipeError(f"port {port} cannot be had ({reason}); leave --port out for any free one") from error
+            raise SettingsError(f"port {port} cannot be had ({reason}); leave --port out for any free one") from error
         self.hosts = frozenset({f"{HOST}:{self.server_port}", f"localhost:{self.server_port}"})
         self.url = f"http://{HOST}:{self.server_port}/{self.token}/"
 
@@ -106,7 +106,7 @@ def serving(task: Task[Any], commands: Mapping[str, str], *, port: int = 0) -> I
     """Serve a task from a thread of its own while the block runs; a label being written then is waited for.
 
     Raises:
-        RecipeError: When the port cannot be had.
+        SettingsError: When the port cannot be had.
     """
     server = LabelServer(task, commands, port=port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -9,32 +9,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
-from rolellm.errors import RecipeError, RoleLLMError
-from rolellm.evaluation.judging.asking.parsing import mid_ranks
-from rolellm.evaluation.judging.asking.prompts import references as references_shown
-from rolellm.evaluation.judging.folder import JudgeRun
-from rolellm.evaluation.judging.people.label_sample import (
+from rolellm.core.errors import RoleLLMError, SettingsError
+from rolellm.core.jsonl import JsonlAppender
+from rolellm.core.records import Row
+from rolellm.core.sanitize import shorten, visible
+from rolellm.judging.folder import JudgeRun
+from rolellm.judging.parsing import mid_ranks
+from rolellm.judging.people.labels import (
+    AUDIT_QUESTIONS,
     REFERENCE,
+    AuditLabel,
+    RankingLabel,
     answers_to,
+    append_label,
+    audit_path,
     blind_order,
     content_hash,
     labelled_contestants,
-    sample_answers,
-    sample_rows,
-)
-from rolellm.evaluation.judging.people.labels import (
-    AUDIT_QUESTIONS,
-    AuditLabel,
-    RankingLabel,
-    append_label,
-    audit_path,
     rankings_path,
     read_audit,
     read_rankings,
+    sample_answers,
+    sample_rows,
 )
-from rolellm.inert import shorten, visible
-from rolellm.jsonl import JsonlAppender
-from rolellm.records import Row
+from rolellm.judging.prompts import references as references_shown
 
 Status = Literal["open", "done", "skipped"]
 
@@ -179,7 +177,7 @@ class RankingTask(Task[RankingLabel]):
         seed: Of the sample.
 
     Raises:
-        RecipeError: When the name is no file name, or the run has nothing to rank.
+        SettingsError: When the name is no file name, or the run has nothing to rank.
         DataError: When earlier labels are not about this run's answers.
     """
 
@@ -188,7 +186,7 @@ class RankingTask(Task[RankingLabel]):
     def __init__(self, run: JudgeRun, annotator: str, *, size: int = 50, seed: int = 0) -> None:
         names = labelled_contestants(run.contest)
         if len(names) > len(LETTERS):
-            raise RecipeError(f"{len(names)} contestants cannot be ranked at sight; at most {len(LETTERS)} can")
+            raise SettingsError(f"{len(names)} contestants cannot be ranked at sight; at most {len(LETTERS)} can")
         items = []
         for row in sample_rows(run.contest, size, seed):
             answers = answers_to(run.contest, row, names)
@@ -221,7 +219,7 @@ class AuditTask(Task[AuditLabel]):
         contestant: Whose answers; everybody's (canaries aside) by default, ``reference`` for the data set's own.
 
     Raises:
-        RecipeError: When the name is no file name, or there is no such contestant.
+        SettingsError: When the name is no file name, or there is no such contestant.
         DataError: When earlier labels are not about this run's answers.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 from rolellm.llm.model import Model, Request
 from rolellm.llm.tokens import TokenCounter
 
@@ -23,7 +23,7 @@ class Budget:
         reserved: US dollars set aside for calls in flight.
 
     Raises:
-        RecipeError: For a limit together with a model that has no price, and is not on this machine.
+        SettingsError: For a limit together with a model that has no price, and is not on this machine.
     """
 
     def __init__(self, limit: float | None, spent: float, models: list[Model]) -> None:
@@ -33,7 +33,7 @@ class Budget:
             if not (model.price.prompt or model.price.completion or getattr(model, "free", False))
         ]
         if limit is not None and unpriced:
-            raise RecipeError(
+            raise SettingsError(
                 f"a budget needs prices, and there is none for {', '.join(unpriced)}; give its `price` in the settings "
                 "file (docs/endpoints.md), or leave the budget out"
             )

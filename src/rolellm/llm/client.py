@@ -8,27 +8,82 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
-from rolellm.errors import EndpointError, RecipeError, StoppedShortError
-from rolellm.fingerprint import hash_json
-from rolellm.jsonl import write_jsonl
-from rolellm.llm.batch_state import STATE, BatchState
+from rolellm.core.errors import EndpointError, SettingsError, StoppedShortError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.jsonl import write_jsonl
+from rolellm.llm.batch import STATE, BatchState
 from rolellm.llm.budget import Budget
-from rolellm.llm.interrupt import run_to_end
 from rolellm.llm.journal import Journal, JournalFullError
-from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Reply, Request, T, Usage, text_of
-from rolellm.llm.options import RunOptions
-from rolellm.llm.order import prefix_order
-from rolellm.llm.progress import shown
-from rolellm.llm.run import Run, StopAskingError
-from rolellm.llm.task import Counts
-from rolellm.llm.wire import disputed, same_model
-from rolellm.locks import locked
+from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Reply, Request, RunOptions, T, Usage, text_of
+from rolellm.llm.openai_format import disputed, same_model
+from rolellm.llm.run import Counts, Run, StopAskingError
+from rolellm.runtime.interrupts import run_to_end
+from rolellm.runtime.locks import locked
+from rolellm.runtime.progress import Progress
+
+# --- The order in which requests go out: those that share a long beginning one after another, the longest first
+
+
+def prefix_order(requests: Sequence[Request]) -> list[int]:
+    """The places of requests in the order to ask them; requests of one beginning keep their own order.
+
+    A beginning is the first message, by its text. The beginnings that save the most go first: their length times the
+    number of requests that need not pay for it anew.
+    """
+    count = Counter(_beginning(request) for request in requests)
+    first: dict[str, int] = {}
+    for place, request in enumerate(requests):
+        first.setdefault(_beginning(request), place)
+
+    def rank(place: int) -> tuple[int, int, int]:
+        beginning = _beginning(requests[place])
+        return -len(beginning) * (count[beginning] - 1), first[beginning], place
+
+    return sorted(range(len(requests)), key=rank)
+
+
+def _beginning(request: Request) -> str:
+    return request.messages[0].content if request.messages else ""
+
+
+# --- What the progress of a run of requests says: done, in flight, failed and spent
+
+
+def shown(label: str, total: int | None, read: Callable[[], tuple[Counts, float]], *, show: bool) -> Progress:
+    """Progress to show while a ``with`` block runs.
+
+    Args:
+        label: What the requests are for.
+        total: How many requests there are, where that is known.
+        read: Gives counts and US dollars spent so far; called from another thread.
+        show: Whether to show anything.
+    """
+
+    def look(progress: Progress) -> None:
+        counts, spent = read()
+        progress.update(done=counts.done, state=state_of(counts, spent))
+
+    return Progress(label or "asking", total, look=look, show=show)
+
+
+def state_of(counts: Counts, spent: float) -> str:
+    """What is shown after the counts.
+
+    >>> state_of(Counts(done=10, failed=1, in_flight=4), 0.0123)
+    '4 in flight, 1 failed, $0.0123'
+    """
+    return f"{counts.in_flight} in flight, {counts.failed} failed, ${spent:.4f}"
+
+
+# --- Asks models on behalf of a stage, in a run folder that keeps every reply
+
 
 FAILED = "failed.jsonl"
 # Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
@@ -82,13 +137,13 @@ class Client:
 
     Raises:
         RunInUseError: When another process holds the folder; names that one.
-        RecipeError: For no models, or a budget without prices.
+        SettingsError: For no models, or a budget without prices.
         StoppedShortError: When the disk is full.
     """
 
     def __init__(self, folder: str | Path, models: Sequence[Model], options: RunOptions | None = None) -> None:
         if not models:
-            raise RecipeError("there is no model to ask; name an endpoint")
+            raise SettingsError("there is no model to ask; name an endpoint")
         self.folder = Path(folder)
         self.models = list(models)
         self.options = options or RunOptions()
@@ -154,7 +209,7 @@ class Client:
         Raises:
             StoppedShortError: At the budget, on Ctrl-C or with a full disk; says what is kept.
             EndpointError: When no endpoint answers.
-            RecipeError: For a batch with a model that takes none, and without one while batches are on their way.
+            SettingsError: For a batch with a model that takes none, and without one while batches are on their way.
         """
         given = list(requests)
         found: list[Outcome[Any] | None] = [None] * len(given)
@@ -192,7 +247,7 @@ class Client:
         """
         if self._closed:
             # The journal's file descriptor may be another file's by now.
-            raise RecipeError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
+            raise SettingsError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
         run = self._run_class()(self.models, self._journal, self._budget, self.options, accept, also)
 
         def note(place: int, outcome: Outcome[T]) -> None:
@@ -226,12 +281,12 @@ class Client:
     def _run_class(self) -> type[Run[Any]]:
         if not self.options.batch:
             if underway := BatchState(self.folder).underway():
-                raise RecipeError(
+                raise SettingsError(
                     f"{len(underway)} requests of {self.folder} are on their way in batches, and paid for; go on with "
                     f"--batch, or move {self.folder / STATE} away to ask for them anew"
                 )
             return Run
-        from rolellm.llm.batch_run import BatchRun, batch_endpoint
+        from rolellm.llm.batch import BatchRun, batch_endpoint
 
         batch_endpoint(self.models)
         return BatchRun

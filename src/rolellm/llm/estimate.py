@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 from rolellm.llm.model import Message, Price, Request, Usage
 from rolellm.llm.tokens import TokenCounter
 
@@ -158,12 +158,12 @@ def estimate(
         batch: Whether they go as a batch, at half the price.
 
     Raises:
-        RecipeError: For no models, or a share that is not above 0 and at most 1.
+        SettingsError: For no models, or a share that is not above 0 and at most 1.
     """
     if not models:
-        raise RecipeError("there is no model to ask; name an endpoint")
+        raise SettingsError("there is no model to ask; name an endpoint")
     if not 0 < expected_share <= 1:
-        raise RecipeError(f"expected_share is {expected_share}; it has to be above 0 and at most 1")
+        raise SettingsError(f"expected_share is {expected_share}; it has to be above 0 and at most 1")
     sums = _Sums(counter or TokenCounter())
     for request in requests:
         sums.add(request)

@@ -9,14 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rolellm.errors import ModelError, RecipeError
-from rolellm.fingerprint import hash_json
-from rolellm.llm.decoding import Decoding
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.fingerprint import hash_json
 from rolellm.llm.model import CallError, Json, Price, Reply, Request
 from rolellm.llm.scripted import read_plain
+from rolellm.models.local_model import Decoding
 
 if TYPE_CHECKING:
-    from rolellm.llm.local_model import Completion, LocalModel
+    from rolellm.models.local_model import Completion, LocalModel
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class LocalChat:
         batch_size: The most calls that go through the model together.
 
     Raises:
-        RecipeError: For a batch size below 1.
+        SettingsError: For a batch size below 1.
     """
 
     #: A budget counts it as costing nothing.
@@ -57,7 +57,7 @@ class LocalChat:
 
     def __init__(self, model: LocalModel, *, batch_size: int = 8) -> None:
         if batch_size < 1:
-            raise RecipeError(f"the batch size is {batch_size}; it has to be at least 1")
+            raise SettingsError(f"the batch size is {batch_size}; it has to be at least 1")
         self.model = model
         self.concurrency = batch_size
         self.price = Price()
@@ -123,7 +123,7 @@ class LocalChat:
             raise CallError("bad_request", "the tokenizer gives tokens that the model does not know", retry=False)
         try:
             decoding = Decoding(room, sampling.temperature, sampling.top_p, sampling.seed or 0)
-        except RecipeError as error:
+        except SettingsError as error:
             raise CallError("bad_request", str(error), retry=False) from None
         key = hash_json([request.payload()["messages"], request.repeat, attempt])
         return _Job(request, prompt, decoding, key, asyncio.get_running_loop().create_future())

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
-from rolellm.errors import RecipeError
-from rolellm.fingerprint import hash_json
+from rolellm.core.errors import SettingsError
+from rolellm.core.fingerprint import hash_json
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -49,7 +49,7 @@ class Sampling:
         stop: Texts that end a reply.
 
     Raises:
-        RecipeError: For a setting that is infinite or no number, which JSON cannot say.
+        SettingsError: For a setting that is infinite or no number, which JSON cannot say.
     """
 
     temperature: float = 0.7
@@ -63,7 +63,7 @@ class Sampling:
     def __post_init__(self) -> None:
         for name in ("temperature", "top_p", "presence_penalty", "frequency_penalty"):
             if not math.isfinite(getattr(self, name)):
-                raise RecipeError(f"{name} is {getattr(self, name)}; it has to be a finite number")
+                raise SettingsError(f"{name} is {getattr(self, name)}; it has to be a finite number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,3 +316,38 @@ def assistant(content: str) -> Message:
 def text_of(_: Request, reply: Reply) -> str:
     """The `accept` that takes any text, trimmed."""
     return reply.text.strip()
+
+
+# --- How a run asks: how often, for how much, and what it shows
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options of a run.
+
+    Attributes:
+        max_attempts: The most calls for one request: after a fault, or after a reply that was not taken.
+        budget: US dollars that the run folder may cost in all, earlier runs of it included; ``None`` sets no limit.
+        retry_failed: Ask again what an earlier run of this folder gave up on after replies that were not taken.
+        batch: Use the OpenAI Batch API, at half the price, where the first model has one.
+        show_progress: Show a progress bar on work that takes over two seconds.
+        max_wait: The longest pause that a server's Retry-After is granted, in seconds (our choice).
+        batch_poll: Seconds between two looks at a batch (our choice).
+
+    Raises:
+        SettingsError: For a value out of range.
+    """
+
+    max_attempts: int = 5
+    budget: float | None = None
+    retry_failed: bool = False
+    batch: bool = False
+    show_progress: bool = True
+    max_wait: float = 60.0
+    batch_poll: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise SettingsError(f"max_attempts is {self.max_attempts}; it has to be at least 1")
+        if self.budget is not None and not 0 <= self.budget < float("inf"):
+            raise SettingsError(f"the budget is {self.budget}; it has to be a number of US dollars, 0 or more")

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rolellm.errors import RecipeError
-from rolellm.extras import require
+from rolellm.core.errors import SettingsError, require
 from rolellm.llm.json_reply import Items, Kind, Parsed, items_of, json_of, read_json
 from rolellm.llm.model import Accept, Json, Reply, Request, Schema, T, UnacceptableError
 
@@ -69,7 +68,7 @@ def strict(schema: Schema) -> Schema:
     may be ``null``: ``{"type": ["string", "null"]}``.
 
     Raises:
-        RecipeError: For a schema that strict mode cannot state: one that is no object at its root, leaves a key
+        SettingsError: For a schema that strict mode cannot state: one that is no object at its root, leaves a key
             optional, lets other keys in, has a keyword that such servers refuse, or is nested over ten deep. Names the
             place.
 
@@ -77,7 +76,7 @@ def strict(schema: Schema) -> Schema:
     ['q']
     """
     if schema.schema.get("type") != "object":
-        raise RecipeError(
+        raise SettingsError(
             f"schema {schema.name}: at its root there has to be an object, with the list in it under a key"
         )
     return Schema(schema.name, _strict(schema.schema, f"schema {schema.name}: $", 0))
@@ -85,10 +84,10 @@ def strict(schema: Schema) -> Schema:
 
 def _strict(node: Json, place: str, depth: int) -> dict[str, Any]:
     if depth > _DEEPEST:
-        raise RecipeError(f"{place}: nested more than {_DEEPEST} levels deep")
+        raise SettingsError(f"{place}: nested more than {_DEEPEST} levels deep")
     refused = sorted(_NOT_STRICT & node.keys())
     if refused:
-        raise RecipeError(f"{place}: strict mode knows no {', '.join(refused)}; check it when the value is made")
+        raise SettingsError(f"{place}: strict mode knows no {', '.join(refused)}; check it when the value is made")
     made = dict(node)
     if node.get("type") == "object":
         made |= _closed(node, place)
@@ -106,11 +105,11 @@ def _strict(node: Json, place: str, depth: int) -> dict[str, Any]:
 def _closed(node: Json, place: str) -> dict[str, Any]:
     names = list(node.get("properties", {}))
     if node.get("additionalProperties", False) is not False:
-        raise RecipeError(f"{place}: strict mode takes additionalProperties: false only")
+        raise SettingsError(f"{place}: strict mode takes additionalProperties: false only")
     required = node.get("required", names)
     if set(required) != set(names):
         odd = ", ".join(sorted(set(required) ^ set(names)))
-        raise RecipeError(
+        raise SettingsError(
             f"{place}: strict mode requires every key and no other, which fails for {odd}; let it be null"
         )
     return {"properties": dict(node.get("properties", {})), "required": names, "additionalProperties": False}

@@ -17,9 +17,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.errors import RecipeError
-from rolellm.extras import require
-from rolellm.llm.model_source import load_failure
+from rolellm.core.errors import SettingsError, require
+from rolellm.models.find import load_failure
 
 if TYPE_CHECKING:
     from rolellm.llm.model import Message, Request
@@ -56,7 +55,7 @@ class TokenCounter:
         exact: Whether there is a tokenizer, so that a text's count is no estimate.
 
     Raises:
-        RecipeError: For a tokenizer that is not there or cannot be read.
+        SettingsError: For a tokenizer that is not there or cannot be read.
         MissingExtraError: For a tokenizer without transformers.
     """
 
@@ -165,7 +164,7 @@ def _load(name: str) -> Any:
     except Exception as error:
         # What transformers raises for a folder that holds no tokenizer has no one base.
         reason = load_failure(folder, error).strip().partition("\n")[0] or type(error).__name__
-        raise RecipeError(
+        raise SettingsError(
             f"no tokenizer at {name} ({reason}); give a folder with tokenizer.json, or leave it out for an estimate"
         ) from error
 
@@ -182,7 +181,7 @@ def _folder(name: str) -> str:
             found = try_to_load_from_cache(name, file)
             if isinstance(found, str):
                 return str(Path(found).parent)
-    raise RecipeError(
+    raise SettingsError(
         f"no tokenizer at {name}, which is neither a folder nor an id of the Hub that is in the cache; give a folder "
         "with tokenizer.json, or leave it out for an estimate"
     )

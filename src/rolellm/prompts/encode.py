@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rolellm.errors import ModelError
+from rolellm.core.errors import ModelError
 from rolellm.prompts.render import chat_template
 from rolellm.prompts.settle import REPLY, TURNS
 

@@ -6,17 +6,154 @@ top 5 dialogue pairs by BM25 instead. What counts as a pair, the wording, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any, Final
 
-from rolellm.errors import RecipeError
-from rolellm.fingerprint import hash_bytes
-from rolellm.prompts.script import script_line
-from rolellm.prompts.template import fill_slots
-from rolellm.records import UNKNOWN, Language, Profile, Row, Turn
-from rolellm.retrieval import TextIndex
+import numpy as np
+import numpy.typing as npt
+
+from rolellm.core.errors import SettingsError, require
+from rolellm.core.fingerprint import hash_bytes
+from rolellm.core.records import UNKNOWN, Language, Profile, Row, Turn
+from rolellm.core.text import chinese_words
+from rolellm.prompts.render import fill_slots, script_line
+
+# --- BM25 over short texts, English or Chinese, with an order that is the same on every machine
+
+
+_BLOCK: Final = 1024
+
+
+class TextIndex:
+    """Ranks texts by how much of a query is in them.
+
+    Args:
+        texts: What is looked through, in an order that decides between equals.
+        language: Of texts and queries: ``en`` or ``zh``.
+        extra: The extra of this package that is named where ``bm25s`` is not installed.
+
+    Raises:
+        MissingExtraError: Without ``bm25s``.
+    """
+
+    def __init__(self, texts: Sequence[str], language: Language, *, extra: str = "train") -> None:
+        require("bm25s", extra=extra)
+        self._count = len(texts)
+        self._words = _cutter(language)
+        self._index = None
+        vocabulary: dict[str, int] = defaultdict(itertools.count().__next__)
+        cut = [[vocabulary[word] for word in self._words(text)] for text in texts]
+        # The package cannot index texts among which there is not one word.
+        if vocabulary:
+            self._index = _indexed(cut, dict(vocabulary))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def scores(self, query: str) -> npt.NDArray[np.float32]:
+        """Each text's score, ``(texts,)``: 0 for one that shares no word with the query, above 0 for the others.
+
+        A word that stands in the query twice counts twice.
+        """
+        if self._index is None:
+            return np.zeros(self._count, np.float32)
+        known = self._index.get_tokens_ids(self.words(query))
+        scores: npt.NDArray[np.float32] = self._index.get_scores_from_ids(known)
+        return scores
+
+    def top(self, query: str, count: int) -> list[int]:
+        """The places of the best texts, best first, equals in their own order; fewer only where there are fewer texts.
+
+        A query that shares no word with any text so gives the first ones.
+
+        Args:
+            query: Any text.
+            count: How many.
+        """
+        return [int(place) for place in _best(self.scores(query), count)]
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text that count, in its order; one that stands there twice is listed twice."""
+        return self._words(text)
+
+
+def _best(scores: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.intp]:
+    """The places of the highest scores, highest first, equals in their own order; scores are 0 or more.
+
+    Most texts are ruled out without sorting them: each of the `count` best blocks has one text as good as the worst of
+    those blocks' best, so nothing below that can be among the best `count` texts.
+    """
+    count = min(count, len(scores))
+    whole = len(scores) // _BLOCK * _BLOCK
+    if count <= 0 or whole // _BLOCK < count:
+        return np.argsort(-scores, kind="stable")[: max(count, 0)]
+    bound = np.partition(scores[:whole].reshape(-1, _BLOCK).max(axis=1), -count)[-count]
+    if bound <= 0:
+        found = np.flatnonzero(scores)
+        if len(found) < count:
+            # Every place up to this one is in, or stands before the last that is.
+            first = np.flatnonzero(scores[: count + len(found)] == 0)
+            found = np.concatenate([found, first[: count - len(found)]])
+    else:
+        found = np.flatnonzero(scores >= bound)
+    best: npt.NDArray[np.intp] = found[np.lexsort((found, -scores[found]))][:count]
+    return best
+
+
+def _cutter(language: Language) -> Callable[[str], list[str]]:
+    """What gives the words of a text that count."""
+    from bm25s.stopwords import STOPWORDS_CHINESE, STOPWORDS_EN_PLUS
+
+    stop = frozenset(STOPWORDS_EN_PLUS if language == "en" else STOPWORDS_CHINESE)
+    if language == "zh":
+        # A Chinese word may be one character long.
+        cut = chinese_words()
+        return lambda text: [word for word in cut(text) if word not in stop]
+    found = re.compile(r"\b\w\w+\b").findall
+    return lambda text: [word for word in found(text.lower()) if word not in stop]
+
+
+def _indexed(cut: list[list[int]], vocabulary: dict[str, int]) -> Any:
+    """The package's index of texts as numbers of words, all of it computed at once instead of text by text.
+
+    The package documents this way in; its scores come out the same to the last bit.
+    """
+    import bm25s
+
+    class Index(bm25s.BM25):  # type: ignore[misc]
+        def build_index_from_ids(self, unique_token_ids: Any, corpus_token_ids: Any, **_: Any) -> dict[str, Any]:
+            lengths = np.array([len(words) for words in corpus_token_ids])
+            words = np.fromiter(itertools.chain.from_iterable(corpus_token_ids), np.int64, int(lengths.sum()))
+            texts = np.repeat(np.arange(len(lengths)), lengths)
+            pairs, counts = np.unique(words << 32 | texts, return_counts=True)
+            of, word = (pairs & 0xFFFFFFFF).astype(self.int_dtype), pairs >> 32
+            holders = np.bincount(word, minlength=len(unique_token_ids))
+            rarity = [math.log(1 + (len(lengths) - held + 0.5) / (held + 0.5)) for held in holders.tolist()]
+            # Rounded to single precision where the package does.
+            weights = np.array(rarity, self.dtype)[word].astype(np.float64)
+            norms = self.k1 * ((1 - self.b) + self.b * lengths / lengths.mean())
+            self.nonoccurrence_array = None
+            return {
+                "data": (weights * (counts / (norms[of] + counts))).astype(self.dtype),
+                "indices": of,
+                "indptr": np.concatenate(([0], np.cumsum(holders))),
+                "num_docs": len(lengths),
+            }
+
+    index = Index()
+    index.index((cut, vocabulary), create_empty_token=False, show_progress=False)
+    return index
+
+
+# --- The prompts of the paper's ablation: lines of the role's script, found by BM25 for each question, for a
+
 
 RETRIEVED = 5
 """How many exchanges the paper shows."""
@@ -123,18 +260,18 @@ def retrieval_template(language: Language, path: str | Path | None = None) -> Re
         path: A UTF-8 text file with the slots ``{role}`` and ``{examples}``.
 
     Raises:
-        RecipeError: When the file is not there, or lacks a slot.
+        SettingsError: When the file is not there, or lacks a slot.
     """
     if path is None:
         source = resources.files("rolellm.prompts").joinpath(language, "retrieval.txt")
         return RetrievalTemplate(source.read_text(encoding="utf-8").strip())
     file = Path(path)
     if not file.is_file():
-        raise RecipeError(f"no system template at {file}; leave it out to use the one that ships")
+        raise SettingsError(f"no system template at {file}; leave it out to use the one that ships")
     text = file.read_text(encoding="utf-8").strip()
     lacking = [slot for slot in ("{role}", "{examples}") if slot not in text]
     if lacking:
-        raise RecipeError(f"{file} has no slot {' and no '.join(lacking)}; a template for retrieval needs both")
+        raise SettingsError(f"{file} has no slot {' and no '.join(lacking)}; a template for retrieval needs both")
     return RetrievalTemplate(text)
 
 
@@ -150,7 +287,7 @@ class RetrievalPrompts:
         path: A system instruction of the user's own, see `retrieval_template`.
 
     Raises:
-        RecipeError: For a template that will not do.
+        SettingsError: For a template that will not do.
         MissingExtraError: Without ``bm25s``, which the extra ``train`` brings.
     """
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.errors import DataError, PredictionError, RecipeError
-from rolellm.evaluation.judging.contest import ROLEGPT_NAME, Source, parse_sources
-from rolellm.evaluation.judging.folder import JudgeRun, read_run
-from rolellm.evaluation.judging.records import Judgement
-from rolellm.evaluation.judging.results.outcomes import Verdicts, outcomes_of, sort_out
-from rolellm.evaluation.predictions import Predictions, read_predictions
+from rolellm.core.errors import DataError, PredictionError, SettingsError
+from rolellm.core.records import Row
+from rolellm.core.text import safe_name
+from rolellm.evaluation.predictions import Predictions, read_predictions, select_rows
 from rolellm.evaluation.score import ScoreOptions, ScoreReport, score
-from rolellm.evaluation.select import select_rows
-from rolellm.records import Row
+from rolellm.judging.aggregate import Verdicts, outcomes_of, sort_out
+from rolellm.judging.folder import JudgeRun, read_run
+from rolellm.judging.systems import ROLEGPT_NAME, Source, parse_sources
+from rolellm.judging.types import Judgement
 from rolellm.report.browse.part import BrowsePart
 from rolellm.report.cells import ScoreTable
 from rolellm.report.judged.lengths import win_by_length
@@ -26,7 +26,6 @@ from rolellm.report.judged.result import Judged
 from rolellm.report.page import PageContent
 from rolellm.report.part import Part
 from rolellm.report.published import PUBLISHED
-from rolellm.text import safe_name
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, and how much of how much is."""
@@ -96,7 +95,7 @@ def build_report(
         progress: Told of work that takes long.
 
     Raises:
-        RecipeError: For no source, files without a config, two systems of one name, or a run given twice.
+        SettingsError: For no source, files without a config, two systems of one name, or a run given twice.
         DataError: For a folder that is no finished judging run; a file that cannot be read or answers no row.
     """
     options = options or ReportOptions()
@@ -121,20 +120,20 @@ def _silent(what: str, done: int, total: int) -> None:
 def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Path], tuple[Source, ...]]:
     """Folders and systems; what is neither is refused in words."""
     if not sources:
-        raise RecipeError("nothing to report: name the folder of a judging run, or files of predictions")
+        raise SettingsError("nothing to report: name the folder of a judging run, or files of predictions")
     folders = [Path(source) for source in sources if Path(source).is_dir()]
     resolved = [folder.resolve() for folder in folders]
     if len(set(resolved)) < len(resolved):
-        raise RecipeError("a run is given twice; name each once")
+        raise SettingsError("a run is given twice; name each once")
     files = [source for source in sources if not Path(source).is_dir()]
     systems = parse_sources(files)
     for path in (path for system in systems for path in system.paths):
         if not path.is_file():
             raise DataError("no such file or folder; expected a judging run's folder, or predictions", path=path)
     if systems and not options.config:
-        raise RecipeError("predictions answer the rows of a config; name it with --config, such as --config sample")
+        raise SettingsError("predictions answer the rows of a config; name it with --config, such as --config sample")
     if options.config and not systems:
-        raise RecipeError("a judging run names its own config; --config is for files of predictions")
+        raise SettingsError("a judging run names its own config; --config is for files of predictions")
     return folders, systems
 
 

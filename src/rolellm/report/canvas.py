@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from rolellm import extras
+from rolellm.core import errors as extras
 from rolellm.report.scores import Estimate
 from rolellm.report.svg import tidy
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import zip_longest
 
-from rolellm.fingerprint import hash_bytes
-from rolellm.records import Row
+from rolellm.core.fingerprint import hash_bytes
+from rolellm.core.records import Row
 
 
 def pick_examples(rows: Iterable[Row], per_role: int = 2) -> list[Row]:

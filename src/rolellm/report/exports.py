@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from rolellm.files import whole_file
-from rolellm.inert import visible
+from rolellm.core.files import whole_file
+from rolellm.core.sanitize import visible
 from rolellm.report.cells import (
     ABSENT,
     Cell,

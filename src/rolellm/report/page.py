@@ -13,9 +13,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rolellm.errors import DataError
-from rolellm.files import whole_file
-from rolellm.records import Row
+from rolellm.core.errors import DataError
+from rolellm.core.files import whole_file
+from rolellm.core.records import Row
 from rolellm.report.browse.part import BrowsePart
 from rolellm.report.browse.section import browse
 from rolellm.report.examples import pick_examples

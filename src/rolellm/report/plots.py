@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rolellm.inert import label, width
+from rolellm.core.sanitize import label, width
 from rolellm.report.canvas import (
     EM,
     INK,

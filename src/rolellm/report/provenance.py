@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rolellm.inert import shorten
+from rolellm.core.sanitize import shorten
 from rolellm.report.scores import Report, Reports
 
 Fact = tuple[str, str]

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from rolellm.errors import DataError
-from rolellm.evaluation import breakdown
+from rolellm.core.errors import DataError
+from rolellm.evaluation.score import METRICS as _METRICS
 
 Report = Mapping[str, Any]
 Reports = Mapping[str, Report]
 
-METRICS: tuple[str, ...] = breakdown.METRICS
+METRICS: tuple[str, ...] = _METRICS
 """The paper's three Rouge-L scores; each has an interval and a count."""
 
 COLUMNS = (*METRICS, "avg")

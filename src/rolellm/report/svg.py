@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from html import escape
 
-from rolellm.fingerprint import hash_bytes
+from rolellm.core.fingerprint import hash_bytes
 
 _TAG = re.compile(r"<[^>]+>")
 _STYLE_BLOCK = re.compile(r"<style[^>]*>.*?</style>", re.DOTALL)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rolellm.inert import visible, width
+from rolellm.core.sanitize import visible, width
 from rolellm.report.cells import ABSENT, ScoreTable, Shown, TableRow, head_text, interval, lines, names_of, number
 from rolellm.report.published import PublishedTable
 from rolellm.report.scores import COLUMNS, METRICS, Estimate, Reports, disagreements, estimate, role_estimate, roles

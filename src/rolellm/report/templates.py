@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from rolellm.inert import shorten, visible
+from rolellm.core.sanitize import shorten, visible
 
 MAX_TEXT = 2_000
 """Characters of any one text that are shown; the rest is counted."""

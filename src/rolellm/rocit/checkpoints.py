@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.errors import RecipeError
-from rolellm.files import write_json
-from rolellm.fingerprint import hash_file
+from rolellm.core.errors import RecipeError
+from rolellm.core.files import write_json
+from rolellm.core.fingerprint import hash_file
 
 SEAL = "checkpoint.json"
 _NAME = re.compile(r"checkpoint-([0-9]+)")

@@ -6,9 +6,8 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from rolellm.errors import ModelError
-from rolellm.extras import require
-from rolellm.llm.model_source import load_failure
+from rolellm.core.errors import ModelError, require
+from rolellm.models.find import load_failure
 from rolellm.prompts.render import chat_template
 from rolellm.prompts.settle import check_settled, settle
 from rolellm.rocit.recipe import MethodRecipe, PromptRecipe, Quantization, TrainingRecipe

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rolellm.core.records import Language, Row
+from rolellm.models.training_record import Seen
 from rolellm.prompts.render import prompt_messages
-from rolellm.records import Language, Row
 from rolellm.rocit.bases import base_config, base_tokenizer, check_base, check_targets
-from rolellm.rocit.config import check_recipe
-from rolellm.rocit.examples import Examples
 from rolellm.rocit.loading import on_cpu
-from rolellm.rocit.recipe import Recipe
+from rolellm.rocit.packing.examples import Examples
+from rolellm.rocit.recipe import Recipe, check_recipe
 from rolellm.rocit.rows import Conversation, check_positions, conversations, encode, load_split, select_rows, templates
-from rolellm.seen import Seen
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -85,7 +84,7 @@ def prepare(recipe: Recipe, out: Path, rows: Sequence[Row] | None = None) -> Pre
         chats.conversations, tokenizer, max_length=training.max_length, truncate_replies=training.truncate_replies
     )
     if training.shared_prefix and config is not None:
-        from rolellm.rocit.attention import check_packing
+        from rolellm.rocit.packing.attention import check_packing
 
         check_packing(config, flex=not on_cpu(training), longest=int(examples.lengths.max()))
     return Prepared(chosen, tokenizer, examples, chats.seen, chats.system_hashes)
@@ -111,7 +110,7 @@ def _asking(recipe: Recipe, rows: Sequence[Row]) -> tuple[Callable[[Row], list[d
 
 
 def _script(recipe: Recipe) -> _Chats:
-    from rolellm.rocit.dialogue import script_conversations, script_profiles, trained_roles
+    from rolellm.rocit.rows import script_conversations, script_profiles, trained_roles
 
     chats = script_conversations(script_profiles(recipe.data), templates(recipe.prompt), recipe.data)
     return _Chats(chats, Seen(frozenset(trained_roles(chats))), _hashes(recipe))

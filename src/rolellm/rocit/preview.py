@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rolellm.rocit.examples import Example
+from rolellm.rocit.packing.examples import Example
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -2,32 +2,210 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
-from rolellm.errors import ModelError, RecipeError
-from rolellm.extras import require
-from rolellm.files import whole_file
-from rolellm.fingerprint import hash_file
+import yaml
+
+from rolellm.core.errors import ModelError, RecipeError, quiet_peft, require
+from rolellm.core.files import whole_file, write_json
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.records import Language
 from rolellm.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
-from rolellm.progress import counted
+from rolellm.models.training_record import Seen, read_manifest
 from rolellm.prompts.encode import end_token_id
-from rolellm.rocit.manifest import MANIFEST
-from rolellm.rocit.model_card import CardFacts, Form, render_model_card
-from rolellm.rocit.model_scores import read_scores
-from rolellm.rocit.recipe import OutputRecipe, Recipe
-from rolellm.rocit.staging import ADAPTER, FinishedRun, stage_manifest, stage_recipe, stage_tokenizer, stage_weights
-from rolellm.rocit.values import build, laid_over, typed
-from rolellm.seen import read_manifest
+from rolellm.prompts.render import system_template
+from rolellm.prompts.retrieval import retrieval_template
+from rolellm.rocit.loading import fetch, load_whole, open_tokenizer, stop_at
+from rolellm.rocit.model_card import CardFacts, Form, languages_of, read_scores, render_model_card
+from rolellm.rocit.recipe import OutputRecipe, Recipe, build, laid_over, typed
+from rolellm.rocit.run_folder import MANIFEST, file_hashes
+from rolellm.runtime.progress import counted
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+# --- What of a run is published, put together in a folder: the model, its tokenizer, the recipe and the manifest
+
+
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+_FULL = ("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
+_TOKENIZER = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+)
+RECIPE = "recipe.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A finished run, and as what it is published.
+
+    Attributes:
+        folder: Where it is.
+        manifest: What it says of itself.
+        form: What of it is published.
+        base: The base on the Hub; ``None`` where it is not there.
+        base_revision: Its commit, where that is known.
+    """
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    form: Form
+    base: str | None
+    base_revision: str | None
+
+
+def stage_tokenizer(run: FinishedRun, staged: Path) -> PreTrainedTokenizerBase:
+    """Put the tokenizer with its chat template into a folder, and load it from there."""
+    for pattern in _TOKENIZER:
+        for file in run.folder.glob(pattern):
+            if file.is_file() and not (staged / file.name).exists():
+                _take(file, staged / file.name)
+    return open_tokenizer(staged)
+
+
+def stage_weights(run: FinishedRun, staged: Path, end: int) -> None:
+    """Put the adapter, the merged model or the whole model into a folder.
+
+    Args:
+        run: The run.
+        staged: The folder.
+        end: The token that ends a reply.
+
+    Raises:
+        ModelError: When the base to merge with is not there, or is not the one that was tuned.
+    """
+    if run.form == "merged":
+        # MOVED
+
+        merge_adapter(_base_folder(run), run.folder, staged, end)
+        return
+    for pattern in ADAPTER if run.form == "adapter" else _FULL:
+        for file in run.folder.glob(pattern):
+            _take(file, staged / file.name)
+    if run.form == "adapter":
+        file = staged / ADAPTER[0]
+        config = json.loads(file.read_text(encoding="utf-8"))
+        write_json(file, {**config, "base_model_name_or_path": run.base, "revision": run.base_revision})
+
+
+def _base_folder(run: FinishedRun) -> Path:
+    """Where the base lies that the run was tuned on; fetched where it is on the Hub."""
+    known = run.manifest["base"]
+    if known.get("model"):
+        return fetch(known["model"], known.get("revision"), weights=True)
+    config = json.loads((run.folder / ADAPTER[0]).read_text(encoding="utf-8"))
+    named = Path(config["base_model_name_or_path"])
+    folder = run.folder / named if (run.folder / named).is_dir() else named
+    if not folder.is_dir():
+        raise ModelError(f"the base of {run.folder} was in {named}, and is not there now; put it back to merge with it")
+    kept = {name: folder / name for name in known["files"]}
+    changed = [name for name, file in kept.items() if not file.is_file() or hash_file(file) != known["files"][name]]
+    if changed:
+        raise ModelError(f"{folder} is not the base that was tuned: {', '.join(changed)} changed since")
+    return folder
+
+
+def stage_recipe(run: FinishedRun, staged: Path) -> dict[Language, str]:
+    """Write the recipe without places of this machine; return the system instruction's template by language.
+
+    A template of the user's own is published beside it, so that the recipe can be carried out elsewhere.
+    """
+    recipe = _public_recipe(run.manifest["recipe"])
+    own = run.manifest["recipe"]["prompt"].get("system_template")
+    made = retrieval_template if recipe["prompt"].get("profile") == "retrieval" else system_template
+    hashes = run.manifest["prompt"]["system_templates"]
+    systems: dict[Language, str] = {}
+    for language in languages_of(run.manifest):
+        try:
+            template = made(language, own)
+        except RecipeError:
+            continue  # The user's file is gone; its hash in the manifest is what is left.
+        if template.hash == hashes.get(language) and template.text not in systems.values():
+            systems[language] = template.text
+    if own is not None and systems:
+        shutil.copyfile(own, staged / Path(own).name)
+    with whole_file(staged / RECIPE) as stream:
+        stream.write("# What this model was tuned by; `rolellm train recipe.yaml` does it again.\n")
+        yaml.safe_dump(recipe, stream, allow_unicode=True, sort_keys=False)
+    return systems
+
+
+def stage_manifest(run: FinishedRun, staged: Path) -> dict[str, Any]:
+    """Write the manifest for readers elsewhere, which names what is published and no places; last of all.
+
+    ``trained_on`` stays, because a score has to be able to tell test rows that were trained on.
+    """
+    kept = {key: value for key, value in run.manifest.items() if key not in ("recipe", "trained_on", "files")}
+    seen = Seen.from_dict(run.manifest["trained_on"])
+    if run.form != "adapter":
+        seen |= _seen_by_base(run)
+    manifest = {
+        **_without_places(kept),
+        "recipe": _public_recipe(run.manifest["recipe"]),
+        "trained_on": seen.to_dict(),
+        "published": {"form": run.form, "base_model": run.base, "adapter": run.manifest["files"].get(ADAPTER[1])},
+        "files": file_hashes(staged),
+    }
+    write_json(staged / MANIFEST, manifest)
+    return manifest
+
+
+def _seen_by_base(run: FinishedRun) -> Seen:
+    """What the base says that it was tuned on before, where it is at hand and a model of ours."""
+    base, path = run.manifest["base"], run.manifest["recipe"]["base"].get("path")
+    if base.get("model"):
+        try:
+            path = fetch(base["model"], base.get("revision"), weights=False)
+        except ModelError:
+            return Seen()
+    file = Path(path or run.folder / base["name"]) / MANIFEST
+    record = read_manifest(file) if file.is_file() else None
+    return record.seen if record else Seen()
+
+
+def _public_recipe(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {section: copy.deepcopy(values) for section, values in recipe.items() if section != "output"}
+    kept["data"].pop("data_dir", None)
+    public: dict[str, Any] = _without_places(kept)
+    return public
+
+
+def _without_places(value: Any) -> Any:
+    """A JSON value whose absolute paths are cut down to their last part."""
+    if isinstance(value, dict):
+        return {key: _without_places(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_places(item) for item in value]
+    if isinstance(value, str) and (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute()):
+        return PureWindowsPath(value).name
+    return value
+
+
+def _take(source: Path, target: Path) -> None:
+    """Put a file where it is published from, without copying it where that can be."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+# --- A finished run becomes a repository: adapter or model, tokenizer, manifest, recipe and card, in one commit
+
 
 # What the card and the staging read of a manifest, besides its recipe and `trained_on`.
 _SHAPE: Final = {
@@ -202,3 +380,36 @@ def _licence(licence: str | None) -> str:
 def _prompt(tokenizer: PreTrainedTokenizerBase) -> str:
     turns = [{"role": "system", "content": "{system instruction}"}, {"role": "user", "content": "{question}"}]
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+
+# --- An adapter merged into its base: a model of its own, which loads without peft
+
+
+def merge_adapter(base: Path, adapter: Path, out: Path, end: int) -> None:
+    """Write a base with an adapter merged into it, in safetensors and in the precision that the base is stored in.
+
+    An adapter trained on a quantised base is merged into the base as it was before that.
+
+    Args:
+        base: The base's folder, unquantised.
+        adapter: The adapter's folder.
+        out: Where to; made.
+        end: The token that ends a reply; generation stops at it, too.
+
+    Raises:
+        ModelError: When either cannot be loaded, they do not fit, or a merged weight is no number.
+    """
+    require("torch", "transformers", "peft", extra="train")
+    from peft import PeftModel
+    from safetensors import SafetensorError
+
+    model = load_whole(base, dtype="auto")
+    try:
+        with quiet_peft():
+            tuned = PeftModel.from_pretrained(model, str(adapter), local_files_only=True)
+        merged = tuned.merge_and_unload(safe_merge=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"{adapter} cannot be merged into {base}: {error}") from error
+    stop_at(merged.generation_config, end)
+    merged.config.use_cache = True  # training turns it off
+    merged.save_pretrained(out)

@@ -6,12 +6,16 @@ so the defaults here are our choice. Limits of numbers stand in each field's met
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.fingerprint import hash_json
-from rolellm.records import Language
+from rolellm.core import typed_yaml
+from rolellm.core.errors import RecipeError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Language
+from rolellm.core.typed_yaml import Form, Values, build, describe, laid_over, parse_yaml
 
 
 def _above(limit: float, default: Any) -> Any:
@@ -251,7 +255,7 @@ class OutputRecipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A whole RoCIT recipe, as `rolellm.rocit.config.load_recipe` reads it."""
+    """A whole RoCIT recipe, as `rolellm.rocit.recipe.load_recipe` reads it."""
 
     data: DataRecipe = field(default_factory=DataRecipe)
     base: BaseRecipe = field(default_factory=BaseRecipe)
@@ -291,3 +295,165 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value.as_posix() if isinstance(value, Path) else value
+
+
+# --- Typing what a recipe's YAML says: every key known, every value of its type, or an error that says what to
+
+
+__all__ = ["EXTENDS", "Values", "build", "describe", "laid_over", "parse_yaml", "typed"]
+
+#: The one key of a file that is no part of a recipe: the file it builds on.
+EXTENDS = "extends"
+_FORM = Form(Recipe, kept=("output.dir",), also=(EXTENDS,))
+
+
+def typed(values: Mapping[Any, Any], folder: Path, *, nulls: bool) -> Values:
+    """The sections that a file or an override names, each value typed; what it leaves out stays out.
+
+    Args:
+        values: As parsed from YAML.
+        folder: What paths are relative to, but for ``output.dir``, which is relative to the current directory.
+        nulls: Whether a key may have no value, which takes it back to its default.
+
+    Raises:
+        RecipeError: For an unknown key (with its dotted name and the nearest known one), or a value of a wrong type or
+            outside its limits.
+    """
+    return typed_yaml.typed(_FORM, values, folder, nulls=nulls)
+
+
+# --- Reading a recipe from YAML files, one on top of another where a file says ``extends``
+
+
+__all__ = ["Recipe", "check_recipe", "find_recipe", "load_recipe", "shipped_recipes"]
+
+_SKETCH = "section.key=value, such as training.max_steps=5"
+
+
+def shipped_recipes() -> dict[str, Path]:
+    """The recipes that come with the library, by name."""
+    # The wheel carries them beside this file; a clone has them in its own folder.
+    here = Path(__file__).resolve()
+    folders = (here.parent / "recipes", here.parents[3] / "recipes")
+    return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file of a recipe: a path as it stands, or the name of one that ships, such as ``smoke-cpu``.
+
+    Raises:
+        RecipeError: When there is neither; names those that ship.
+    """
+    return _find(Path(name), str(name))
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        path: A YAML file with the sections of `rolellm.rocit.recipe.Recipe`; what it leaves out has its default, or,
+            with ``extends: other.yaml`` (or a list of files, of which later ones win), is as it is there. There, a key
+            without a value goes back to its default.
+        overrides: ``section.key=value`` each, the value written as in YAML; they win over the file.
+
+    Raises:
+        RecipeError: For a file that is not there or not YAML, one that extends itself, an unknown key (with its dotted
+            name and the nearest known one), a value of a wrong type or outside its limits, and choices that do not go
+            together.
+    """
+    values: Values = {}
+    for layer in _layers(Path(path), ()):
+        values = laid_over(values, layer)
+    for override in overrides:
+        values = laid_over(values, typed(_sections(override), Path(), nulls=True))
+    recipe = build(Recipe, values)
+    check_recipe(recipe)
+    return recipe
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Check the choices that depend on each other.
+
+    Raises:
+        RecipeError: With the keys concerned.
+    """
+    base, tiny, output = recipe.base, recipe.base.tiny, recipe.output
+    if sum(choice is not None for choice in (base.model, base.path, base.build)) != 1:
+        raise RecipeError("base: give one of model (on the Hub), path (a folder with a model) and build: tiny-llama")
+    if base.revision is not None and base.model is None:
+        raise RecipeError("base.revision: only a base.model on the Hub has revisions")
+    if base.build is not None and recipe.prompt.form == "model":
+        raise RecipeError("prompt.form: a built base has no chat template of its own; use rolellama")
+    if recipe.training.shared_prefix and recipe.training.pack_tokens < recipe.training.max_length:
+        raise RecipeError("training.pack_tokens has to be at least training.max_length: a pack holds one reply or more")
+    if recipe.data.source == "script" and recipe.prompt.profile == "retrieval":
+        raise RecipeError("prompt.profile: retrieval searches by question, and data.source: script has none")
+    if output.push_to_hub and (output.hub_repo is None or output.license is None):
+        raise RecipeError(
+            "output.push_to_hub: needs output.hub_repo (owner/name) and output.license (such as apache-2.0), "
+            "which is never guessed"
+        )
+    if tiny.hidden_size % (2 * tiny.heads):
+        raise RecipeError("base.tiny.hidden_size has to be a multiple of twice base.tiny.heads")
+    if recipe.data.mix.general == 0 and recipe.data.mix.role_specific == 0:
+        raise RecipeError("data.mix leaves no rows: general and role_specific are both 0")
+
+
+def _find(path: Path, name: str) -> Path:
+    if path.is_file():
+        return path
+    shipped = shipped_recipes()
+    if name in shipped:
+        return shipped[name]
+    raise RecipeError(f"no recipe at {path}; those that ship: {', '.join(sorted(shipped)) or 'none'}")
+
+
+def _layers(file: Path, above: tuple[Path, ...]) -> Iterator[Values]:
+    """What a file is laid over, the lowest first, and then what it says itself."""
+    here = file.resolve()
+    if here in above:
+        chain = " extends ".join(path.name for path in (*above[above.index(here) :], here))
+        raise RecipeError(f"{file}: a recipe cannot extend itself: {chain}")
+    values = _read(file)
+    names = _extended(values.pop(EXTENDS, []), file)
+    for name in names:
+        yield from _layers(_find(file.parent / name, name), (*above, here))
+    try:
+        yield typed(values, file.absolute().parent, nulls=bool(names))
+    except RecipeError as error:
+        if not above:
+            raise
+        # Whoever asks for a recipe need not know what it extends.
+        raise RecipeError(f"{file}: {error}") from error
+
+
+def _extended(value: Any, file: Path) -> list[str]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise RecipeError(f"{file}: {EXTENDS}: expected a recipe's file or a list of them, found {describe(value)}")
+    return names
+
+
+def _read(file: Path) -> dict[Any, Any]:
+    if not file.is_file():
+        raise RecipeError(f"no recipe at {file}")
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RecipeError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    values = parse_yaml(text, str(file))
+    if not isinstance(values, dict):
+        raise RecipeError(f"{file}: expected sections such as data: and training:, found {describe(values)}")
+    return values
+
+
+def _sections(override: str) -> Values:
+    """An override as a file would say it: ``a.b=1`` is ``a: {b: 1}``."""
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise RecipeError(f"{override!r} is not an override; write {_SKETCH}")
+    value = parse_yaml(text, override)
+    for name in reversed(key.strip().split(".")):
+        value = {name: value}
+    sections: Values = value
+    return sections

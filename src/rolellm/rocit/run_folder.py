@@ -3,17 +3,70 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.errors import RecipeError
-from rolellm.files import write_json
+from rolellm.core.errors import RecipeError
+from rolellm.core.files import write_json
+from rolellm.core.fingerprint import hash_file
+from rolellm.models.training_record import MANIFEST
 from rolellm.rocit import checkpoints
-from rolellm.rocit.manifest import MANIFEST
 from rolellm.rocit.recipe import Recipe
+from rolellm.runtime import locks
+from rolellm.version import __version__
+
+# --- What a run says about itself: ``manifest.json``, written last, so that a folder with one holds a finished run
+
+
+__all__ = ["MANIFEST", "file_hashes", "loss_summary", "versions", "write_manifest"]
+
+_PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
+_WEIGHTS = (
+    "*.safetensors",
+    "pytorch_model*.bin",
+    "adapter_config.json",
+    "config.json",
+    "tokenizer.json",
+    "chat_template.jinja",
+)
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on, by package."""
+    found = {"rolellm": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 in hex of the files that make up the model or adapter in a folder, by name."""
+    files = {path for pattern in _WEIGHTS for path in folder.glob(pattern)}
+    return {path.name: hash_file(path) for path in sorted(files)}
+
+
+def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write ``manifest.json`` into a folder, complete or not at all."""
+    write_json(folder / MANIFEST, content)
+
+
+def loss_summary(losses: Sequence[float]) -> dict[str, float]:
+    """The first loss and the mean of the last tenth of the steps (at least one), in nats a trained token."""
+    tail = losses[-max(1, len(losses) // 10) :]
+    return {"first": losses[0], "last": sum(tail) / len(tail)}
+
+
+# --- A run's folder: who may write there, what is cleared away, and whether a run can be taken up again
+
 
 Start = Literal["new", "overwrite", "resume"]
 RECIPE = "recipe.json"
@@ -146,3 +199,27 @@ def _leaves(value: Any, dotted: str = "") -> Iterator[tuple[str, str]]:
             yield from _leaves(item, f"{dotted}.{key}" if dotted else key)
     else:
         yield dotted, json.dumps(value, ensure_ascii=False)
+
+
+# --- The lock of a training run's folder, see `rolellm.locks`
+
+
+LOCK = ".rocit.lock"
+
+
+def locked(run: Path) -> AbstractContextManager[None]:
+    """Hold a run's folder.
+
+    Raises:
+        RunInUseError: When another process holds it; names that one.
+    """
+    return locks.locked(run, LOCK)
+
+
+def check_unlocked(run: Path) -> None:
+    """Refuse a folder in use at once, without writing there where nobody has.
+
+    Raises:
+        RunInUseError: When another process holds it; names that one.
+    """
+    locks.check_unlocked(run, LOCK)

@@ -1,224 +1,194 @@
-"""RoCIT from a recipe to a run folder: rows, tokens, base, training, and what is left on disk.
+"""The loop itself: TRL's `SFTTrainer` on forward passes that were settled beforehand, stopped when numbers end.
 
-A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (one object a step), ``recipe.json``,
-``checkpoint-N/`` folders, ``base-<hash>/`` where the base was built, and last of all ``manifest.json``.
+This module imports torch, transformers and trl at its head, because it subclasses them; import it inside functions.
 """
 
 from __future__ import annotations
 
-import time
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from typing import Any
 
-from rolellm.errors import HubError, RecipeError
-from rolellm.extras import require
-from rolellm.fingerprint import hash_bytes, hash_json
-from rolellm.prompts.settle import switched_off
-from rolellm.rocit import manifest
-from rolellm.rocit.bases import build_base, pinned
-from rolellm.rocit.loading import load_model
-from rolellm.rocit.lock import check_unlocked, locked
-from rolellm.rocit.prepare import Prepared, prepare
-from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.run_folder import Start, begun, check_free, claim
+import torch
+from accelerate.utils import gather_object
+from torch.utils.data import SequentialSampler
+from transformers import TrainerCallback
+from trl import SFTTrainer
 
-if TYPE_CHECKING:
-    from rolellm.rocit.sft import Fitted
+from rolellm.core.errors import DivergedError, RoleLLMError
+from rolellm.rocit.packing.layout import Layout, summed_loss, trained_tokens
+
+# --- Which replies a loss or gradient that is no number comes from
 
 
-@dataclass(frozen=True, slots=True)
-class TrainResult:
-    """What a finished run did.
-
-    Attributes:
-        out: The run's folder.
-        base: The base's folder.
-        rows: Rows trained on.
-        examples: (row, reference) pairs trained on.
-        steps: Optimiser steps.
-        first_loss: The loss of the first step, in nats a trained token.
-        last_loss: The mean loss of the last tenth of the steps.
-        seconds: Wall time of this call, the base's building included.
-        training_seconds: Wall time of the optimiser steps alone, those of an earlier part of the run included.
-        url: Where the run was published, with ``output.push_to_hub``.
-    """
-
-    out: Path
-    base: Path
-    rows: int
-    examples: int
-    steps: int
-    first_loss: float
-    last_loss: float
-    seconds: float
-    training_seconds: float
-    url: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
-        return {**asdict(self), "out": str(self.out), "base": str(self.base)}
+_NAMED = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Base:
-    folder: Path
-    hashes: dict[str, str]
-
-
-def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, resume: bool = False) -> TrainResult:
-    """Carry out a recipe.
-
-    Under ``accelerate launch`` every process calls this; the first one writes.
+def guilty(model: Any, loss_of: Callable[[int], torch.Tensor], replies: Sequence[int]) -> list[int]:
+    """Those of some replies whose loss or gradient is no number by itself; all where none can be told apart.
 
     Args:
-        recipe: The recipe, as from `rolellm.rocit.config.load_recipe`.
-        out: The run's folder, in place of ``output.dir``.
-        overwrite: Replace the run that is there; a base built there before is kept and used.
-        resume: Go on with an unfinished run of the same recipe from its newest complete checkpoint, or from the
-            beginning where it has none; the result is that of a run that was never stopped. A base on the Hub is read
-            at the commit that the run began with.
+        model: The model; its gradients are lost.
+        loss_of: The loss of one reply, a scalar with its graph.
+        replies: Places of examples.
+    """
+    found = []
+    for reply in replies:
+        model.zero_grad()
+        loss = loss_of(reply)
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):
+            found.append(reply)
+    return found or list(replies)
+
+
+def named(row_ids: Sequence[str]) -> str:
+    """Row ids for a message: each once, not more than a few."""
+    ids = list(dict.fromkeys(row_ids))
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return ", ".join(ids[:_NAMED]) + more
+
+
+# --- The loop itself: TRL's `SFTTrainer` on forward passes that were settled beforehand, stopped when numbers end
+
+
+class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl ship no types
+    """`SFTTrainer` whose forward passes come from a `Layout`, and which stops at the first loss that is no number.
+
+    The loss of an optimiser step is the mean negative log-likelihood of its trained tokens, over all passes and
+    processes. What this class overrides is private to transformers and may be renamed there: whether each override had
+    its effect is checked as the passes come, and before the weights are first updated.
 
     Raises:
-        RecipeError: For a recipe, row or folder that will not do; before any work.
-        ModelError: For a base that is not there or does not fit; before any work.
-        RunInUseError: When another run works in the folder.
-        DivergedError: When the loss is no number.
-        HubError: When the finished run cannot be published; it can be with ``rolellm push``, then.
+        RoleLLMError: When one had none.
     """
-    require("torch", "transformers", "trl", "peft", "accelerate", extra="train")
-    if overwrite and resume:
-        raise RecipeError("--overwrite begins anew and --resume goes on; give one of them")
-    began = time.monotonic()
-    run = out or recipe.output.dir
-    start: Start = "overwrite" if overwrite else "resume" if resume else "new"
-    check_unlocked(run)
-    recipe, commit = begun(run, recipe) if resume else (recipe, None)
-    check_free(run, recipe, start)
-    if recipe.output.push_to_hub:
-        from rolellm.rocit.publish import check_publishing
 
-        check_publishing(recipe)
-    fixed = pinned(recipe, commit)
-    prepared = prepare(fixed, run)
-    # Not at the head: what is refused is refused before these slow imports.
-    from rolellm.rocit.sft import world
+    def __init__(self, model: Any, *args: Any, layout: Layout, flex: bool = False, **kwargs: Any) -> None:
+        config = model.config.get_text_config()
+        routed = getattr(config, "output_router_logits", None)
+        super().__init__(model, *args, data_collator=layout, **kwargs)
+        if routed is not None:
+            # TRL switches it on, and a model saved so would weigh its routers in inference, too.
+            config.output_router_logits = routed
+        self._busy = 1
+        self._layout = layout
+        self._flex = flex
+        self._trained = layout.plan.trained(layout.examples)
+        # Number and loss of each pass of the step.
+        self._taken: list[tuple[int, float]] = []
+        self._computed = torch.zeros(())
+        self._first_step = True
+        self.add_callback(_BeforeUpdate(self))
+        # The loss is divided by the tokens of the whole step, so not by the number of passes as well.
+        self.loss_is_scaled_for_ga = True
+        if getattr(self.model, "is_loaded_in_4bit", False):
+            # TRL puts an adapter on 4 bits in bfloat16, where small updates are lost and peft does not load it again.
+            for parameter in self.model.parameters():
+                if parameter.requires_grad:
+                    parameter.data = parameter.data.float()
 
-    here = world(recipe.training)
-    # No process may look at the folder after the first one has begun to write there.
-    here.wait_for_everyone()
-    with locked(run) if here.is_main_process else nullcontext():
-        if here.is_main_process:
-            check_free(run, recipe, start)
-            claim(run, recipe, start, fixed.base.revision)
-        folder = build_base(fixed, prepared.rows, run, prepared.tokenizer)
-        # By the first process alone, and once: a large base takes a while to read.
-        base = _Base(folder, manifest.file_hashes(folder) if here.is_main_process else {})
-        fitted = _fit(recipe, run, prepared, base, resume=resume)
-        fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
-        result = _result(run, folder, prepared, fitted, time.monotonic() - began)
-        if here.is_main_process:
-            manifest.write_manifest(run, _manifest(recipe, prepared, result, base, here.num_processes))
-        here.wait_for_everyone()
-    # After the others were let go: an upload may take longer than processes wait for each other.
-    return _publish(recipe, run, result) if here.is_main_process else result
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
+        """One forward and backward pass, unless no process has a reply in it; its loss is remembered for the check."""
+        number, plan, step = inputs["pass"], self._layout.plan, self.state.global_step
+        turn = step * plan.passes + len(self._taken)
+        if number != turn * plan.processes + self.accelerator.process_index:
+            raise _without_effect("_get_train_sampler", "forward passes do not come in the planned order")
+        if plan.idle(number) and not self.is_deepspeed_enabled:  # It counts passes itself.
+            self._taken.append((number, 0.0))
+            return torch.zeros((), device=self.args.device)
+        first = number - len(self._taken) * plan.processes
+        self._busy = sum(not plan.idle(first + turn * plan.processes) for turn in range(plan.passes))
+        # Our own count: that of transformers knows rows with labels only.
+        loss = super().training_step(model, inputs, int(self._trained[step + 1] - self._trained[step]))
+        self._taken.append((number, float(loss)))
+        # Only then, because a GPU has to be waited for.
+        if self._first_step and not torch.allclose(loss, self._computed, equal_nan=True):
+            raise _without_effect("loss_is_scaled_for_ga", "it divides the loss by the number of passes, too")
+        return loss
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The negative log-likelihood of a pass, as its part of the step's mean, and a share of its routers' loss."""
+        # DDP takes the mean of the processes' gradients, and the count covers all of them.
+        scale = self.accelerator.num_processes / num_items_in_batch
+        router = None
+        if self.aux_loss_enabled and trained_tokens(inputs):
+            # As TRL has it: the mean over a step's passes, at the weight that the model's configuration gives.
+            router = self.router_aux_loss_coef / (scale * self._busy)
+        loss = summed_loss(model, inputs, flex=self._flex, router=router) * scale
+        self._computed = loss.detach()
+        return loss
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write no card: TRL's would name neither the data nor the recipe."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
+        return SequentialSampler(self.train_dataset)
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        """The norm of a step's gradient; the loop asks after the step's last pass, before the weights take the step.
+
+        Raises:
+            DivergedError: On every process, when it or the loss of a pass is NaN or infinite on any.
+        """
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        taken, self._taken = self._taken, []
+        endless = [(number, loss) for number, loss in taken if not math.isfinite(loss)]
+        anywhere = self.accelerator.gather(torch.tensor(len(endless), device=self.args.device)).sum() > 0
+        # DeepSpeed may know no norm.
+        if anywhere or not math.isfinite(norm or 0.0):
+            suspects = endless if anywhere else taken
+            rows = self._guilty(model, [number for number, _ in suspects])
+            found = gather_object([([loss for _, loss in endless], rows)])
+            values = [value for losses, _ in found for value in losses] or [float(norm)]
+            raise self._diverged(
+                "loss" if anywhere else "gradient", values[0], [row for _, ids in found for row in ids]
+            )
+        return norm
+
+    def check_checked(self) -> None:
+        """Refuse to update the weights in a step whose loss and gradient were not checked."""
+        self._first_step = False
+        if self._taken:
+            raise _without_effect("_get_grad_norm", "nothing checks losses and gradients for NaN")
+
+    def _guilty(self, model: Any, numbers: Iterable[int]) -> list[str]:
+        """The rows of some forward passes whose loss or gradient is no number by itself."""
+        places = [place for number in numbers for place in self._layout.plan[number].tolist()]
+        if not (self.is_fsdp_enabled or self.is_deepspeed_enabled):  # There a pass needs all processes.
+            alone = self.accelerator.unwrap_model(model)
+            places = guilty(alone, lambda place: self._loss_of(alone, place), places)
+        return [self._layout.examples[place].row_id for place in places]
+
+    def _loss_of(self, model: Any, place: int) -> torch.Tensor:
+        batch = {key: value.to(self.args.device) for key, value in self._layout.of([place]).items()}
+        with self.compute_loss_context_manager():
+            return summed_loss(model, batch, flex=self._flex) / trained_tokens(batch)
+
+    def _diverged(self, name: str, value: float, rows: Sequence[str]) -> DivergedError:
+        took = "after" if self.is_deepspeed_enabled else "before"  # DeepSpeed steps at the end of the backward pass.
+        return DivergedError(
+            f"the {name} is {value} at step {self.state.global_step + 1}, on rows {named(rows)}; training "
+            f"stopped {took} the weights took the step, and checkpoints and metrics up to there are kept. Lower "
+            f"training.learning_rate (it is {self.args.learning_rate:g}), train in precision: fp32, or look at these "
+            "rows"
+        )
 
 
-def _publish(recipe: Recipe, run: Path, result: TrainResult) -> TrainResult:
-    """Publish a finished run where the recipe says so."""
-    output = recipe.output
-    if not output.push_to_hub:
-        return result
-    from rolellm.hub import PushOptions
-    from rolellm.rocit.publish import PublishOptions, publish_run
+class _BeforeUpdate(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    def __init__(self, trainer: RocitTrainer) -> None:
+        self._trainer = trainer
 
-    options = PublishOptions(merge=output.merge, push=PushOptions(private=output.private))
-    try:
-        return replace(result, url=publish_run(run, str(output.hub_repo), options).url)
-    except HubError as error:
-        again = f"rolellm push {run} {output.hub_repo}{' --merge' if output.merge else ''}"
-        raise type(error)(f"{error}\nThe run in {run} is finished; publish it with: {again}") from error
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._trainer.check_checked()
 
 
-def _fit(recipe: Recipe, run: Path, prepared: Prepared, base: _Base, *, resume: bool) -> Fitted:
-    """Tune the base."""
-    from rolellm.rocit.sft import Fit, fit
-
-    model = load_model(base.folder, recipe.method, recipe.training)
-    job = Fit(
-        training=recipe.training,
-        method=recipe.method,
-        folder=run,
-        label="tuning",
-        output=recipe.output,
-        resume=resume,
-        facts={"recipe": recipe.hash, "base": hash_json(base.hashes)},
+def _without_effect(name: str, consequence: str) -> RoleLLMError:
+    return RoleLLMError(
+        f"transformers {version('transformers')} with trl {version('trl')} ignores {name}, so {consequence}. "
+        'Training stopped; install the versions that rolellm is tested with: pip install "rolellm[train]"'
     )
-    return fit(model, prepared.tokenizer, prepared.examples, job)
-
-
-def is_first_process() -> bool:
-    """Whether this process is the one that writes and prints; always so when nothing launched several."""
-    from accelerate import PartialState
-
-    return bool(PartialState().is_main_process)
-
-
-def _result(run: Path, base: Path, prepared: Prepared, fitted: Fitted, seconds: float) -> TrainResult:
-    losses = manifest.loss_summary(fitted.losses)
-    return TrainResult(
-        out=run,
-        base=base,
-        rows=len(prepared.rows),
-        examples=len(prepared.examples),
-        steps=len(fitted.losses),
-        first_loss=losses["first"],
-        last_loss=losses["last"],
-        seconds=round(seconds, 2),
-        training_seconds=round(fitted.seconds, 2),
-    )
-
-
-def _manifest(recipe: Recipe, prepared: Prepared, result: TrainResult, base: _Base, processes: int) -> dict[str, Any]:
-    from rolellm.rolebench import dataset_fingerprint
-
-    examples = prepared.examples
-    read = examples.prompts.lengths[examples.prompt_of]
-    return {
-        "format": 1,
-        "kind": "rocit",
-        "recipe": recipe.to_dict(),
-        "recipe_hash": recipe.hash,
-        "data": {
-            "config": recipe.data.config,
-            "split": recipe.data.split,
-            "fingerprint": dataset_fingerprint(recipe.data.config, recipe.data.data_dir),
-            "rows": len(prepared.rows),
-            "examples": len(examples),
-            "tokens_read": int(read.sum()),
-            "tokens_trained": int(examples.replies.lengths.sum()),
-        },
-        "trained_on": prepared.seen.to_dict(),
-        "prompt": {
-            "form": recipe.prompt.form,
-            "profile": recipe.prompt.profile,
-            "system_templates": prepared.system_hashes,
-            "chat_template": hash_bytes(str(prepared.tokenizer.chat_template).encode("utf-8")),
-            "switches": switched_off(str(prepared.tokenizer.chat_template)),
-        },
-        "base": {
-            "kind": recipe.base.build or ("path" if recipe.base.model is None else "hub"),
-            "name": recipe.base.model or result.base.name,
-            "model": recipe.base.model,
-            "revision": None if recipe.base.model is None else result.base.name,
-            "files": base.hashes,
-        },
-        "method": recipe.method.name,
-        "seed": recipe.training.seed,
-        "result": {"steps": result.steps, "first_loss": result.first_loss, "last_loss": result.last_loss},
-        "seconds": {"all": result.seconds, "training": result.training_seconds},
-        "processes": processes,
-        "versions": manifest.versions(),
-        "files": manifest.file_hashes(result.out),
-    }

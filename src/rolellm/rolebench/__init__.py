@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 from rolellm.rolebench.schema import DEFAULT_CONFIG
 
 __all__ = ["dataset_fingerprint", "load_rolebench"]
@@ -31,7 +31,7 @@ def load_rolebench(
         A ``datasets.Dataset``, or a ``DatasetDict`` by split when no split is named.
 
     Raises:
-        RecipeError: For an unknown config or split; names those that are there.
+        SettingsError: For an unknown config or split; names those that are there.
         ReleaseNotFoundError: When the release is in none of the three places.
         ReleaseFormatError: At a row that is not as published; names file and line.
     """
@@ -46,7 +46,7 @@ def load_rolebench(
         # `datasets` has no error of its own for this.
         if not str(error).startswith(("Unknown split", "Bad split")):
             raise
-        raise RecipeError(f"{config}: {error} A missing split may be a file that the release here lacks.") from error
+        raise SettingsError(f"{config}: {error} A missing split may be a file that the release here lacks.") from error
 
 
 def dataset_fingerprint(config: str = DEFAULT_CONFIG, data_dir: str | Path | None = None) -> str:
@@ -56,6 +56,6 @@ def dataset_fingerprint(config: str = DEFAULT_CONFIG, data_dir: str | Path | Non
         config: A config's name.
         data_dir: As for :func:`load_rolebench`.
     """
-    from rolellm.rolebench import cache
+    from rolellm.rolebench import build as cache
 
     return cache.dataset_fingerprint(config, data_dir)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rolellm.errors import DataError, ReleaseNotFoundError
-from rolellm.fingerprint import hash_file
-from rolellm.jsonl import write_jsonl
-from rolellm.progress import counted
-from rolellm.rolebench.columns import schema_of
-from rolellm.rolebench.release import Release
-from rolellm.rolebench.rows import config_splits, iter_rows
-from rolellm.rolebench.schema import CONFIGS, SAMPLE, Config, get_config
+from rolellm.core.errors import DataError, ReleaseNotFoundError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.jsonl import write_jsonl
+from rolellm.rolebench.release import Release, config_splits, iter_rows
+from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, SAMPLE, Config, get_config, schema_of
 from rolellm.rolebench.source import Source, locate
+from rolellm.runtime.progress import counted
 
 ROWS_PER_FILE = 50_000
 _ROWS_AT_ONCE = 1_000
@@ -110,7 +111,7 @@ def build(
 
 def finish(folder: Path, built: list[BuiltConfig]) -> None:
     """Write what goes beside the Parquet files: the list of rows set aside, and the card, which makes it complete."""
-    from rolellm.rolebench.card import write_card
+    # MOVED
 
     lines = [
         {"config": item.config.name, "file": str(error.path), "line": error.line, "reason": error.problem}
@@ -185,3 +186,199 @@ def _with_features(schema: pa.Schema) -> pa.Schema:
 def file_checksums(folder: Path, built: BuiltConfig) -> dict[str, str]:
     """SHA-256 in hex of each Parquet file written for a config, by path relative to the folder."""
     return {path: hash_file(folder / path) for split in built.splits for path in split.files}
+
+
+# --- Built configs in the cache, keyed by content: the same release files are built once, anywhere they lie
+
+
+def cache_root() -> Path:
+    """Where built configs lie: ``$HF_HOME/rolellm/rolebench`` (the Hub client's own home)."""
+    from huggingface_hub.constants import HF_HOME
+
+    return Path(HF_HOME) / "rolellm" / "rolebench"
+
+
+def built_folder(
+    config: Config,
+    data_dir: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    skip_bad: bool = False,
+) -> Path:
+    """The script-free folder of one config, built now if this content was not built before.
+
+    Args:
+        config: Which one.
+        data_dir: A local copy of the release; by default as :func:`~rolellm.rolebench.source.locate` finds it.
+        revision: Another revision of the release on the Hub.
+        token: For the Hub.
+        skip_bad: Set bad rows aside in ``skipped.jsonl`` instead of stopping at the first.
+
+    Raises:
+        ReleaseNotFoundError: When there is no release, or nothing in it for this config.
+        ReleaseFormatError: At the first bad row, unless ``skip_bad``.
+    """
+    from filelock import FileLock
+
+    source = locate(config, data_dir, revision=revision, token=token)
+    key = f"{config.name}-{source.fingerprint(config)[:16]}" + ("-skip" if skip_bad else "")
+    folder = cache_root() / key / "rolebench"
+    if (folder / "README.md").is_file():
+        warn_missing(config, source)
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.parent / "build.lock"):
+        if not (folder / "README.md").is_file():
+            _build_into(folder, config, source, skip_bad)
+    return folder
+
+
+def _build_into(folder: Path, config: Config, source: Source, skip_bad: bool) -> None:
+    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
+    try:
+        finish(scratch, [write_config(scratch, config, source, skip_bad=skip_bad)])
+        shutil.rmtree(folder, ignore_errors=True)
+        scratch.replace(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def dataset_fingerprint(config: str | None = None, data_dir: str | Path | None = None) -> str:
+    """The content hash of a config's rows: goes with every score (our choice: SHA-256 over the release files read).
+
+    Args:
+        config: A config's name; the default one when left out.
+        data_dir: A local copy of the release; by default as ``load_dataset("rolebench")`` finds it.
+    """
+    chosen = get_config(config)
+    return locate(chosen, data_dir).fingerprint(chosen)
+
+
+# --- The data set card: front matter that ``datasets`` reads (``configs:``, features, sizes), and prose for people
+
+
+LICENCE = "apache-2.0"
+"""Of the release, and of the embedded sample."""
+
+
+def write_card(
+    folder: Path, built: Sequence[BuiltConfig], *, home: str = "path/to/this/folder", licence: str = LICENCE
+) -> Path:
+    """Write ``README.md`` for the configs that were built into ``folder``.
+
+    Args:
+        folder: Where they are.
+        built: What was built.
+        home: What ``load_dataset`` will be given: the repository, or the folder.
+        licence: What this form of the data is under.
+
+    Returns:
+        The card's path. The first config (or the library's default one, when it is there) becomes the default.
+    """
+    card = folder / "README.md"
+    # newline: the card's bytes are the same on every system.
+    card.write_text(render_card(folder, built, home, licence), encoding="utf-8", newline="\n")
+    return card
+
+
+def render_card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: str) -> str:
+    """The card's text: YAML front matter, then Markdown; see `write_card`."""
+    from jinja2 import Environment, StrictUndefined
+
+    # MOVED
+
+    items = [
+        {
+            "config": item.config,
+            "splits": item.splits,
+            "source": item.source,
+            "missing": item.missing,
+            "skipped": item.skipped,
+            "fingerprint": item.source.fingerprint(item.config),
+            "sources": item.source.checksums(item.config),
+            "outputs": file_checksums(folder, item),
+        }
+        for item in built
+    ]
+    text = resources.files("rolellm.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
+    template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False).from_string(text)
+    first = built[0].config.name if built else DEFAULT_CONFIG
+    own = None if licence == LICENCE else licence
+    body = template.render(built=items, repo=REPO_ID, first=first, example=home, own_licence=own)
+    return f"---\n{front_matter(built, licence)}\n---\n\n{body}"
+
+
+def front_matter(built: Sequence[BuiltConfig], licence: str = LICENCE) -> str:
+    """The card's YAML: licence, languages, ``configs:`` and ``dataset_info`` as ``datasets`` writes them itself."""
+    from datasets import DatasetInfo, Features, SplitDict, SplitInfo
+    from datasets.info import DatasetInfosDict
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCardData
+
+    names = [item.config.name for item in built]
+    default = DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
+    data = DatasetCardData(
+        language=sorted({language for item in built for language in item.config.languages}),
+        license=licence,
+        task_categories=["text-generation"],
+        pretty_name="RoleBench",
+        tags=["role-playing", "benchmark"],
+        source_datasets=[REPO_ID] if any(item.source.origin != "sample" for item in built) else ["original"],
+    )
+    configs: dict[str, dict[str, Any]] = {}
+    infos = {}
+    for item in built:
+        name = item.config.name
+        configs[name] = {"data_files": [{"split": split.name, "path": split.files} for split in item.splits]}
+        if name == default:
+            configs[name]["default"] = True
+        sizes = SplitDict()
+        for split in item.splits:
+            sizes.add(SplitInfo(split.name, num_bytes=split.size, num_examples=split.rows))
+        infos[name] = DatasetInfo(features=Features.from_arrow_schema(schema_of(item.config)), splits=sizes)
+    MetadataConfigs(configs).to_dataset_card_data(data)
+    DatasetInfosDict(infos).to_dataset_card_data(data)
+    return str(data.to_yaml(line_break="\n"))
+
+
+# --- The built data set as it goes to the Hub: with a card that names the repository, and no path of this machine
+
+
+def stage(
+    folder: Path,
+    repo: str,
+    configs: Iterable[str] | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    skip_bad: bool = False,
+    licence: str | None = None,
+) -> list[BuiltConfig]:
+    """Build into a folder what a push sends.
+
+    Args:
+        folder: An empty folder.
+        repo: The repository, ``OWNER/NAME``.
+        configs: As `rolellm.rolebench.build.build` takes them.
+        data_dir: Likewise.
+        skip_bad: Likewise.
+        licence: By default the release's own, Apache-2.0.
+
+    Raises:
+        ReleaseNotFoundError: When no release, or nothing for a config that was asked for, is there.
+        ReleaseFormatError: At the first bad row, unless ``skip_bad``.
+    """
+    built = build(folder, configs, data_dir=data_dir, skip_bad=skip_bad)
+    write_card(folder, built, home=repo, licence=licence or LICENCE)
+    skipped = folder / SKIPPED_FILE
+    if skipped.is_file():
+        roots = {str(item.source.root) for item in built}
+        lines = [json.loads(line) for line in skipped.read_text(encoding="utf-8").splitlines()]
+        write_jsonl(skipped, [{**line, "file": _within(line["file"], roots)} for line in lines])
+    return built
+
+
+def _within(path: str, roots: set[str]) -> str:
+    """A path relative to the release that it belongs to."""
+    inside = (Path(path).relative_to(root) for root in roots if Path(path).is_relative_to(root))
+    return next((found.as_posix() for found in inside), Path(path).name)

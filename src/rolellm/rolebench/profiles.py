@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rolellm.errors import DataError, ReleaseFormatError, ReleaseNotFoundError
-from rolellm.jsonl import read_jsonl
-from rolellm.records import Language, Profile, Turn, TurnKind
+from rolellm.core.errors import DataError, ReleaseFormatError, ReleaseNotFoundError
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Language, Profile, Turn, TurnKind
+from rolellm.core.text import fold, half_in, squash
 from rolellm.rolebench.release import Release
 from rolellm.rolebench.schema import FOLDERS, SAMPLE, Config, get_config
 from rolellm.rolebench.source import Source, locate
-from rolellm.text import fold, half_in, squash
 
 # The release's own "scene" and "narrator"; the others are our guess at what else a script may call them.
 _NARRATION = frozenset({"scene", "narrator", "narration", "background", "旁白", "场景", "背景", "叙述"})
@@ -56,7 +56,7 @@ def load_profiles(
         One profile a role, by language, then in the order of ``roles`` (by default the release's).
 
     Raises:
-        RecipeError: For an unknown config.
+        SettingsError: For an unknown config.
         ReleaseNotFoundError: When there is no release, or it has dialogue of none of the roles.
         ReleaseFormatError: At a row that is not as published; names file and line.
     """

@@ -49,7 +49,7 @@ def _wrap(module: ModuleType, name: str, handler: Callable[..., Any]) -> None:
 
 def _builder(original: Callable[..., Any], name: str | None = None, *args: Any, **kwargs: Any) -> Any:
     """Stands for ``load_dataset_builder("rolebench", name, …)``."""
-    from rolellm.rolebench.cache import built_folder
+    from rolellm.rolebench.build import built_folder
     from rolellm.rolebench.schema import get_config
 
     if args:
@@ -75,7 +75,7 @@ def _module(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Stands for ``dataset_module_factory("rolebench")``, which lists configs: no release is needed for that."""
     from datasets import BuilderConfig
 
-    from rolellm.rolebench.cache import built_folder
+    from rolellm.rolebench.build import built_folder
     from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, SAMPLE, get_config
 
     module = original(str(built_folder(get_config(SAMPLE))))

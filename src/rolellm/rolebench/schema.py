@@ -8,8 +8,10 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
-from rolellm.errors import RecipeError
-from rolellm.records import Language, Subset
+import pyarrow as pa
+
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Language, Subset
 
 REPO_ID = "ZenMoore/RoleBench"
 REVISION = "a57ed54f"
@@ -118,11 +120,62 @@ def get_config(name: str | None) -> Config:
     """Look a config up by name; ``None`` is the default one.
 
     Raises:
-        RecipeError: For a name that is not a config; names the nearest ones and lists all.
+        SettingsError: For a name that is not a config; names the nearest ones and lists all.
     """
     name = name or DEFAULT_CONFIG
     if name in CONFIGS:
         return CONFIGS[name]
     near = difflib.get_close_matches(name, CONFIGS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise RecipeError(f"rolebench has no config {name!r}.{hint} Configs: {', '.join(CONFIGS)}")
+    raise SettingsError(f"rolebench has no config {name!r}.{hint} Configs: {', '.join(CONFIGS)}")
+
+
+# --- The columns of each config, as Arrow schemas
+
+
+ROW_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("role", pa.string()),
+        ("language", pa.string()),
+        ("subset", pa.string()),
+        ("question", pa.string()),
+        ("references", pa.list_(pa.string())),
+        ("reference_types", pa.list_(pa.string())),
+        ("raw_reference", pa.string()),
+        ("rolegpt", pa.string()),
+        ("role_description", pa.string()),
+    ]
+)
+
+ROLE_SCHEMA = pa.schema(
+    [
+        ("role", pa.string()),
+        ("language", pa.string()),
+        ("description", pa.string()),
+        ("catchphrases", pa.list_(pa.string())),
+        ("script", pa.string()),
+    ]
+)
+
+INSTRUCTION_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("language", pa.string()),
+        ("subset", pa.string()),
+        ("role", pa.string()),
+        ("instruction", pa.string()),
+        ("target", pa.string()),
+        ("type", pa.string()),
+        ("confidence", pa.string()),
+    ]
+)
+
+
+def schema_of(config: Config) -> pa.Schema:
+    """The Arrow schema of a config's rows."""
+    if config.name == "roles":
+        return ROLE_SCHEMA
+    if config.name == "instructions":
+        return INSTRUCTION_SCHEMA
+    return ROW_SCHEMA

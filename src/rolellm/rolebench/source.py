@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from rolellm.errors import ReleaseNotFoundError
-from rolellm.fingerprint import hash_file, hash_json
+from rolellm.core.errors import ReleaseNotFoundError
+from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.rolebench.schema import BUILD_FORMAT, REPO_ID, REVISION, SAMPLE, Config
 
 ENVIRONMENT = "ROLEBENCH_DIR"

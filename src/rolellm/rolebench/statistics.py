@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.records import Language
+from rolellm.core.records import Language
+from rolellm.core.text import fold
 from rolellm.rolebench.release import Release
 from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, FOLDERS, Config, get_config
 from rolellm.rolebench.source import Source, locate
-from rolellm.text import fold
 
 _ENGLISH = "instruction-generalization-eng"
 _CHINESE = "instruction-generalization-zh"
@@ -87,7 +87,7 @@ def table_one(data_dir: str | Path | None = None) -> TableOne:
 
 def _locate_any(data_dir: str | Path | None) -> Source:
     """The release at hand, even one that holds no file of the default config."""
-    from rolellm.errors import ReleaseNotFoundError
+    from rolellm.core.errors import ReleaseNotFoundError
 
     for name in (_CHINESE, "roles"):
         try:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rolellm.cli.app import app
 from rolellm.construct.scripts.turns import read_turns
-from rolellm.errors import RecipeError, RoleLLMError, ScriptError
+from rolellm.core.errors import RoleLLMError, ScriptError, SettingsError
 
 SCRIPT = """\
 ACT I
@@ -119,7 +119,7 @@ def test_terminal_codes_in_scripts_and_names_are_inert(tmp_path: Path) -> None:
     ("options", "error", "words"),
     [
         pytest.param(["--role", "Hamlet"], ScriptError, ["'Hamlet' never speaks", "KING (5)"], id="a role not there"),
-        pytest.param(["--role", "…"], RecipeError, ["is no name"], id="no name"),
+        pytest.param(["--role", "…"], SettingsError, ["is no name"], id="no name"),
         pytest.param(["--role", "King", "--encoding", "klingon"], ScriptError, ["klingon"], id="an encoding"),
         pytest.param(["--role", "King", "--format", "novel"], ScriptError, ["never speaks"], id="another format"),
     ],
@@ -135,9 +135,9 @@ def test_what_goes_wrong_is_said(
 
 
 def test_the_script_is_not_written_over(script: Path, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="is the script itself"):
+    with pytest.raises(SettingsError, match="is the script itself"):
         run(script, "--role", "King", "--out", script)
-    with pytest.raises(RecipeError, match="is a folder"):
+    with pytest.raises(SettingsError, match="is a folder"):
         run(script, "--role", "King", "--out", tmp_path)
     assert script.read_text(encoding="utf-8") == SCRIPT
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rolellm.construct.cards import load_card, parse_card
 from rolellm.construct.cards.png import MAX_CARD
-from rolellm.errors import CardError
+from rolellm.core.errors import CardError
 
 MakeCard = Callable[..., bytes]
 

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.construct.cards import parse_card, read_as_character
-from rolellm.construct.cards.convert import clean_name
-from rolellm.construct.cards.examples import Names, block_of, blocks, fill, joined, turns_of
-from rolellm.errors import CardError, RecipeError
-from rolellm.inert import visible
+from rolellm.construct.cards.convert import Names, block_of, blocks, clean_name, fill, joined, turns_of
+from rolellm.core.errors import CardError, SettingsError
+from rolellm.core.records import Turn
+from rolellm.core.sanitize import visible
+from rolellm.core.text import safe_name
 from rolellm.prompts.retrieval import exchanges
-from rolellm.records import Turn
-from rolellm.text import safe_name
 
 MakeCard = Callable[..., bytes]
 
@@ -184,7 +183,7 @@ def test_a_name_that_is_none_needs_another(name: str | None, make_card: MakeCard
 
 @pytest.mark.parametrize("name", ["", "\u200b", "x" * 201])
 def test_a_given_name_that_is_none_is_bad_usage(name: str, make_card: MakeCard) -> None:
-    with pytest.raises(RecipeError, match="--name"):
+    with pytest.raises(SettingsError, match="--name"):
         read(make_card(), role=name)
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.construct.cards import Card, export_character, parse_card, read_as_character
-from rolellm.construct.cards.talk import EXAMPLES
+from rolellm.construct.cards.export import EXAMPLES
 from rolellm.construct.character import Character, Lore
-from rolellm.records import Turn
+from rolellm.core.records import Turn
 
 MakeCard = Callable[..., bytes]
 

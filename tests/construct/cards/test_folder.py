@@ -12,7 +12,7 @@ import pytest
 from rolellm.construct.cards import export_card, import_card, load_card
 from rolellm.construct.cards.png import read_png
 from rolellm.construct.character import read_character, write_character
-from rolellm.errors import CardError, DataError, RecipeError
+from rolellm.core.errors import CardError, DataError, SettingsError
 
 MakeCard = Callable[..., bytes]
 ODD = b'{"z":1.0,"a":1e2,"z":[ ],"\\u0061":"\\u00e9"}'
@@ -96,7 +96,7 @@ def test_a_folder_with_other_things_is_never_written_to(overwrite: bool, card_fi
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "thesis.txt").write_text("x")
-    with pytest.raises(RecipeError, match="holds no character"):
+    with pytest.raises(SettingsError, match="holds no character"):
         import_card(card_file, folder, overwrite=overwrite)
     assert names(folder) == ["thesis.txt"]
 
@@ -109,7 +109,7 @@ def test_a_character_is_replaced_only_when_asked(
     import_card(png, folder)
     assert names(folder) == ["card.json", "card.png", "dialogue.jsonl", "profile.json"]
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(RecipeError, match="--overwrite"):
+    with pytest.raises(SettingsError, match="--overwrite"):
         import_card(card_file, folder)
     assert read_character(folder).role == "Painted"
     import_card(card_file, folder, overwrite=True)
@@ -182,7 +182,7 @@ def test_a_target_that_is_none_is_bad_usage(
     import_card(card_file, tmp_path / "ada")
     (tmp_path / "there.json").write_text("mine")
     (tmp_path / "folder.json").mkdir()
-    with pytest.raises(RecipeError, match=says):
+    with pytest.raises(SettingsError, match=says):
         export_card(tmp_path / "ada", tmp_path / out, **options)
     assert (tmp_path / "there.json").read_text() == "mine"
 

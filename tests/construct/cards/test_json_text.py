@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.cards.json_text import dump, edited, items, members, parse, setting
-from rolellm.errors import CardError
+from rolellm.construct.cards.card import dump, edited, items, members, parse, setting
+from rolellm.core.errors import CardError
 
 white = st.text(" \t\n\r", max_size=2)
 numbers = st.sampled_from(["1.0", "1e2", "-0", "1E+2", "0.10", "-0.0e-7", "9" * 40, "1" * 5000, "1e999"])

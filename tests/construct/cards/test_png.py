@@ -13,7 +13,7 @@ import pytest
 
 from rolellm.construct.cards import load_card, parse_card, png
 from rolellm.construct.cards.png import read_png, write_png
-from rolellm.errors import CardError
+from rolellm.core.errors import CardError
 
 MakeCard = Callable[..., bytes]
 Chunk = Callable[..., bytes]

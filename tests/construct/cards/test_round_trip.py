@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.construct.cards import Card, export_character, parse_card, read_as_character
-from rolellm.construct.cards.json_text import dump
+from rolellm.construct.cards.card import dump
 from rolellm.construct.character import Character
 
 

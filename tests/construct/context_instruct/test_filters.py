@@ -7,11 +7,16 @@ import pytest
 
 from rolellm.construct.character import Character
 from rolellm.construct.context_instruct.candidates import Candidate
-from rolellm.construct.context_instruct.filters import FilterSettings, Verdict, ill_formed, judge
-from rolellm.construct.context_instruct.standalone import leans_on_segment
-from rolellm.construct.context_instruct.voice import out_of_character
-from rolellm.errors import RecipeError
-from rolellm.records import Language
+from rolellm.construct.context_instruct.filters import (
+    FilterSettings,
+    Verdict,
+    ill_formed,
+    judge,
+    leans_on_segment,
+    out_of_character,
+)
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Language
 
 Make = Callable[..., Candidate]
 ADA = Character(
@@ -221,7 +226,7 @@ def test_duplicates_across_kinds_of_segment_count(make_candidate: Make) -> None:
     ],
 )
 def test_settings_out_of_range_say_what_there_is(wrong: dict[str, object]) -> None:
-    with pytest.raises(RecipeError, match=next(iter(wrong))):
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
         FilterSettings(**wrong)  # type: ignore[arg-type]
 
 

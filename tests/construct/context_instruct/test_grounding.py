@@ -10,8 +10,8 @@ import pytest
 from rolellm.construct.character import Character
 from rolellm.construct.context_instruct.grounding import LEAST_FOUND, Grounding, grounding_check
 from rolellm.construct.context_instruct.segments import segments_of
+from rolellm.core.records import Turn
 from rolellm.llm.tokens import TokenCounter
-from rolellm.records import Turn
 
 QUEEN = Character("Queen", "en", description="You love red roses.", catchphrases=("Off goes your head!",))
 SCENE = "King: Gardener Nine ate three of the tarts.\nQueen: Bring him here at a quarter past four!"

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.construct.context_instruct.names import names_in
-from rolellm.construct.context_instruct.numerals import numbers_in
+from rolellm.construct.context_instruct.grounding import names_in, numbers_in
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,12 @@ from rolellm.construct.context_instruct import (
     write_result,
 )
 from rolellm.construct.scripted import scripted_model
-from rolellm.errors import DataError, RecipeError, StoppedShortError
-from rolellm.fingerprint import hash_json
+from rolellm.core.errors import DataError, SettingsError, StoppedShortError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Turn
 from rolellm.llm.client import Client
-from rolellm.llm.model import Price, Request, Sampling
-from rolellm.llm.options import RunOptions
+from rolellm.llm.model import Price, Request, RunOptions, Sampling
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.records import Turn
 
 Answer = Callable[[Request], Any]
 QUIET = RunOptions(show_progress=False, max_attempts=2)
@@ -294,7 +293,7 @@ def test_a_folder_without_questions_says_how_to_make_them(tmp_path: Path) -> Non
     ],
 )
 def test_settings_out_of_range_are_named(wrong: dict[str, Any]) -> None:
-    with pytest.raises(RecipeError, match=next(iter(wrong))):
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
         InstructSettings(**wrong)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rolellm.construct.character import Character, Lore
 from rolellm.construct.context_instruct.segments import SCENE_BREAK, Segment, segments_of
-from rolellm.records import Turn
+from rolellm.core.records import Turn
 
 
 def words(text: str) -> int:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from rolellm.construct.character import Character
+from rolellm.core.records import Turn
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.records import Turn
 
 THIRD = (
     "A lighthouse keeper who counts everything, from the steps of the tower to the days since the supply boat came. "

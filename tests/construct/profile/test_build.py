@@ -9,11 +9,11 @@ import pytest
 from rolellm.construct.character import Character
 from rolellm.construct.profile import BuildSettings, build_profile, planned_requests
 from rolellm.construct.profile.build import notes_of, result_hash
-from rolellm.errors import ModelError, RecipeError, ScriptError
+from rolellm.core.errors import ModelError, ScriptError, SettingsError
+from rolellm.core.records import Turn
 from rolellm.llm.client import Client
-from rolellm.llm.options import RunOptions
+from rolellm.llm.model import RunOptions
 from rolellm.llm.tokens import TokenCounter
-from rolellm.records import Turn
 
 Make = Callable[..., Any]
 QUIET = RunOptions(show_progress=False)
@@ -87,7 +87,7 @@ def test_nobody_is_asked_where_all_is_given(keeper: Character) -> None:
     assert (found.description, found.background, found.catchphrases) == ("You are mine.", None, ())
     counted = build_profile(keeper, None, replace(settings, catchphrases=2, picked_by="count"))
     assert counted.catchphrases == ("Count the steps, child!",)
-    with pytest.raises(RecipeError, match="give a client"):
+    with pytest.raises(SettingsError, match="give a client"):
         build_profile(keeper)
 
 
@@ -147,5 +147,5 @@ def test_what_is_planned_is_what_is_asked(tmp_path: Path, scripted: Make, keeper
     ],
 )
 def test_settings_that_will_not_do(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(SettingsError, match=message):
         BuildSettings(**options)

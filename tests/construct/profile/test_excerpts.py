@@ -5,10 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.construct.character import Character
-from rolellm.construct.profile.excerpts import Excerpts, choose_excerpts
-from rolellm.construct.profile.naming import names_of
+from rolellm.construct.profile.build import Excerpts, choose_excerpts, names_of
+from rolellm.core.records import Turn
 from rolellm.llm.tokens import TokenCounter
-from rolellm.records import Turn
 
 COUNT = TokenCounter().count
 

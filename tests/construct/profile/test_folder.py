@@ -8,9 +8,9 @@ import pytest
 
 from rolellm.construct.character import Character, read_character, write_character
 from rolellm.construct.profile import Asking, BuildSettings, Built, build_folder
-from rolellm.errors import ModelError, RecipeError
-from rolellm.fingerprint import hash_file
-from rolellm.llm.options import RunOptions
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.fingerprint import hash_file
+from rolellm.llm.model import RunOptions
 
 Make = Callable[..., Any]
 QUIET = RunOptions(show_progress=False, max_attempts=1)
@@ -67,7 +67,7 @@ def test_building_again_changes_nothing(tmp_path: Path, scripted: Make, keeper: 
 def test_what_a_person_changed_is_not_lost(tmp_path: Path, scripted: Make, keeper: Character) -> None:
     run(keeper, tmp_path, scripted())
     change(tmp_path, description="You are my own Ada.")
-    with pytest.raises(RecipeError, match="changed by hand"):
+    with pytest.raises(SettingsError, match="changed by hand"):
         run(keeper, tmp_path, scripted())
     assert read_character(tmp_path).description == "You are my own Ada."
     assert run(keeper, tmp_path, scripted(), overwrite=True).character.description != "You are my own Ada."
@@ -75,14 +75,14 @@ def test_what_a_person_changed_is_not_lost(tmp_path: Path, scripted: Make, keepe
 
 def test_another_characters_folder_is_left_alone(tmp_path: Path, scripted: Make, keeper: Character) -> None:
     write_character(replace(keeper, role="Brom", turns=()), tmp_path)
-    with pytest.raises(RecipeError, match="holds another character, Brom"):
+    with pytest.raises(SettingsError, match="holds another character, Brom"):
         run(keeper, tmp_path, scripted())
 
 
 def test_a_card_is_completed_where_it_is(tmp_path: Path, scripted: Make, keeper: Character) -> None:
     card = replace(keeper, description="Ada is stern.", made={"card": {"spec": "v2"}})
     write_character(card, tmp_path)
-    with pytest.raises(RecipeError, match=f"--from {tmp_path}"):
+    with pytest.raises(SettingsError, match=f"--from {tmp_path}"):
         run(card, tmp_path, scripted())
     built = run(read_character(tmp_path), tmp_path, scripted(), card=tmp_path)
     assert built.character.made["card"] == {"spec": "v2"}

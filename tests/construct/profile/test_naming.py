@@ -1,8 +1,8 @@
 import pytest
 
 from rolellm.construct.character import Character
-from rolellm.construct.profile.naming import names_of
-from rolellm.records import Language, Turn
+from rolellm.construct.profile.build import names_of
+from rolellm.core.records import Language, Turn
 
 
 def find(text: str, role: str, *aliases: str, language: Language = "en", script: str = "") -> str | None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rolellm.construct.character import Character
 from rolellm.construct.profile.phrases import OFFERED, Phrase, offered_phrases, repeated_phrases
-from rolellm.records import Language, Turn
+from rolellm.core.records import Language, Turn
 
 NOUNS = ("river", "bread", "king", "road", "stone", "winter", "goose", "candle", "letter", "harbour", "sail")
 

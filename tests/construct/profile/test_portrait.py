@@ -4,10 +4,9 @@ from pathlib import Path
 import pytest
 
 from rolellm.construct.character import Character
-from rolellm.construct.profile.naming import names_of
-from rolellm.construct.profile.portrait import Person, accept_portrait, plain_reply, problem_of
+from rolellm.construct.profile.build import Person, accept_portrait, names_of, plain_reply, problem_of
+from rolellm.core.records import Language
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
-from rolellm.records import Language
 
 ROLE = {"en": Character("Ada Fenn", "en", aliases=("Keeper",)), "zh": Character("孙悟空", "zh", aliases=("大圣",))}
 THIRD = (

@@ -3,16 +3,16 @@ from typing import Any
 import pytest
 
 from rolellm.construct.character import Character
-from rolellm.construct.profile.naming import names_of
-from rolellm.construct.profile.phrases import Phrase
-from rolellm.construct.profile.requests import (
+from rolellm.construct.profile.build import (
     accept_picks,
     knowledge_questions,
+    names_of,
     pick_phrases,
     second_person,
     template_hashes,
     third_person,
 )
+from rolellm.construct.profile.phrases import Phrase
 from rolellm.llm.model import Reply, Request, Sampling, UnacceptableError, Usage
 
 PHRASES = [Phrase("Count the steps!", 3, 0, 2.0), Phrase("{role} {most}", 2, 1, 1.0), Phrase("Nine.", 1, 0, 0.0)]

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.construct.profile.sentences import sentences_of
-from rolellm.records import Language
+from rolellm.construct.profile.phrases import sentences_of
+from rolellm.core.records import Language
 
 
 def texts(line: str, language: Language) -> list[str]:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from rolellm.construct.profile import start_character
-from rolellm.errors import DataError, ScriptError
-from rolellm.fingerprint import hash_file
-from rolellm.records import Turn
+from rolellm.core.errors import DataError, ScriptError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.records import Turn
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> Path:

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from rolellm import load_rolebench
 from rolellm.construct.character import Character, write_character
-from rolellm.construct.release import SplitRule, gather, write_release
-from rolellm.construct.release.splits import check_disjoint
-from rolellm.errors import DataError, RecipeError
-from rolellm.jsonl import read_jsonl, write_jsonl
-from rolellm.records import Language, Turn
+from rolellm.construct.release import SplitRule, check_disjoint, gather, write_release
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.records import Language, Turn
+from rolellm.core.text import fold
 from rolellm.rolebench.build import MissingFilesWarning
 from rolellm.rolebench.profiles import load_profiles
-from rolellm.text import fold
 
 GENERAL = [f"Name a thing number {number}." for number in range(10)]
 
@@ -198,27 +197,27 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -
     empty = gather(make(tmp_path / "empty", "Eve", questions=0, general=0))
     long = [gather(make(tmp_path / "long", "x" * 100 + letter)) for letter in "ab"]
     for pair in ([ann, twin], [ann, ann], long):
-        with pytest.raises(RecipeError, match="two of the roles are called"):
+        with pytest.raises(SettingsError, match="two of the roles are called"):
             write_release(pair, tmp_path / "out")
     fox = gather(make(tmp_path / "fox", "\U0001f98a"))
-    with pytest.raises(RecipeError, match="has no letter or digit"):
+    with pytest.raises(SettingsError, match="has no letter or digit"):
         write_release([ann, fox], tmp_path / "out")
     with pytest.raises(DataError, match="rolellm instruct"):
         write_release([empty], tmp_path / "out")
-    with pytest.raises(RecipeError, match="no role Zed to hold out; the roles are Ann, Eve"):
+    with pytest.raises(SettingsError, match="no role Zed to hold out; the roles are Ann, Eve"):
         write_release([ann, empty], tmp_path / "out", SplitRule(held_out=("Zed",)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["Ann", "empty", "fox", "long", "twin"]
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "diary.txt").write_text("mine")
-    with pytest.raises(RecipeError, match="other files"):
+    with pytest.raises(SettingsError, match="other files"):
         write_release([ann], tmp_path / "out", overwrite=True)
     write_release([ann], tmp_path / "fine")
-    with pytest.raises(RecipeError, match="--overwrite"):
+    with pytest.raises(SettingsError, match="--overwrite"):
         write_release([ann], tmp_path / "fine")
     write_release([ann], tmp_path / "fine", overwrite=True)
     assert (tmp_path / "out" / "diary.txt").read_text() == "mine"
     make(tmp_path / "fine" / "Bob", "Bob")
-    with pytest.raises(RecipeError, match=r"Bob.* is no part of the release"):
+    with pytest.raises(SettingsError, match=r"Bob.* is no part of the release"):
         write_release([ann], tmp_path / "fine", overwrite=True)
     assert (tmp_path / "fine" / "Bob" / "profile.json").is_file()
 
@@ -228,7 +227,7 @@ def test_the_folder_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytes
     ann = gather(make(tmp_path / "Ann", "Ann"))
     (tmp_path / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a" / "b")
-    with pytest.raises(RecipeError, match="the folder you are in"):
+    with pytest.raises(SettingsError, match="the folder you are in"):
         write_release([ann], out)
 
 
@@ -247,5 +246,5 @@ def test_an_overlap_would_be_refused() -> None:
 
 @pytest.mark.parametrize("share", [pytest.param(0.0, id="none"), pytest.param(1.0, id="all")])
 def test_shares_out_of_range(share: float) -> None:
-    with pytest.raises(RecipeError, match="above 0 and below 1"):
+    with pytest.raises(SettingsError, match="above 0 and below 1"):
         SplitRule(test_share=share)

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from rolellm.construct.character import Character, Lore
+from rolellm.core.records import Turn
 from rolellm.llm.client import Client
-from rolellm.llm.model import Request
-from rolellm.llm.options import RunOptions
+from rolellm.llm.model import Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.records import Turn
 
 PAIRS = (
     ("Where is the stew?", "In the kettle, you rat."),

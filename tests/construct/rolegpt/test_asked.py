@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.construct.rolegpt.asked import Asked, read_asked
-from rolellm.errors import DataError
+from rolellm.construct.rolegpt.respond import Asked, read_asked
+from rolellm.core.errors import DataError
 
 LINES = """\
 {"instruction": "Name a colour.", "target": "Red."}

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rolellm.construct.character import Character, Lore
-from rolellm.construct.rolegpt.demonstrations import Shelf, stands_in
-from rolellm.records import Language
+from rolellm.construct.rolegpt.prompts import Shelf, stands_in
+from rolellm.core.records import Language
 
 
 def test_the_best_come_first_with_the_words_they_share(character: Character) -> None:

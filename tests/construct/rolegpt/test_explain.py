@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rolellm.construct.character import Character
-from rolellm.construct.rolegpt.asked import Asked
-from rolellm.construct.rolegpt.explain import explain
 from rolellm.construct.rolegpt.prompts import STRATEGIES, PromptSettings, RolePrompts, Strategy
+from rolellm.construct.rolegpt.respond import Asked, explain
 
 QUESTION = "Parrot, who has the captain's map, and is the kettle full?"
 

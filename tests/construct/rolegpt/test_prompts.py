@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from rolellm.construct.character import Character, Lore
 from rolellm.construct.rolegpt.prompts import STRATEGIES, PromptSettings, RolePrompts, Strategy
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Language, Turn
 from rolellm.llm.model import Message
 from rolellm.llm.tokens import TokenCounter
-from rolellm.prompts.render import system_template
-from rolellm.prompts.template import load_template
-from rolellm.records import Language, Turn
+from rolellm.prompts.render import load_template, system_template
 
 QUESTION = "Parrot, who has the captain's map?"
 BEST_LAST = ("The parrot has the key.", "The parrot says nothing.", "His map? I ate his map.")
@@ -115,7 +114,7 @@ def test_a_budget_leaves_out_the_worst_first(character: Character) -> None:
     for limit in range(whole.tokens, whole.tokens - 120, -1):
         try:
             prompt = RolePrompts(character, PromptSettings(max_tokens=limit), counter)(QUESTION)
-        except RecipeError:
+        except SettingsError:
             break
         assert prompt.tokens == counter.prompt(prompt.messages) <= limit
         assert (*prompt.demonstrations, *prompt.dropped) == whole.demonstrations
@@ -134,7 +133,7 @@ def test_lore_goes_after_the_demonstrations(character: Character) -> None:
 
 
 def test_a_question_that_is_too_long_is_no_prompt(character: Character) -> None:
-    with pytest.raises(RecipeError, match=r"has \d+ tokens without any demonstration, and at most 20 .*--max-prompt"):
+    with pytest.raises(SettingsError, match=r"has \d+ tokens without any demonstration, and at most 20 .*--max-prompt"):
         RolePrompts(character, PromptSettings(max_tokens=20))(QUESTION)
 
 
@@ -143,7 +142,7 @@ def test_a_question_that_is_too_long_is_no_prompt(character: Character) -> None:
 def test_any_question_keeps_to_the_budget(character: Character, question: str, limit: int, strategy: Strategy) -> None:
     try:
         prompt = RolePrompts(character, PromptSettings(strategy, max_tokens=limit))(question)
-    except RecipeError:
+    except SettingsError:
         assert RolePrompts(character, PromptSettings("zero-shot", lore=0, max_tokens=None))(question).tokens > limit
         return
     assert prompt.tokens <= limit
@@ -161,7 +160,7 @@ def test_any_question_keeps_to_the_budget(character: Character, question: str, l
     ],
 )
 def test_settings_out_of_range(change: dict[str, object], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(SettingsError, match=message):
         PromptSettings(**change)  # type: ignore[arg-type]
 
 

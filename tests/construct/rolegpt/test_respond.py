@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from rolellm.construct.character import Character
-from rolellm.construct.rolegpt.asked import Asked
 from rolellm.construct.rolegpt.prompts import PromptSettings
-from rolellm.construct.rolegpt.respond import RespondSettings, planned_requests, respond
-from rolellm.errors import RecipeError
-from rolellm.jsonl import read_jsonl
+from rolellm.construct.rolegpt.respond import Asked, RespondSettings, planned_requests, respond
+from rolellm.core.errors import SettingsError
+from rolellm.core.jsonl import read_jsonl
 from rolellm.llm.client import Client
 from rolellm.llm.model import Request, Sampling
 
@@ -198,7 +197,7 @@ def test_catchphrases_and_machines_are_spared(character: Character, open_client:
     ],
 )
 def test_settings_that_will_not_do(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(RecipeError, match=message):
+    with pytest.raises(SettingsError, match=message):
         RespondSettings(**change)
 
 
@@ -206,6 +205,6 @@ def test_an_instruction_over_the_budget_stops_before_anything_is_asked(
     character: Character, open_client: OpenClient
 ) -> None:
     settings = RespondSettings(PromptSettings(max_tokens=300))
-    with open_client(numbered) as client, pytest.raises(RecipeError, match="at most 300"):
+    with open_client(numbered) as client, pytest.raises(SettingsError, match="at most 300"):
         respond(character, ["Why?", "map " * 500], client, settings)
     assert client.spent.calls == 0

@@ -4,10 +4,9 @@ from typing import get_args
 
 import pytest
 
-from rolellm.construct.scripts.detect import detect_format, detect_language
-from rolellm.construct.scripts.parse import FORMATS
+from rolellm.construct.scripts.parse import FORMATS, detect_format, detect_language
 from rolellm.construct.scripts.reading import Format, Hints
-from rolellm.errors import ScriptError
+from rolellm.core.errors import ScriptError
 from rolellm.rolebench.source import sample_folder
 
 NOVEL = "“I shall go,” said Anne, and she went to the door. “Nobody will stop me.”\n\n“Nobody,” said her aunt.\n"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.construct.scripts.names import bare, is_name, key
+from rolellm.construct.scripts.reading import bare, is_name, key
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.construct.scripts.chapters import read_paragraphs
 from rolellm.construct.scripts.novel import read_novel
-from rolellm.construct.scripts.quotes import find_quotations
+from rolellm.construct.scripts.quotes import find_quotations, read_paragraphs
 from rolellm.construct.scripts.reading import Hints
 from rolellm.construct.scripts.source import source_of
 

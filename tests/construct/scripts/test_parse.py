@@ -7,8 +7,8 @@ import pytest
 
 from rolellm.construct.scripts.parse import parse_script
 from rolellm.construct.scripts.source import source_of
-from rolellm.errors import RecipeError, ScriptError
-from rolellm.records import UNKNOWN
+from rolellm.core.errors import ScriptError, SettingsError
+from rolellm.core.records import UNKNOWN
 from rolellm.rolebench.profiles import load_profiles
 from rolellm.rolebench.source import sample_folder
 
@@ -87,14 +87,14 @@ def test_nothing_to_read(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "—", "\u200b", "()"])
 def test_names_without_letters(name: str) -> None:
-    with pytest.raises(RecipeError, match="is no name"):
+    with pytest.raises(SettingsError, match="is no name"):
         parse_script(source_of(SCRIPT), name)
-    with pytest.raises(RecipeError, match="is no name"):
+    with pytest.raises(SettingsError, match="is no name"):
         parse_script(source_of(SCRIPT), "Fox", [name])
 
 
 def test_an_unknown_format() -> None:
-    with pytest.raises(RecipeError, match="no format 'opera'; there are play, screenplay"):
+    with pytest.raises(SettingsError, match="no format 'opera'; there are play, screenplay"):
         parse_script(source_of(SCRIPT), "Fox", format="opera")  # type: ignore[arg-type]
 
 

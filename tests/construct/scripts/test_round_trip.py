@@ -14,7 +14,7 @@ from rolellm.construct.scripts.screenplay import read_screenplay
 from rolellm.construct.scripts.source import source_of
 from rolellm.construct.scripts.subtitles import read_subtitles
 from rolellm.construct.scripts.transcript import read_transcript
-from rolellm.errors import ScriptError
+from rolellm.core.errors import ScriptError
 
 # Hyphens, apostrophes, numbers, initials, names inside names.
 ENGLISH = [

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.construct.scripts.source import _HIDDEN_ONE, _NEWLINES, read_source, source_of
-from rolellm.errors import ScriptError
+from rolellm.core.errors import ScriptError
 
 ENGLISH = "MARY:\nIt’s a fine café — isn’t it? “Señor,” £5…\n"
 SIMPLIFIED = "猴王道：“我是齐天大圣孙悟空，你是何人？”那人答道：“在下是东海龙王敖广。”\n"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.construct.scripts.turns import read_turns, write_turns
-from rolellm.errors import DataError
-from rolellm.records import Turn
+from rolellm.core.errors import DataError
+from rolellm.core.records import Turn
 from rolellm.rolebench.profiles import load_profiles
 
 TURNS = (

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.evaluation.judging.results.result import ResultOptions
-from rolellm.evaluation.scorecard import ScoreOptions
+from rolellm.evaluation.score import ScoreOptions
 from rolellm.evaluation.statistics import (
     Bootstrap,
     Interval,
@@ -20,6 +19,7 @@ from rolellm.evaluation.statistics import (
     bootstrap_stratum,
     mean_of_means,
 )
+from rolellm.judging.result import ResultOptions
 
 
 def clustered(seed: int, *, clusters: int = 80) -> tuple[list[float], list[int]]:

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from rolellm.inert import visible
-from rolellm.records import Row
+from rolellm.core.records import Row
+from rolellm.core.sanitize import visible
 from rolellm.report.browse import section as browse_module
 from rolellm.report.browse.blocks import Bounds
 from rolellm.report.browse.section import BrowsePart, browse

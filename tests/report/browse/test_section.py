@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.inert import shorten, visible
-from rolellm.records import Row
+from rolellm.core.records import Row
+from rolellm.core.sanitize import shorten, visible
 from rolellm.report.browse import blocks as browse_blocks
 from rolellm.report.browse import part as browse_part
 from rolellm.report.browse import section as browse_module

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import DataError
-from rolellm.evaluation.judging.records import Contest, Contestant
-from rolellm.evaluation.judging.results.outcomes import RowOutcome
-from rolellm.evaluation.judging.results.result import ResultOptions, summarise
-from rolellm.records import Row
+from rolellm.core.errors import DataError
+from rolellm.core.records import Row
+from rolellm.judging.aggregate import RowOutcome
+from rolellm.judging.result import ResultOptions, summarise
+from rolellm.judging.types import Contest, Contestant
 from rolellm.report.canvas import HEAT, Scale, spread
 from rolellm.report.cells import lines
 from rolellm.report.judged.lengths import win_by_length

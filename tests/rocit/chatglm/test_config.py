@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.errors import ModelError
+from rolellm.core.errors import ModelError
 from rolellm.rocit.chatglm.config import native_config, read_config
 
 from .published import CONFIG

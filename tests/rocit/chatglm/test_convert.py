@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from rolellm.errors import ModelError, RecipeError
-from rolellm.llm.decoding import Decoding
-from rolellm.llm.local_model import LocalModel
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.rocit.chatglm.convert import convert_chatglm
 
 from ...forking import Forking
@@ -68,7 +67,7 @@ def test_an_empty_folder_is_taken_and_a_full_one_is_not(published: Publish, tmp_
     (tmp_path / "native").mkdir()
     convert_chatglm(src, tmp_path / "native")
     before = {file: file.read_bytes() for file in (tmp_path / "native").iterdir()}
-    with pytest.raises(RecipeError, match="is not empty; give a new folder"):
+    with pytest.raises(SettingsError, match="is not empty; give a new folder"):
         convert_chatglm(src, tmp_path / "native")
     assert {file: file.read_bytes() for file in (tmp_path / "native").iterdir()} == before
 
@@ -77,7 +76,7 @@ def test_places_that_cannot_be(published: Publish, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no folder at .*nowhere; give the folder of a downloaded"):
         convert_chatglm(tmp_path / "nowhere", tmp_path / "native")
     (tmp_path / "file").touch()
-    with pytest.raises(RecipeError, match="is a file; give a folder to make"):
+    with pytest.raises(SettingsError, match="is a file; give a folder to make"):
         convert_chatglm(published(), tmp_path / "file")
     with pytest.raises(ModelError, match="cannot be written"):
         convert_chatglm(tmp_path / "published", tmp_path / "file" / "native")
@@ -85,7 +84,7 @@ def test_places_that_cannot_be(published: Publish, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", [{"dtype": "int8"}, {"family": "chatglm"}])
 def test_options_that_are_unknown(published: Publish, tmp_path: Path, option: Any) -> None:
-    with pytest.raises(RecipeError, match=r"unknown .*; known: "):
+    with pytest.raises(SettingsError, match=r"unknown .*; known: "):
         convert_chatglm(published(), tmp_path / "native", **option)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from rolellm.errors import ModelError
-from rolellm.rocit.chatglm.shards import find_shards, read_shard
+from rolellm.core.errors import ModelError
+from rolellm.rocit.chatglm.weights import find_shards, read_shard
 
 from .published import write_shards
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.errors import ModelError
+from rolellm.core.errors import ModelError
 from rolellm.rocit.chatglm.convert import convert_chatglm
 from rolellm.rocit.chatglm.tokenizer import convert_tokenizer, differences, stop_tokens
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rolellm.errors import ModelError
+from rolellm.core.errors import ModelError
 from rolellm.rocit.chatglm.convert import convert_chatglm
 
 from .conftest import Publish

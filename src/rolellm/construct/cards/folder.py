@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rolellm.construct.cards.card import Card, Spec, parse_card
+from rolellm.construct.cards.card import Card, Spec, backfilled, parse_card
 from rolellm.construct.cards.convert import Reading, read_as_character
 from rolellm.construct.cards.export import Exported, export_character
 from rolellm.construct.cards.png import MAX_CARD, SIGNATURE, read_png, write_png
-from rolellm.construct.cards.specs import backfilled
 from rolellm.construct.character import PROFILE, read_character, write_character
-from rolellm.errors import CardError, RecipeError
-from rolellm.files import whole_binary_file, whole_file
-from rolellm.records import Language
+from rolellm.core.errors import CardError, SettingsError
+from rolellm.core.files import whole_binary_file, whole_file
+from rolellm.core.records import Language
 
 CARD = "card.json"
 PICTURE = "card.png"
@@ -91,7 +90,7 @@ def import_card(
 
     Raises:
         CardError: When the card cannot be read; nothing is written then.
-        RecipeError: When the folder holds anything already and may not be overwritten, or the name given is none.
+        SettingsError: When the folder holds anything already and may not be overwritten, or the name given is none.
     """
     target = Path(folder)
     _check_folder(target, overwrite)
@@ -131,19 +130,19 @@ def export_card(
     Raises:
         DataError: When the folder holds no character.
         CardError: When its ``card.json``, or the picture, cannot be read.
-        RecipeError: When `out` is neither, or is there already.
+        SettingsError: When `out` is neither, or is there already.
     """
     target = Path(out)
     ending = target.suffix.lower()
     if ending not in (".json", ".png"):
-        raise RecipeError(f"{target}: a card is a .json or a .png; name it so")
+        raise SettingsError(f"{target}: a card is a .json or a .png; name it so")
     if picture is not None and ending == ".json":
-        raise RecipeError("a picture goes into a .png only; leave it out, or write to a .png")
+        raise SettingsError("a picture goes into a .png only; leave it out, or write to a .png")
     if target.is_dir() or (target.exists() and not overwrite):
-        raise RecipeError(f"{target} is there already; choose another name, or --overwrite it")
+        raise SettingsError(f"{target} is there already; choose another name, or --overwrite it")
     source = Path(folder)
     if target.resolve() == (source / PROFILE).resolve():
-        raise RecipeError(f"{target} is the character itself; choose another name")
+        raise SettingsError(f"{target} is the character itself; choose another name")
     character = read_character(source)
     card = load_card(source / CARD) if (source / CARD).exists() else None
     exported = export_character(character, card, spec)
@@ -187,13 +186,13 @@ def _disagreement(card: Card, other: bytes) -> list[str]:
 
 def _check_folder(folder: Path, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
-        raise RecipeError(f"{folder} is a file; a character needs a folder")
+        raise SettingsError(f"{folder} is a file; a character needs a folder")
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not any((folder / name).is_file() for name in (PROFILE, CARD)):
-        raise RecipeError(f"{folder} is not empty and holds no character; choose a new folder")
+        raise SettingsError(f"{folder} is not empty and holds no character; choose a new folder")
     if not overwrite:
-        raise RecipeError(f"{folder} holds a character already; choose another folder, or --overwrite it")
+        raise SettingsError(f"{folder} holds a character already; choose another folder, or --overwrite it")
 
 
 def _instead(path: Path) -> str:

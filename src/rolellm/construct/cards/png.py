@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from rolellm.errors import CardError
-from rolellm.files import whole_binary_file
+from rolellm.core.errors import CardError
+from rolellm.core.files import whole_binary_file
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 KEYWORDS = ("ccv3", "chara")

@@ -8,9 +8,15 @@
 """
 
 from rolellm.construct.context_instruct.filters import FilterSettings, Verdict
-from rolellm.construct.context_instruct.results import Question, read_questions, write_result
-from rolellm.construct.context_instruct.run import InstructResult, context_instruct, planned_requests
-from rolellm.construct.context_instruct.settings import InstructSettings
+from rolellm.construct.context_instruct.run import (
+    InstructResult,
+    InstructSettings,
+    Question,
+    context_instruct,
+    planned_requests,
+    read_questions,
+    write_result,
+)
 
 __all__ = [
     "FilterSettings",

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from rolellm.construct.context_instruct.segments import QuestionType, Segment
+from rolellm.core.records import Language
+from rolellm.core.text import whole_text
 from rolellm.llm.model import Reply, Request, Schema, UnacceptableError
 from rolellm.llm.structured import items_of, json_of
-from rolellm.records import Language
-from rolellm.text import whole_text
 
 Level = Literal["high", "medium", "low"]
 LEVELS: Final[tuple[Level, ...]] = ("low", "medium", "high")

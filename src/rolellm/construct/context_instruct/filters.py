@@ -6,22 +6,156 @@ thresholds are our choice. Duplicates come last, so that no pair is dropped for 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from rolellm.construct.character import Character
+from rolellm.construct.clean import broken_rules, is_machine
 from rolellm.construct.context_instruct.candidates import LEVELS, Candidate, Level
 from rolellm.construct.context_instruct.grounding import LEAST_FOUND, Grounding, grounding_check
 from rolellm.construct.context_instruct.prompts import prompts_hash
-from rolellm.construct.context_instruct.standalone import leans_on_segment
-from rolellm.construct.context_instruct.voice import out_of_character
 from rolellm.construct.duplicates import SIMILARITY, Method, repeats
-from rolellm.errors import RecipeError
-from rolellm.records import Language
-from rolellm.text import HAN, fold
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Language
+from rolellm.core.text import HAN, fold
+
+# --- Questions and answers that need the segment at hand, or speak of it; and answers that say there is none
+
+
+def leans_on_segment(question: str, answer: str, language: Language) -> str | None:
+    """Why a pair does not stand by itself; ``None`` for one that does.
+
+    >>> leans_on_segment("Owl, what does the passage say of mice?", "They are small.", "en")
+    'the question speaks of its source ("the passage")'
+    """
+    for what, text in (("question", question), ("answer", answer)):
+        if found := _SOURCE[language].search(text):
+            return f'the {what} speaks of its source ("{found.group().strip()}")'
+    if found := _UNKNOWN[language].search(answer):
+        return f'the answer is that there is none ("{found.group().strip()}")'
+    if _NOTHING[language].fullmatch(answer.strip()):
+        return "the answer says nothing"
+    return None
+
+
+_THING_EN = r"(?:passage|excerpt|segment|snippet|transcript|script|screenplay|text|profile|material|dialogue|narrative)"
+_SOURCE: Final = MappingProxyType[Language, re.Pattern[str]](
+    {
+        "en": re.compile(
+            # Not "the passage of time", "a segment of society", "the passage to India".
+            r"\b(?:the|this|that|these|given|provided|above|following) (?:passages?|excerpts?|segments?|snippets?"
+            r"|transcripts?|screenplay|source (?:text|material)|character (?:profile|description))"
+            r"\b(?! (?:of|to|through|into|from|between|under|beneath|behind|way)\b)"
+            r"|\b(?:according to|based on|as (?:stated|described|mentioned|shown|seen) in|mentioned in|described in"
+            rf"|appears? in|from) (?:the|this|your) (?:\w+ )?{_THING_EN}\b"
+            rf"|\b(?:the|this|that) (?:given |provided |above )?{_THING_EN} (?:above|provided|given|states?|says?"
+            r"|mentions?|describes?|shows?|suggests?|implies)\b"
+            r"|\b(?:in|of|during) (?:the|this|that) (?:\w+ )?(?:script|screenplay|stage direction)\b"
+            r"|\b(?:scene|act|chapter) (?:\d+|[ivx]+|one|two|three|four|five)\b"
+            r"|\b(?:in|during) (?:the|this|that) (?:first|second|third|last|opening|final|next) "
+            r"(?:scene|act|chapter)\b",
+            re.IGNORECASE,
+        ),
+        "zh": re.compile(
+            r"(?:本|这|该|上述|以上|上面|给定|所给|前述|下面)(?:个|段|一段|的)*(?:片段|文本|剧本|原文|材料|段落|节选|选段|文段|资料|对白|简介|描述)"
+            r"|(?:根据|依据|按照|参照|从|由|在)(?:这|本|该|上述|以上|给定|所给)?(?:段|个|份)?"
+            r"(?:剧本|文本|原文|材料|片段|段落|节选|文段|角色简介|角色描述)"
+            r"|(?:剧本|文本|原文|材料|片段|段落|节选|文段|简介|描述)(?:中|里|内|提到|写道|显示|说明)"
+            r"|(?:^|[，。；,])文中|第[0-9一二三四五六七八九十百]+(?:场|幕|回|章)(?:戏|里|中|的|，|$)"
+        ),
+    }
+)
+_UNKNOWN: Final = MappingProxyType[Language, re.Pattern[str]](
+    {
+        "en": re.compile(
+            r"\b(?:is|are|was|were)(?:n't| not) (?:explicitly |clearly |directly )?"
+            r"(?:mentioned|specified|stated|described|provided|given) (?:in|here|there|by|anywhere)\b"
+            r"|\b(?:no|not enough|insufficient) (?:information|context|details?) (?:is |are |was |were )?(?:about|on"
+            r"|given|provided|available|in)\b"
+            r"|\bthere is no (?:mention|information|indication)\b|\bcannot be (?:determined|answered|inferred)\b"
+            r"|^(?:not (?:mentioned|specified|stated|applicable)|unknown|n/?a)\b",
+            re.IGNORECASE,
+        ),
+        "zh": re.compile(
+            r"(?:并未|未|没有|没)(?:明确|具体|直接)?(?:提及|提到|说明|交代|写明|给出)"
+            r"|(?:无法|不能)(?:确定|得知|判断|推断)(?:答案)?[。.]?$|^(?:不详|未知|暂无|无)[。.]?$|信息不足"
+        ),
+    }
+)
+_NOTHING: Final = MappingProxyType[Language, re.Pattern[str]](
+    {
+        "en": re.compile(
+            r"(?:well,? )?I (?:really |truly |simply )?(?:don't|do not|cannot|can't) (?:know|say|tell)\W*",
+            re.IGNORECASE,
+        ),
+        "zh": re.compile(r"我?(?:也|真|实在|并)?(?:不知道|不清楚|不晓得|说不清|说不上来)\W*"),
+    }
+)
+
+
+# --- Answers out of character: those that break a rule of `rolellm.construct.clean`, and those told about the role
+
+
+#: Words by which speakers mean themselves; in Chinese also those of emperors, monks, ladies and old men.
+_FIRST: Final = MappingProxyType[Language, re.Pattern[str]](
+    {
+        "en": re.compile(r"\b(?:i|i'\w+|me|my|mine|myself|we|we'\w+|us|our|ours|ourselves|oneself)\b", re.IGNORECASE),
+        "zh": re.compile(
+            r"[我俺咱吾余朕孤妾臣某予侬奴]|洒家|老孙|俺老|本[宫王座帅官公尊人妃皇]|在下|小生|小人|小的|老夫|老身|老朽|老汉"
+            r"|贫[僧道尼]|老衲|哀家|寡人|奴[家婢才]|晚辈|末将|卑职|鄙人|自[己家]"
+        ),
+    }
+)
+_TOLD: Final = MappingProxyType[Language, str](
+    {
+        "en": r"(?:'s\b|\s+(?:is|was|has|had|does|did|would|could|will|can|said|felt|thought|went|took|told|gave|knew"
+        r"|[a-z]+(?:ed|s)))\b",
+        "zh": r"(?:是|曾|会|说|道|认为|觉得|的|在|把|被|对|很|非常|喜欢|已|便|就|因|为了|想|要|有)",
+    }
+)
+
+
+def out_of_character(character: Character) -> Callable[[str], str | None]:
+    """A function that says why an answer is not the role's own; ``None`` for one that is.
+
+    An answer is told *about* the role when it has the role's name before a word such as "is" or "said" and none by
+    which speakers mean themselves. A role that speaks of itself by name so passes once it says "I" as well.
+
+    Args:
+        character: Its names, aliases and catchphrases count, and whether it is a machine.
+    """
+    language = character.language
+    machine = is_machine(character.described() or character.background, language)
+    names = _names(character)
+    told = re.compile(rf"(?:{names}){_TOLD[language]}")
+    script = re.compile(rf"\s*[*\[（(]*(?:{names})[*\]）)]*\s*[:：]")
+
+    def reason(answer: str) -> str | None:
+        for breach in broken_rules(answer, language, machine=machine, own=character.catchphrases):
+            return f'{breach.reason} ("{breach.found}")'
+        if script.match(answer):
+            return "opens with the role's name and a colon, as a script does"
+        found = told.search(answer)
+        if found and not _FIRST[language].search(answer):
+            return f'tells about the role ("{found.group()}")'
+        return None
+
+    return reason
+
+
+def _names(character: Character) -> str:
+    names: Sequence[str] = sorted(character.names, key=lambda name: (-len(name), name))
+    boundary = "" if character.language == "zh" else r"(?<!\w)"
+    return boundary + "(?:" + "|".join(map(re.escape, names)) + ")"
+
+
+# --- The filters that candidates go through, in order; the first that turns one down says why, and nothing is
+
 
 FilterName = Literal["form", "confidence", "standalone", "character", "grounding", "duplicate"]
 FILTERS: Final[tuple[FilterName, ...]] = ("form", "confidence", "standalone", "character", "grounding", "duplicate")
@@ -43,7 +177,7 @@ class FilterSettings:
         similarity: From which on; by default that of the method.
 
     Raises:
-        RecipeError: For a value out of range.
+        SettingsError: For a value out of range.
     """
 
     min_confidence: Level | None = "medium"
@@ -55,13 +189,13 @@ class FilterSettings:
 
     def __post_init__(self) -> None:
         if self.min_confidence not in (None, *LEVELS):
-            raise RecipeError(f"min_confidence is {self.min_confidence!r}; it has to be one of {', '.join(LEVELS)}")
+            raise SettingsError(f"min_confidence is {self.min_confidence!r}; it has to be one of {', '.join(LEVELS)}")
         if self.duplicates not in (None, *SIMILARITY):
-            raise RecipeError(f"duplicates is {self.duplicates!r}; it has to be one of {', '.join(SIMILARITY)}")
+            raise SettingsError(f"duplicates is {self.duplicates!r}; it has to be one of {', '.join(SIMILARITY)}")
         for name in ("grounding", "similarity"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
-                raise RecipeError(f"{name} is {value}; it has to be from 0 to 1")
+                raise SettingsError(f"{name} is {value}; it has to be from 0 to 1")
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object, with the similarity in use."""

@@ -8,17 +8,261 @@ wrong ones it lets through.
 
 from __future__ import annotations
 
+import functools
 import re
+import unicodedata
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from rolellm.construct.character import Character
-from rolellm.construct.context_instruct.names import WORD, names_in
-from rolellm.construct.context_instruct.numerals import numbers_in
-from rolellm.construct.context_instruct.words import STOP_WORDS
-from rolellm.records import Language
-from rolellm.text import HAN, chinese_words
+from rolellm.core.records import Language
+from rolellm.core.text import HAN, chinese_words
+
+# --- The numbers that a text names, in digits and in words: "three", "third" and "3" are one, and so are 三, 叁 and
+
+
+_UNITS: Final = {
+    word: value
+    for value, words in enumerate(
+        (
+            "zero", "one first", "two second twice", "three third thrice", "four fourth", "five fifth", "six sixth",
+            "seven seventh", "eight eighth", "nine ninth", "ten tenth", "eleven eleventh", "twelve twelfth",
+            "thirteen thirteenth", "fourteen fourteenth", "fifteen fifteenth", "sixteen sixteenth",
+            "seventeen seventeenth", "eighteen eighteenth", "nineteen nineteenth",
+        )
+    )
+    for word in words.split()
+}  # fmt: skip
+_TENS: Final = {
+    word + ending: value * 10
+    for value, word in enumerate(("twent", "thirt", "fort", "fift", "sixt", "sevent", "eight", "ninet"), start=2)
+    for ending in ("y", "ieth")
+}
+_SCALES: Final = {"hundred": 100, "thousand": 1000, "million": 1_000_000, "dozen": 12, "score": 20}
+_DIGITS: Final = re.compile(r"\d+(?:[,.]\d+)*")
+_TOKEN: Final = re.compile(r"[a-z]+|\d+(?:,\d{3})+|\d+")
+
+_HAN_DIGITS: Final = {digit: value for value, digits in enumerate(
+    ("零〇", "一壹", "二两贰兩", "三叁", "四肆", "五伍", "六陆", "七柒", "八捌", "九玖")
+) for digit in digits}  # fmt: skip
+_HAN_UNITS: Final = {"十": 10, "拾": 10, "百": 100, "佰": 100, "千": 1000, "仟": 1000, "万": 10_000, "亿": 100_000_000}
+_HAN_NUMBER: Final = "[" + "".join((*_HAN_DIGITS, *_HAN_UNITS)) + "]+"
+#: What is counted with; after other words a numeral is mostly part of a phrase, such as 千万 or 三思.
+_MEASURE: Final = (
+    "[个個名位人天日年月岁歲里斤两兩壶坛碗杯车車辆輛头頭匹张張把本卷条條只隻块塊文钱錢回次场場遍更夜时時刻步丈尺寸座间間道件样樣路军軍骑騎"
+    "兵马船艘棵枝朵片滴口家户戶代世层層段首句字封门門具副双雙对對群队隊]"
+)
+_HAN_COUNTED: Final = re.compile(rf"(?<![\d.])({_HAN_NUMBER}|\d+)(?={_MEASURE}|余|多)")
+_HAN_ANY: Final = re.compile(rf"{_HAN_NUMBER}|\d+")
+
+
+def numbers_in(text: str, language: Language, *, loose: bool = False) -> dict[str, int]:
+    """The numbers in a text, as they are written, with their values.
+
+    Numbers below three are not among them unless loose: "one", "twice", "two sharp eyes", 一 and 两 hardly ever state a
+    fact that could be wrong.
+
+    Args:
+        text: Any text.
+        language: ``en`` or ``zh``.
+        loose: Take every numeral there is, so that nothing which may be meant is missed.
+
+    >>> numbers_in("Twenty-two parrots, the third of them, and 1,500 crumbs", "en")
+    {'twenty two': 22, 'third': 3, '1,500': 1500}
+    >>> numbers_in("三十六文，又两壶酒，千万小心", "zh")
+    {'三十六': 36}
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    found = _numerals_chinese(folded, loose) if language == "zh" else _numerals_english(folded)
+    return {said: value for said, value in found.items() if loose or value > 2}
+
+
+def _numerals_english(text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    run: list[str] = []
+    for match in [*_TOKEN.finditer(text), None]:
+        word = "" if match is None else match.group()
+        known = word in _UNITS or word in _TENS or word in _SCALES
+        if known and (not run or _joins(run[-1], word)):
+            run.append(word)
+            continue
+        if run:
+            found[" ".join(run)] = _value(run)
+        run = [word] if known else []
+        if word[:1].isdigit():
+            found[word] = int(word.replace(",", ""))
+    return {said: value for said, value in found.items() if said not in _SCALES}
+
+
+def _joins(before: str, word: str) -> bool:
+    """Whether two words are of one number: "twenty two", "two hundred", "hundred ten"."""
+    if before in _TENS:
+        return word in _SCALES or (word in _UNITS and 0 < _UNITS[word] < 10)
+    if before in _UNITS:
+        return word in _SCALES
+    return before in ("hundred", "thousand", "million")
+
+
+def _value(words: list[str]) -> int:
+    total = current = 0
+    for word in words:
+        if word in _SCALES:
+            current = max(current, 1) * _SCALES[word]
+            if word in ("thousand", "million"):
+                total, current = total + current, 0
+        else:
+            current += _UNITS.get(word, _TENS.get(word, 0))
+    return total + current
+
+
+def _numerals_chinese(text: str, loose: bool) -> dict[str, int]:
+    pattern = _HAN_ANY if loose else _HAN_COUNTED
+    found = {}
+    for match in pattern.finditer(text):
+        said = match.group(1) if not loose else match.group()
+        value = _han_value(said)
+        if value is not None:
+            found[said] = value
+    return found
+
+
+def _han_value(said: str) -> int | None:
+    if said.isdigit() and said.isascii():
+        return int(said[:18])
+    if not any(unit in said for unit in _HAN_UNITS):
+        # 一九三七: digits in a row.
+        return int("".join(str(_HAN_DIGITS[digit]) for digit in said)[:18])
+    total = section = digit = 0
+    for sign in said:
+        if sign in _HAN_DIGITS:
+            digit = _HAN_DIGITS[sign]
+            continue
+        unit = _HAN_UNITS[sign]
+        if unit >= 10_000:
+            total, section = (total + section + digit or 1) * unit if not total else total + (section + digit) * unit, 0
+        else:
+            section += (digit or 1) * unit
+        digit = 0
+    return total + section + digit
+
+
+# --- Word lists of the offline checks; ours, and short on purpose
+
+
+_STOP_EN = """
+the and but for nor yet you your yours are was were been being have has had having does did doing done will would
+shall should can could may might must not what which who whom whose when where why how that this these those there
+here then than them they their theirs him his her hers she its our ours all any both each few more most other others
+some such only own same too very just now once again into out off over under about above after before between down
+during from further through until with without because while upon against say says said saying tell tells told think
+thinks thought know knows knew make makes made get gets got let one ever never always also even still much many nobody
+everyone everybody nothing anything something everything yes aye nay well like want wants wanted don didn doesn isn
+wasn won it's i'm i'll i've i'd you're you'll don't didn't doesn't isn't wasn't won't can't that's what's there's
+"""
+_STOP_ZH = """
+什么 怎么 怎样 如何 为何 为什么 哪里 哪儿 哪个 哪位 谁的 多少 几个 是否 可以 可是 但是 不过 因为 所以 如果 虽然 而且
+或者 以及 这个 那个 这些 那些 这里 那里 这样 那样 他们 我们 你们 她们 自己 大家 别人 一个 一些 一样 没有 不是 就是
+还是 只是 已经 曾经 当时 那时 现在 时候 之后 之前 以后 以前 的话 知道 觉得 认为 看来 说道 起来 下来 出来 不会 不能
+不要 不敢 莫要 便是 乃是 若是 倒是 也是 都是 洒家 在下 您的 你的 我的 他的
+"""
+#: Words that carry no matter of their own.
+STOP_WORDS: Final = MappingProxyType[Language, frozenset[str]](
+    {"en": frozenset(_STOP_EN.split()), "zh": frozenset(_STOP_ZH.split())}
+)
+
+_NO_NAMES = """
+i god gods lord heaven heavens sir lady madam madame mister mr mrs miss ms dr doctor majesty highness grace honour
+honor excellency king queen prince princess captain general christmas english monday tuesday wednesday thursday friday
+saturday sunday january february march april may june july august september october november december oh ah o no yes
+aye nay well
+"""
+#: Capitalised without naming anyone that a story would have to hold.
+NO_NAMES: Final = frozenset(_NO_NAMES.split())
+
+#: Surnames that begin few other words; the commonest, not all.
+SURNAMES: Final = frozenset(
+    "赵李周吴郑王冯陈褚卫蒋沈韩杨朱秦吕张曹魏陶姜邹窦苏潘葛郎鲁韦袁柳鲍薛贺倪罗郝顾孟萧尹宋庞项祝董梁杜阮贾郭林徐邱骆蔡"
+    "胡霍虞卢刘关欧夏彭唐廖邓孙"
+)
+#: Surnames of two characters.
+LONG_SURNAMES: Final = ("诸葛", "司马", "欧阳", "上官", "夏侯", "公孙", "慕容", "司徒", "令狐", "东方", "皇甫", "尉迟")
+_NO_SURNAMES = """
+关怀 关联 关切 关键 关心 陈述 陈设 陶醉 陶冶 张扬 张贴 张开 张望 张罗 鲁莽 孙子 孙儿 孙女 罗汉 唐人 唐突 祝福 祝愿
+顾问 顾客 顾虑 徐徐 徐行 胡说 胡闹 胡言 胡椒 胡桃 苏醒 朱门 朱红 朱砂 朱雀 周全 周旋 杨柳 杨梅 林檎 林木 葛藤 卫星
+杜鹃 王府 王后 王爷 王子 王侯 王权 王道 王母 贺喜 柳绿 姜汤 夏日 夏天 秦汉 曹军 曹营 宋体 张口 张嘴 李子 梁柱
+"""
+#: Words that begin with one of them and name nobody, whatever jieba's dictionary says.
+NO_SURNAMES: Final = frozenset(_NO_SURNAMES.split())
+
+
+# --- Names in a text, found without a model: precise rather than complete, for a name that is missed does no harm
+
+
+WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
+_BEFORE_SENTENCE: Final = frozenset(".!?:;…\"“”'‘’([–—-")
+_SHORT_FORM: Final = re.compile(r"'(?:s|m|d|ll|ve|re|t)$", re.IGNORECASE)
+_MARKED: Final = re.compile(r"[《“「『]([^《》“”「」『』]{2,8})[》”」』]")
+
+
+def names_in(text: str, language: Language) -> list[str]:
+    """The names in a text, in order, some more than once.
+
+    >>> names_in("Never! I gave Gardener Nine's brush to the Duchess, sir.", "en")
+    ['Gardener', 'Nine', 'Duchess']
+    """
+    return _chinese(text) if language == "zh" else _english(text)
+
+
+def _english(text: str) -> list[str]:
+    found = []
+    for match in WORD.finditer(text.replace("’", "'")):
+        word = match.group()
+        # Who shouts a whole word in capitals names nobody by it.
+        if not word[0].isupper() or (len(word) > 1 and word.isupper()):
+            continue
+        before = text[: match.start()].rstrip()
+        if not before or before[-1] in _BEFORE_SENTENCE or _SHORT_FORM.sub("", word).casefold() in NO_NAMES:
+            continue
+        found.append(word.removesuffix("'s"))
+    return found
+
+
+def _chinese(text: str) -> list[str]:
+    found = list(_MARKED.findall(text))
+    names, words = _dictionary()
+    for word in chinese_words()(text):
+        long = word.startswith(LONG_SURNAMES)
+        if (long or word[0] in SURNAMES) and 2 <= len(word) <= 4 and word not in NO_SURNAMES:
+            # 老孙来, "here comes old Sun", is cut into 老 and 孙来.
+            unknown = word not in words and len(word) <= (4 if long else 3) and word[0] != "孙"
+            if word in names or unknown:
+                found.append(word)
+    return found
+
+
+@functools.cache
+def _dictionary() -> tuple[frozenset[str], frozenset[str]]:
+    """Of the words in jieba's dictionary that begin with a surname: those tagged as persons' names, and all."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import jieba
+    names: set[str] = set()
+    words: set[str] = set()
+    with jieba.Tokenizer().get_dict_file() as lines:
+        for line in lines:
+            word, _, tag = line.decode("utf-8").rstrip().split(" ")
+            if word[0] in SURNAMES or word.startswith(LONG_SURNAMES):
+                words.add(word)
+                if tag.startswith("nr"):
+                    names.add(word)
+    return frozenset(names), frozenset(words)
+
+
+# --- An offline check of script-based pairs: do their names, numbers and words stand in what they were made from?
+
 
 #: The least share of content words that have to be found (our choice).
 LEAST_FOUND: Final = 0.25

@@ -7,21 +7,98 @@ prompts nor their number, and a run with other filters takes every reply from th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, cast
 
 from rolellm.construct.character import Character
 from rolellm.construct.context_instruct.candidates import Candidate, Origin, candidate_of, pairs_of
-from rolellm.construct.context_instruct.filters import FILTERS, Verdict, judge
-from rolellm.construct.context_instruct.prompts import Task, focuses, request_of
-from rolellm.construct.context_instruct.schedule import Lane, shuffled, wanted_of
+from rolellm.construct.context_instruct.filters import FILTERS, FilterSettings, Verdict, judge
+from rolellm.construct.context_instruct.prompts import (
+    TOKENS_A_PAIR,
+    Lane,
+    Task,
+    focuses,
+    prompts_hash,
+    request_of,
+    shuffled,
+    wanted_of,
+)
 from rolellm.construct.context_instruct.segments import Count, QuestionType, Segment, segments_of
-from rolellm.construct.context_instruct.settings import InstructSettings
-from rolellm.errors import DataError
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.files import write_json
+from rolellm.core.fingerprint import hash_file, hash_json
+from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.llm.client import Client
-from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request
+from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request, Sampling
+from rolellm.llm.settings import described
 from rolellm.llm.tokens import TokenCounter
+from rolellm.version import __version__
+
+# --- How Context-Instruct is run
+
+
+#: Of the release's role-specific questions, the share that is script-agnostic: 13,220 of 20,384 (Table 1 of the paper).
+AGNOSTIC_SHARE: Final = 0.65
+
+
+@dataclass(frozen=True, slots=True)
+class InstructSettings:
+    """What is asked for.
+
+    Attributes:
+        per_role: Different questions to make before any filter. The paper: at least 400 candidates.
+        script_agnostic_share: Of these, the part made from the profile; the release's share. All, or none, where the
+            character has nothing else, or no profile.
+        per_request: Pairs that one request asks for (ours: 10 with their ratings stay under 2,000 tokens).
+        rounds: The most rounds.
+        chunk_tokens: Of script and lore in a prompt (ours: instructions, examples, description, chunk and reply come to
+            about 5,000 tokens).
+        overlap_tokens: What a chunk repeats of the one before.
+        asked_tokens: The most tokens of a prompt that say what was asked already.
+        sampling: The paper's for question generation: temperature 0.7, top_p 0.95, 2,000 tokens.
+        seed: Draws the order of the script's chunks.
+        filters: What candidates go through.
+
+    Raises:
+        SettingsError: For a value out of range.
+    """
+
+    per_role: int = 400
+    script_agnostic_share: float = AGNOSTIC_SHARE
+    per_request: int = 10
+    rounds: int = 12
+    chunk_tokens: int = 1000
+    overlap_tokens: int = 100
+    asked_tokens: int = 400
+    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=2000))
+    seed: int = 0
+    filters: FilterSettings = field(default_factory=FilterSettings)
+
+    def __post_init__(self) -> None:
+        for name, least in (("per_role", 1), ("per_request", 1), ("rounds", 1), ("chunk_tokens", 50)):
+            if getattr(self, name) < least:
+                raise SettingsError(f"{name} is {getattr(self, name)}; it has to be at least {least}")
+        if not 0 <= self.overlap_tokens <= self.chunk_tokens // 2:
+            raise SettingsError(
+                f"overlap_tokens is {self.overlap_tokens}; it has to be from 0 to half of chunk_tokens, which is "
+                f"{self.chunk_tokens}"
+            )
+        if self.asked_tokens < 0:
+            raise SettingsError(f"asked_tokens is {self.asked_tokens}; it has to be 0 or more")
+        if not 0 <= self.script_agnostic_share <= 1:
+            raise SettingsError(f"script_agnostic_share is {self.script_agnostic_share}; it has to be from 0 to 1")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object, for the manifest."""
+        value = asdict(self)
+        value["sampling"]["stop"] = list(self.sampling.stop)
+        return {**value, "filters": self.filters.to_dict()}
+
+
+# --- Context-Instruct from a character to judged pairs: rounds of requests until there are enough, then the
+
 
 #: A reply that was cut off still has whole pairs.
 _CUT_OFF: tuple[Finish, ...] = ("length",)
@@ -257,3 +334,116 @@ def _shortfall(plan: _Plan, distinct: int, failures: Sequence[Failure]) -> str |
     if plan.rounds >= plan.settings.rounds:
         return f"{text}. Allow more rounds (--rounds), or ask for fewer (--per-role)"
     return f"{text}. No request of the last round was answered; run the same command with --retry-failed"
+
+
+# --- The files of a run: ``kept.jsonl``, ``dropped.jsonl`` and ``manifest.json``, and the reader of the first
+
+
+KEPT = "kept.jsonl"
+DROPPED = "dropped.jsonl"
+MANIFEST = "manifest.json"
+_TYPES = ("script_agnostic", "script_based")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A pair that was kept.
+
+    Attributes:
+        id: Unique in its file.
+        question: Put to the role.
+        answer: In the role's words.
+        type: ``script_agnostic`` or ``script_based``.
+        confidence: Both ratings with their reasons, as text.
+        receipt: Where it comes from, and what the filters said.
+    """
+
+    id: str
+    question: str
+    answer: str
+    type: QuestionType
+    confidence: str = ""
+    receipt: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_result(result: InstructResult, folder: str | Path, client: Client) -> dict[str, Any]:
+    """Write a run's files into its folder, each complete or not at all; return what the manifest says.
+
+    Args:
+        result: Of `rolellm.construct.context_instruct.run.context_instruct`.
+        folder: The run's.
+        client: That asked; its models and what was spent go into the manifest.
+    """
+    target = Path(folder)
+    language = result.character.language
+    write_jsonl(target / KEPT, (verdict.to_dict(language) for verdict in result.kept))
+    write_jsonl(target / DROPPED, (verdict.to_dict(language) for verdict in result.dropped))
+    manifest = {
+        "role": result.character.role,
+        "language": language,
+        "counts": result.counts(),
+        "shortfall": result.shortfall,
+        "settings": {**result.settings.to_dict(), "tokens_a_pair": TOKENS_A_PAIR},
+        "segments": _segments(result),
+        "rounds": list(result.rounds),
+        "prompts": prompts_hash(language),
+        "character": _fingerprint(result),
+        "models": [described(model) for model in client.models],
+        "failed": len(result.failures),
+        "spent": client.spent.to_dict(),
+        "files": {name: hash_file(target / name) for name in (KEPT, DROPPED)},
+        "version": __version__,
+    }
+    write_json(target / MANIFEST, manifest)
+    return manifest
+
+
+def _segments(result: InstructResult) -> dict[str, Any]:
+    kinds = ("profile", "script", "lore")
+    return {
+        "found": {kind: sum(item.kind == kind for item in result.segments) for kind in kinds},
+        "without_the_role": sum(not item.about_role for item in result.segments),
+        "hash": hash_json([[item.id, item.text] for item in result.segments]),
+    }
+
+
+def _fingerprint(result: InstructResult) -> str:
+    character = result.character
+    turns = [[turn.speaker, turn.content, turn.kind, turn.scene] for turn in character.turns]
+    lore = [[item.name, item.content] for item in character.lore]
+    return hash_json([character.role, character.described(), character.background, turns, lore])
+
+
+def read_questions(path: str | Path) -> list[Question]:
+    """Read ``kept.jsonl``.
+
+    Args:
+        path: The file, or the folder of its run.
+
+    Raises:
+        DataError: Where there is none, or at a line that is no pair; names file and line.
+    """
+    file = Path(path) / KEPT if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise DataError(f"no {KEPT} here; make it with `rolellm instruct PROFILE`", path=path)
+    found = []
+    for number, value in read_jsonl(file):
+        for key in ("id", "question", "answer"):
+            if not isinstance(value.get(key), str) or not value[key].strip():
+                raise DataError(f"expected a text `{key}`, found {value.get(key)!r:.60}", path=file, line=number)
+        if value.get("type") not in _TYPES:
+            problem = f"expected `type` to be one of {', '.join(_TYPES)}, found {value.get('type')!r:.60}"
+            raise DataError(problem, path=file, line=number)
+        kind = cast(QuestionType, value["type"])
+        confidence, receipt = value.get("confidence"), value.get("receipt")
+        found.append(
+            Question(
+                value["id"],
+                value["question"],
+                value["answer"],
+                kind,
+                confidence if isinstance(confidence, str) else "",
+                receipt if isinstance(receipt, dict) else {},
+            )
+        )
+    return found

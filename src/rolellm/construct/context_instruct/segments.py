@@ -16,8 +16,8 @@ from functools import partial
 from typing import Any, Literal
 
 from rolellm.construct.character import Character
-from rolellm.prompts.script import script_line
-from rolellm.records import Turn
+from rolellm.core.records import Turn
+from rolellm.prompts.render import script_line
 
 Count = Callable[[str], int]
 SegmentKind = Literal["profile", "script", "lore"]

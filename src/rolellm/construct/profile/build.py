@@ -2,29 +2,530 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from rolellm.construct.character import Character
-from rolellm.construct.profile.excerpts import EXCERPT_TOKENS, Excerpts, choose_excerpts
-from rolellm.construct.profile.naming import Names, names_of
+from rolellm.construct.clean import broken_rules
 from rolellm.construct.profile.phrases import OFFERED, Phrase, offered_phrases, repeated_phrases
-from rolellm.construct.profile.portrait import MOST_BYTES, accept_portrait, problem_of
-from rolellm.construct.profile.requests import (
-    SAMPLING,
-    accept_picks,
-    knowledge_questions,
-    pick_phrases,
-    second_person,
-    template_hashes,
-    third_person,
-)
-from rolellm.errors import EndpointError, ModelError, RecipeError, ScriptError
-from rolellm.fingerprint import hash_json
+from rolellm.construct.scripts.parse import detect_language
+from rolellm.core.errors import EndpointError, ModelError, ScriptError, SettingsError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Language, Turn
+from rolellm.core.text import HAN, chinese_words
 from rolellm.llm.client import Client
-from rolellm.llm.model import Accept, Failure, FailureKind, Request, Sampling, T
+from rolellm.llm.model import (
+    Accept,
+    Failure,
+    FailureKind,
+    Message,
+    Reply,
+    Request,
+    Sampling,
+    Schema,
+    T,
+    UnacceptableError,
+    system,
+    user,
+)
+from rolellm.llm.structured import accept_json
 from rolellm.llm.tokens import TokenCounter
+from rolellm.prompts.render import LONGEST, load_template, script_line
+
+# --- Finds a role's names in a text: to keep them out of its description, and to find who speaks of it
+
+
+_RUN: Final = re.compile(r"[^\W_]+")
+_ARTICLE: Final = re.compile(r"(?:the|an?)\s+(?=\S)", re.IGNORECASE)
+_LATIN_EDGE: Final = ("(?<![A-Za-z0-9_\u00c0-\u024f])", "(?![A-Za-z0-9_\u00c0-\u024f])")
+_LEAST_PART: Final = 3
+#: Parts of names that name nobody by themselves.
+_WORDS: Final = """
+the and von van der den del los las one two who what dr mr mrs ms miss sir madam lord lady king queen prince
+princess duke duchess count countess baron emperor empress captain colonel major general sergeant lieutenant
+commander admiral officer agent doctor professor judge father mother brother sister uncle aunt saint old young
+little big great first second third
+"""
+_COMMON: Final = frozenset(_WORDS.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of a role as patterns.
+
+    Attributes:
+        listed: The role's name and its aliases, as given.
+        patterns: What finds them and, of a name of several words, the words that name the role by themselves.
+    """
+
+    listed: tuple[str, ...]
+    patterns: tuple[re.Pattern[str], ...]
+
+    def find(self, text: str) -> str | None:
+        """The first name in a text, as it stands there; ``None`` where there is none.
+
+        In English a name counts where it begins with a capital: a role called Soldier may be described as a soldier.
+        """
+        for pattern in self.patterns:
+            for hit in pattern.finditer(text):
+                if not hit.group()[0].islower():
+                    return hit.group()
+        return None
+
+
+def names_of(character: Character) -> Names:
+    """The names of a character, its aliases among them, and what of them stands for it alone.
+
+    A word of a name that the script also has in lower case (the ``silver`` of Long John Silver) counts only within a
+    sentence, where a capital says that it is a name. Chinese names of one character are passed over: they would be
+    found in other words.
+    """
+    listed = character.names
+    whole = [pattern for name in listed if (pattern := _pattern(name)) is not None]
+    parts = dict.fromkeys(part for name in listed for part in _parts(name))
+    ordinary = _in_lower_case(character, parts)
+    anywhere = [part for part in parts if part not in ordinary]
+    within = [part for part in parts if part in ordinary]
+    patterns = [_joined(whole, "", re.IGNORECASE), _joined(map(_edged, anywhere), "", 0)]
+    patterns.append(_joined(map(_edged, within), r"(?<=[^\W_][ ,'’-])|(?<=[^\W_], )", 0))
+    return Names(listed, tuple(pattern for pattern in patterns if pattern is not None))
+
+
+def _pattern(name: str) -> str | None:
+    runs = _RUN.findall(_ARTICLE.sub("", name, count=1) if _ARTICLE.match(name) else name)
+    if not runs or (len(runs) == 1 and len(runs[0]) < 2 and (HAN.search(runs[0]) or runs[0].lower() in "ai")):
+        return None
+    return _edged(*runs)
+
+
+def _edged(*runs: str) -> str:
+    """A pattern of words with little between them that has no letter on either side; Chinese has no such sides."""
+    before = "" if HAN.match(runs[0]) else _LATIN_EDGE[0]
+    after = "" if HAN.match(runs[-1][-1]) else _LATIN_EDGE[1]
+    return before + r"[\W_]{0,3}".join(map(re.escape, runs)) + after
+
+
+def _joined(patterns: Iterable[str], before: str, flags: int) -> re.Pattern[str] | None:
+    # The longest first: of aliases that contain each other the whole one is what is found.
+    listed = sorted(patterns, key=lambda pattern: (-len(pattern), pattern))
+    if not listed:
+        return None
+    lead = f"(?:{before})" if before else ""
+    return re.compile(f"{lead}(?:{'|'.join(listed)})", flags)
+
+
+def _parts(name: str) -> list[str]:
+    runs = _RUN.findall(name)
+    if len(runs) < 2:
+        return []
+    return [
+        run if run[1:].islower() or HAN.match(run) else run.capitalize() if run.isupper() else run
+        for run in runs
+        if (len(run) > 1 if HAN.match(run) else len(run) >= _LEAST_PART)
+        and run.casefold() not in _COMMON
+        and (run[0].isupper() or HAN.match(run))
+    ]
+
+
+def _in_lower_case(character: Character, parts: Iterable[str]) -> frozenset[str]:
+    words = {part.lower(): part for part in parts if not HAN.match(part)}
+    if not words:
+        return frozenset()
+    pattern = re.compile("|".join(map(_edged, sorted(words, key=len, reverse=True))))
+    return frozenset(words[found] for turn in character.turns for found in pattern.findall(turn.content))
+
+
+# --- Excerpts of a script for whoever is to describe a role: chosen by rule, within a budget of tokens
+
+
+#: Tokens of a script that a model is shown, by default.
+EXCERPT_TOKENS: Final = 6000
+_OF_OTHERS: Final = 0.25
+_NARRATED: Final = 0.15
+# A scene of a novel may be a whole book; no part of it should be passed over.
+_LONGEST_SCENE: Final = 40
+# So many that do not fit in a row, and there is no room left worth looking for.
+_MISSES: Final = 50
+_LEAST: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpts:
+    """What a model is shown of a script.
+
+    Attributes:
+        text: The turns in the order of the script, an empty line where some were left out.
+        own: How many of the role's lines there are in it.
+        of_others: How many of what others say: to the role right before its lines, or of it.
+        narrated: How many turns of narration.
+        tokens: Of the text.
+    """
+
+    text: str
+    own: int
+    of_others: int
+    narrated: int
+    tokens: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The counts, for the manifest."""
+        return {"own": self.own, "of_others": self.of_others, "narrated": self.narrated, "tokens": self.tokens}
+
+
+def choose_excerpts(
+    character: Character, names: Names, budget: int = EXCERPT_TOKENS, counter: TokenCounter | None = None
+) -> Excerpts:
+    """Choose the excerpts: spread over the scenes, in each the fullest turns first; the same for the same script.
+
+    Args:
+        character: Whose script.
+        names: The role's.
+        budget: Tokens that they may have in all.
+        counter: Counts tokens; by default an estimate.
+    """
+    turns, count = character.turns, (counter or TokenCounter()).count
+    profile = character.profile()
+    own = [place for place, turn in enumerate(turns) if profile.owns(turn)]
+    mine = frozenset(own)
+    naming = [place for place, turn in enumerate(turns) if place not in mine and names.find(turn.content)]
+    said = [place for place in naming if turns[place].kind == "speech"]
+    told = [place for place in naming if turns[place].kind != "speech"]
+    chosen = _Chosen(turns, lambda turn: count(script_line(turn, character.language) + "\n\n") + 1)
+    left = chosen.take(([place] for place in _spread(turns, said)), int(budget * _OF_OTHERS))
+    left = chosen.take(([place] for place in _spread(turns, told)), int(budget * _NARRATED) + left)
+    room = budget - chosen.tokens
+    room = chosen.take((_answered(turns, place, mine) for place in _spread(turns, own)), room)
+    chosen.take(([place] for place in _spread(turns, [*said, *told])), room)
+    shown = sorted(chosen.places)
+    lines: list[str] = []
+    for index, place in enumerate(shown):
+        if index and (place != shown[index - 1] + 1 or turns[place].scene != turns[place - 1].scene):
+            lines.append("")
+        lines.append(script_line(turns[place], character.language))
+    text = "\n".join(lines)
+    kinds = [turns[place].kind == "speech" for place in shown if place not in mine]
+    return Excerpts(text, len(mine & chosen.places), sum(kinds), len(kinds) - sum(kinds), count(text))
+
+
+class _Chosen:
+    """The places of turns that were taken, and what they cost."""
+
+    def __init__(self, turns: Sequence[Turn], cost: Callable[[Turn], int]) -> None:
+        self.places: set[int] = set()
+        self.tokens = 0
+        self._turns = turns
+        self._cost = cost
+
+    def take(self, passages: Iterable[Sequence[int]], room: int) -> int:
+        """Take the passages that fit, as they come; return what is left of the room."""
+        misses = 0
+        for passage in passages:
+            if room < _LEAST or misses > _MISSES:
+                break
+            fresh = [place for place in passage if place not in self.places]
+            cost = sum(self._cost(self._turns[place]) for place in fresh)
+            if cost > room:
+                misses += 1
+                continue
+            misses = 0
+            room -= cost
+            self.tokens += cost
+            self.places.update(fresh)
+        return room
+
+
+def _answered(turns: Sequence[Turn], place: int, own: frozenset[int]) -> list[int]:
+    """A line of the role's, with what someone else says right before it."""
+    before = place - 1
+    if before < 0 or before in own or turns[before].kind != "speech" or turns[before].scene != turns[place].scene:
+        return [place]
+    return [before, place]
+
+
+def _spread(turns: Sequence[Turn], places: Sequence[int]) -> Iterator[int]:
+    """The places in an order of which every beginning is spread over the scenes."""
+    scenes: dict[tuple[int, int], list[int]] = {}
+    first: dict[int, int] = {}
+    for place in sorted(places):
+        scene = turns[place].scene
+        block = (place - first.setdefault(scene, place)) // _LONGEST_SCENE
+        scenes.setdefault((scene, block), []).append(place)
+    groups = [sorted(group, key=lambda place: -min(len(turns[place].content), LONGEST)) for group in scenes.values()]
+    order = _far_apart(len(groups))
+    for depth in range(max(map(len, groups), default=0)):
+        yield from (groups[index][depth] for index in order if depth < len(groups[index]))
+
+
+def _far_apart(count: int) -> list[int]:
+    """The numbers below `count` by their bits read backwards: first, middle, quarters, eighths, and so on."""
+    width = max(count - 1, 1).bit_length()
+    return sorted(range(count), key=lambda number: int(format(number, f"0{width}b")[::-1], 2))
+
+
+# --- The requests of making a profile, and what is taken of their replies
+
+
+#: The paper's sampling for profiles (by secondary notes): that of replies, with 2,000 tokens.
+SAMPLING: Final = Sampling(max_tokens=2000)
+_TEMPLATES: Final = (
+    *("third_rules", "third", "notes", "excerpts", "second_rules", "second"),
+    *("phrases_rules", "phrases", "phrase_line", "knowledge_rules", "knowledge"),
+)
+
+
+def template_hashes(language: Language) -> dict[str, str]:
+    """The hash of each template, by its file's name."""
+    return {f"profile_{name}": load_template(language, f"profile_{name}").hash for name in _TEMPLATES}
+
+
+def third_person(
+    character: Character, names: Names, *, excerpts: str, notes: str = "", sampling: Sampling = SAMPLING
+) -> Request:
+    """Asks for the description in the third person.
+
+    Args:
+        character: Whose.
+        names: What must not be in it.
+        excerpts: Of the script; may be empty.
+        notes: What else is known, such as a card's description; may be empty.
+        sampling: How the reply is drawn.
+    """
+    language = character.language
+    asked = _filled(
+        language,
+        "third",
+        role=character.role,
+        names=_listed(names, language),
+        notes=_filled(language, "notes", notes=notes) + "\n" if notes else "",
+        excerpts=_filled(language, "excerpts", excerpts=excerpts) + "\n" if excerpts else "",
+    )
+    return Request(_prompt(language, "third", asked), sampling, tag="profile/third")
+
+
+def second_person(character: Character, names: Names, portrait: str, sampling: Sampling = SAMPLING) -> Request:
+    """Asks for a third-person description to be turned into the second person."""
+    language = character.language
+    asked = _filled(language, "second", names=_listed(names, language), portrait=portrait)
+    return Request(_prompt(language, "second", asked), sampling, tag="profile/second")
+
+
+def pick_phrases(character: Character, phrases: Sequence[Phrase], most: int, sampling: Sampling = SAMPLING) -> Request:
+    """Asks to pick catchphrases from numbered phrases, by their numbers."""
+    language = character.language
+    lines = [
+        _filled(
+            language,
+            "phrase_line",
+            number=str(number),
+            phrase=phrase.text,
+            lines=str(phrase.lines),
+            others=str(phrase.others),
+        )
+        for number, phrase in enumerate(phrases, start=1)
+    ]
+    asked = _filled(language, "phrases", role=character.role, phrases="\n".join(lines), most=str(most))
+    return Request(_prompt(language, "phrases", asked), sampling, schema=_PICKS, tag="profile/catchphrases")
+
+
+def accept_picks(phrases: Sequence[Phrase], most: int) -> Accept[tuple[str, ...]]:
+    """The `accept` that takes numbers of phrases, and makes them the phrases; none is taken that is not on the list."""
+
+    def make(value: Any) -> tuple[str, ...]:
+        numbers = list(dict.fromkeys(map(int, value["chosen"])))
+        beyond = [number for number in numbers if not 1 <= number <= len(phrases)]
+        if beyond:
+            raise UnacceptableError(f"picks what is not on the list, which has {len(phrases)}")
+        if len(numbers) > most:
+            raise UnacceptableError(f"picks more than {most}")
+        return tuple(phrases[number - 1].text for number in numbers)
+
+    return accept_json(_PICKS, make)
+
+
+def knowledge_questions(
+    character: Character, script: str | None = None, sampling: Sampling = SAMPLING
+) -> list[Request]:
+    """Basic questions about a role, to be answered without its script, for a person to read.
+
+    Args:
+        character: Whom they ask about.
+        script: The name of the work, which all but the first question then give, so that the right one is meant.
+        sampling: How replies are drawn.
+    """
+    language = character.language
+    opening, closing = ("（", "）") if language == "zh" else (" (", ")")
+    who = f"{character.role}{opening}{script}{closing}" if script else character.role
+    # A role's name is one line, however it was given, or a question would fall apart.
+    asked = _filled(language, "knowledge", role=_one_line(character.role), who=_one_line(who)).splitlines()
+    return [
+        Request(_prompt(language, "knowledge", question), sampling, tag=f"profile/knowledge/{number}")
+        for number, question in enumerate(asked, start=1)
+    ]
+
+
+_PICKS: Final = Schema(
+    "catchphrases",
+    {
+        "type": "object",
+        "properties": {"chosen": {"type": "array", "items": {"type": "integer"}}},
+        "required": ["chosen"],
+        "additionalProperties": False,
+    },
+)
+
+
+def _prompt(language: Language, name: str, asked: str) -> tuple[Message, ...]:
+    return system(_filled(language, f"{name}_rules")), user(asked)
+
+
+def _filled(language: Language, name: str, **slots: str) -> str:
+    return load_template(language, f"profile_{name}").fill(**slots)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _listed(names: Names, language: Language) -> str:
+    return ("、" if language == "zh" else ", ").join(names.listed)
+
+
+# --- What a description has to be like: checks of the third-person portrait, and of the same in the second person
+
+
+Person = Literal["third", "second"]
+
+#: The shortest and the longest description that is taken: words in English, characters in Chinese. The release's are of
+#: 30 to 177 words, and 80 to 160 are asked for.
+LENGTHS: Final = {"en": (15, 400), "zh": (25, 800)}
+#: The longest in bytes, so that the request that it goes into has a bound.
+MOST_BYTES: Final = 4000
+
+_THOUGHTS: Final = "</think>"
+_QUOTED: Final = re.compile(
+    r"“[^“”]{0,400}”|\"[^\"]{0,400}\"|「[^「」]{0,400}」|『[^『』]{0,400}』|‘[^‘’]{0,400}’(?!\w)"
+    r"|(?<![^\W_])'[^'\n]{1,400}'(?![^\W_])"
+)
+_HEADED: Final = re.compile(
+    r"\A\W{0,3}(?:(?:sure|certainly|of course|absolutely|okay)\b|here(?:'s| is| are)\b|portrait\b|description\b"
+    r"|(?:好的|当然|以下|下面|小传|人物小传)[^。]{0,20}[，,：:！!\n])",
+    re.IGNORECASE,
+)
+_MARKED_UP: Final = re.compile(r"^\s*(?:#{1,6}\s|[-*•]\s|\d+[.)、]\s)|\*\*|```|^\s*<<<|>>>\s*$", re.MULTILINE)
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
+_I: Final = re.compile(
+    r"\bI(?:['’](?:m|ve|ll|d)\b| (?:am|was|have|had|will|would|can|cannot|can't|could|do|don't|did|must|shall|should"
+    r"|know|see|need|think|believe|understand|apologi[sz]e)\b)|\b(?:my|myself)\b"
+)
+_YOU: Final = re.compile(r"\b(?:you|your|yours|yourself|you['’](?:re|ve|ll|d))\b", re.IGNORECASE)
+_YOU_ZH: Final = frozenset({"你", "您", "你们", "您们"})
+_I_ZH: Final = frozenset({"我", "我们", "咱", "咱们", "俺"})
+_OPENS_AS_THIRD: Final = re.compile(r"\A\W{0,3}(?:(?:she|he|they|it)\b|[他她它])", re.IGNORECASE)
+
+
+def accept_portrait(person: Person, names: Names, language: Language) -> Accept[str]:
+    """The `accept` that takes a description, as one paragraph.
+
+    Args:
+        person: ``third``: nobody is addressed, and nobody speaks of itself. ``second``: the role is addressed from the
+            beginning, and in half of the sentences.
+        names: None of them may be in it.
+        language: Of the reply.
+
+    Returns:
+        A function that raises `UnacceptableError` with a reason in words.
+    """
+
+    def accept(_: Request, reply: Reply) -> str:
+        text = plain_reply(reply.text)
+        problem = problem_of(text, person, names, language)
+        if problem is not None:
+            raise UnacceptableError(problem)
+        return text if language == "en" else re.sub(r"(?<=[。！？；，、：”]) +", "", text)
+
+    return accept
+
+
+def plain_reply(text: str) -> str:
+    """A reply without the thoughts before it and the quotation marks around it, on one line where it is prose."""
+    text = text.rpartition(_THOUGHTS)[2].strip()
+    for opening, closing in ('""', "“”"):
+        inner = text[1:-1]
+        if text.startswith(opening) and text.endswith(closing) and opening not in inner and closing not in inner:
+            text = inner.strip()
+    return text if _MARKED_UP.search(text) else " ".join(text.split())
+
+
+def problem_of(text: str, person: Person, names: Names, language: Language) -> str | None:
+    """What is wrong with a description, in words; ``None`` where nothing is."""
+    bare = _QUOTED.sub(" ", text)
+    checks: tuple[Callable[[], str | None], ...] = (
+        lambda: _form(text, language),
+        lambda: _broken(text, bare, language),
+        lambda: _named(text, names),
+        lambda: _third(bare, language) if person == "third" else _second(bare, language),
+    )
+    return next((problem for check in checks if (problem := check()) is not None), None)
+
+
+def _form(text: str, language: Language) -> str | None:
+    if not text:
+        return "is empty"
+    if detect_language(text) != language:
+        return "is in another language"
+    least, most = LENGTHS[language]
+    size = len(text.split()) if language == "en" else sum(not character.isspace() for character in text)
+    if size < least:
+        return "is too short"
+    if size > most or len(text.encode("utf-8", errors="replace")) > MOST_BYTES:
+        return "is too long"
+    if _HEADED.search(text):
+        return "opens with something else than the description"
+    return "is no plain paragraph" if _MARKED_UP.search(text) else None
+
+
+def _broken(text: str, bare: str, language: Language) -> str | None:
+    # A role may be a machine; that the reply speaks as one shows in the person.
+    if any(breach.rule == "complete" for breach in broken_rules(text, language)):
+        return "is not complete"
+    for breach in broken_rules(bare, language, machine=True):
+        if breach.rule != "complete":
+            return breach.reason
+    return None
+
+
+def _named(text: str, names: Names) -> str | None:
+    return "names the role" if names.find(text) else None
+
+
+def _third(bare: str, language: Language) -> str | None:
+    if _count(bare, language, you=True):
+        return "addresses someone, and should be in the third person"
+    return "speaks of itself, and should be in the third person" if _count(bare, language, you=False) else None
+
+
+def _second(bare: str, language: Language) -> str | None:
+    sentences = [sentence for sentence in _SENTENCE_END.split(bare) if any(map(str.isalnum, sentence))]
+    addressed = [_count(sentence, language, you=True) > 0 for sentence in sentences]
+    if _OPENS_AS_THIRD.search(bare) or not any(addressed[:1]):
+        return "does not address the role from the beginning"
+    if 2 * sum(addressed) < len(addressed):
+        return "addresses the role in less than half of its sentences"
+    return "speaks of itself, and should address the role" if _count(bare, language, you=False) else None
+
+
+def _count(text: str, language: Language, *, you: bool) -> int:
+    if language == "en":
+        return sum(1 for _ in (_YOU if you else _I).finditer(text))
+    wanted = _YOU_ZH if you else _I_ZH
+    # By words, as 自我 and 你死我活 speak of nobody.
+    return sum(word in wanted for word in chinese_words()(text))
+
+
+# --- From a script, or a card, to a profile: the description in both persons, and the catchphrases
+
 
 #: The most catchphrases of a role by default; no role of the release has more.
 CATCHPHRASES: Final = 3
@@ -51,7 +552,7 @@ class BuildSettings:
         sampling: How replies are drawn.
 
     Raises:
-        RecipeError: For a value out of range.
+        SettingsError: For a value out of range.
     """
 
     catchphrases: int = CATCHPHRASES
@@ -64,11 +565,13 @@ class BuildSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.catchphrases <= _MOST_CATCHPHRASES:
-            raise RecipeError(f"{self.catchphrases} catchphrases are asked for; give 0 to {_MOST_CATCHPHRASES}")
+            raise SettingsError(f"{self.catchphrases} catchphrases are asked for; give 0 to {_MOST_CATCHPHRASES}")
         if self.excerpt_tokens < _LEAST_TOKENS:
-            raise RecipeError(f"{self.excerpt_tokens} tokens of excerpts say too little; give {_LEAST_TOKENS} or more")
+            raise SettingsError(
+                f"{self.excerpt_tokens} tokens of excerpts say too little; give {_LEAST_TOKENS} or more"
+            )
         if self.description is not None and not self.description.strip():
-            raise RecipeError("the description given is empty; leave it out to have one written")
+            raise SettingsError("the description given is empty; leave it out to have one written")
 
     @property
     def asks(self) -> bool:
@@ -103,7 +606,7 @@ def build_profile(
     """Make a role's profile.
 
     Args:
-        start: Who it is, as from `rolellm.construct.profile.start.start_character` or an imported card; a card's
+        start: Who it is, as from `rolellm.construct.profile.folder.start_character` or an imported card; a card's
             description goes into the prompt as notes, and a new one is written.
         client: Asks the model; not needed where the settings ask nothing of one.
         settings: How.
@@ -115,7 +618,7 @@ def build_profile(
     Raises:
         ScriptError: When there is nothing to make a description of: no line of the role's, and no notes.
         ModelError: When the model's replies were not taken, however often it was asked; says why.
-        RecipeError: When a model has to be asked and there is no client.
+        SettingsError: When a model has to be asked and there is no client.
         StoppedShortError: As `Client.ask`.
         EndpointError: As `Client.ask`, and when a request never got a reply.
     """
@@ -238,7 +741,7 @@ class _Maker:
 
     def _ask(self, request: Request, accept: Accept[T], what: str) -> T:
         if self._client is None:
-            raise RecipeError(f"the {what} has to be asked of a model, and there is none; give a client")
+            raise SettingsError(f"the {what} has to be asked of a model, and there is none; give a client")
         (outcome,) = self._client.ask([request], accept, label=what)
         if isinstance(outcome, Failure):
             if outcome.kind in _NO_REPLY:

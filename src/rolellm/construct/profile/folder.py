@@ -3,24 +3,129 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from rolellm.construct.character import DIALOGUE, PROFILE, Character, read_character, write_character
-from rolellm.construct.profile.build import BuildSettings, build_profile, description_problem, result_hash
-from rolellm.construct.profile.knowledge import ask_knowledge, write_knowledge
-from rolellm.errors import RecipeError
-from rolellm.files import write_json
-from rolellm.fingerprint import hash_file
+from rolellm.construct.profile.build import (
+    SAMPLING,
+    BuildSettings,
+    build_profile,
+    description_problem,
+    knowledge_questions,
+    result_hash,
+)
+from rolellm.construct.scripts.parse import detect_language
+from rolellm.construct.scripts.turns import read_turns
+from rolellm.core.errors import DataError, ScriptError, SettingsError
+from rolellm.core.files import whole_file, write_json
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.records import Language, Turn
+from rolellm.core.text import fold, squash
 from rolellm.llm.client import Client
-from rolellm.llm.model import Model
-from rolellm.llm.no_secrets import described
-from rolellm.llm.options import RunOptions
+from rolellm.llm.model import Answer, Model, RunOptions, Sampling
+from rolellm.llm.settings import described
 from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.retrieval import exchanges
+from rolellm.rolebench.profiles import is_role
 from rolellm.version import __version__
+
+# --- What a model knows of a role by itself, kept for a person to read; the paper has a person check it first
+
+
+KNOWLEDGE: Final = "knowledge.md"
+KNOWLEDGE_ROWS: Final = "knowledge.jsonl"
+_HEADS: Final = {
+    "en": (
+        "What a model says of {role}",
+        "Asked without the script, before the profile was made. Nobody has judged these answers: read them. Where they "
+        "are wrong, what the model writes of this role rests on the script alone; think of another model, or go on "
+        "knowing that.",
+        "No answer",
+    ),
+    "zh": (
+        "模型所知的{role}",
+        "这些问题是在撰写人物小传之前、不给剧本的情况下提出的。没有人评判过这些回答，请您阅读。若回答有误，模型笔下的这个"
+        "角色就只以剧本为据；请考虑换一个模型，或者心中有数地继续。",
+        "没有回答",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A question about a role, and what a model says.
+
+    Attributes:
+        question: As it was asked.
+        answer: ``None`` where there is none.
+        model: Who answered.
+        problem: Why there is no answer.
+    """
+
+    question: str
+    answer: str | None
+    model: str | None = None
+    problem: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {"question": self.question, "answer": self.answer, "model": self.model, "problem": self.problem}
+
+
+def ask_knowledge(
+    character: Character, client: Client, *, script: str | None = None, sampling: Sampling = SAMPLING
+) -> list[Known]:
+    """Ask a model basic questions about a role, without the script.
+
+    Args:
+        character: Whom they ask about.
+        client: Asks.
+        script: The name of the work, to be given in the questions.
+        sampling: How replies are drawn.
+
+    Raises:
+        StoppedShortError: As `Client.ask`.
+        EndpointError: As `Client.ask`.
+    """
+    found = []
+    for outcome in client.ask(knowledge_questions(character, script, sampling), label="knowledge"):
+        question = outcome.request.messages[-1].content
+        if isinstance(outcome, Answer):
+            found.append(Known(question, outcome.value, outcome.reply.model))
+        else:
+            found.append(Known(question, None, problem=outcome.reason))
+    return found
+
+
+def write_knowledge(folder: str | Path, character: Character, known: Sequence[Known]) -> Path:
+    """Write ``knowledge.md``, to be read, and ``knowledge.jsonl``; return the first one's path."""
+    target = Path(folder)
+    write_jsonl(target / KNOWLEDGE_ROWS, (item.to_dict() for item in known))
+    title, lead, nothing = _HEADS[character.language]
+    parts = [f"# {_inert(title.format_map({'role': character.role}))}", lead]
+    for number, item in enumerate(known, start=1):
+        parts.append(f"## {number}. {_inert(item.question)}")
+        said = _inert(item.answer) if item.answer is not None else f"{nothing}: {_inert(item.problem or '')}"
+        parts.append("\n".join(f"> {line}" for line in said.splitlines()))
+        parts += [f"({_inert(item.model)})"] if item.model else []
+    with whole_file(target / KNOWLEDGE) as stream:
+        stream.write("\n\n".join(parts) + "\n")
+    return target / KNOWLEDGE
+
+
+def _inert(text: str) -> str:
+    """Text that does nothing in a terminal or a page."""
+    shown = "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
+    return shown.replace("&", "&amp;").replace("<", "&lt;")
+
+
+# --- A profile in a character's folder: builds it there, with a journal, and takes care of what a person wrote
+
 
 BUILD: Final = "build"
 MANIFEST: Final = "manifest.json"
@@ -81,7 +186,7 @@ def build_folder(
         overwrite: Replace what the folder holds, whoever wrote it.
 
     Raises:
-        RecipeError: When the folder holds another character, or one that was changed by hand.
+        SettingsError: When the folder holds another character, or one that was changed by hand.
         RoleLLMError: As `build_profile` and `Client`.
     """
     target, asking = Path(folder), asking or Asking()
@@ -134,15 +239,15 @@ def _check(target: Path, start: Character, card: str | Path | None) -> None:
     there = read_character(target)
     way = "name another folder, or replace it with --overwrite"
     if there.role != start.role:
-        raise RecipeError(f"{target} holds another character, {there.role}; {way}")
+        raise SettingsError(f"{target} holds another character, {there.role}; {way}")
     build = there.made.get("build")
     if isinstance(build, dict):
         if build.get("result") != result_hash(there):
-            raise RecipeError(
+            raise SettingsError(
                 f"the profile in {target} was changed by hand since it was built; {way}, which loses those changes"
             )
     elif card is None or not target.samefile(card):
-        raise RecipeError(
+        raise SettingsError(
             f"{target} holds {there.role} as it was imported or written; complete it with --from {target}, or {way}"
         )
 
@@ -160,3 +265,88 @@ def _notes(start: Character, settings: BuildSettings) -> tuple[str, ...]:
         return ()
     problem = description_problem(start, settings.description)
     return () if problem is None else (f"the description given {problem}; it is taken as it is",)
+
+
+# --- What a profile is made from: the turns of a parsed script, as a character of which nothing else is known yet
+
+
+_NAMED = 8
+_SAMPLED = 2000
+
+
+def start_character(
+    dialogue: str | Path | Iterable[Turn],
+    role: str,
+    *,
+    language: Language | None = None,
+    aliases: Sequence[str] = (),
+    script: str | None = None,
+) -> Character:
+    """Make a character of a script's turns.
+
+    Args:
+        dialogue: Turns, or a file of them as ``rolellm role parse`` writes it, in either layout.
+        role: As the turns have it; failing that, a name with the same letters and digits is taken for it.
+        language: By default told by the turns' texts.
+        aliases: Other names of the role; those by which the file's speeches of the role go are added.
+        script: What the script is called; by default the file's name.
+
+    Raises:
+        DataError: For a file that is not there, or a line that is no turn.
+        ScriptError: When the role never speaks; names who does.
+    """
+    source: dict[str, Any] = {}
+    if isinstance(dialogue, str | Path):
+        path = Path(dialogue)
+        if not path.is_file():
+            raise DataError("there is no such file; make it with `rolellm role parse SCRIPT --role NAME`", path=path)
+        try:
+            turns = tuple(read_turns(path, role))
+        except DataError as error:
+            wanted = "turns were expected, as `rolellm role parse SCRIPT --role NAME` writes them"
+            raise DataError(f"{error.problem}; {wanted}", path=error.path, line=error.line) from error
+        aliases = [*aliases, *_called(path, role)]
+        script = script or path.name
+        source = {"file": path.name, "sha256": hash_file(path)}
+    else:
+        path, turns = None, tuple(turn for turn in dialogue if turn.content)
+    speakers = {turn.speaker for turn in turns if turn.kind == "speech"}
+    if role not in speakers:
+        turns = tuple(replace(turn, speaker=role) if _speaks_as(turn, role) else turn for turn in turns)
+    if not any(turn.kind == "speech" and turn.speaker == role for turn in turns):
+        raise ScriptError(_silent(turns, role), path=path)
+    others = dict.fromkeys(name.strip() for name in aliases)
+    return Character(
+        role=role,
+        language=language or detect_language(" ".join(turn.content for turn in turns[:_SAMPLED])),
+        turns=turns,
+        aliases=tuple(name for name in others if name and fold(name) != fold(role)),
+        script=script,
+        made={"source": source} if source else {},
+    )
+
+
+def _speaks_as(turn: Turn, role: str) -> bool:
+    return turn.kind == "speech" and is_role(turn.speaker, role)
+
+
+def _called(path: Path, role: str) -> list[str]:
+    """What the script calls the role, the commonest name first; the release's layout does not keep that."""
+    found = Counter(
+        str(value["speaker"])
+        for _, value in read_jsonl(path)
+        if value.get("kind") == "speech" and isinstance(value.get("speaker"), str) and is_role(value["role"], role)
+    )
+    return [name for name, _ in found.most_common()]
+
+
+def _silent(turns: Sequence[Turn], role: str) -> str:
+    speakers = Counter(turn.speaker for turn in turns if turn.kind == "speech")
+    if not speakers:
+        return f"nobody speaks in it, so {role} does not either; parse a script that has speech"
+    alike = [name for name in speakers if squash(role) in squash(name)]
+    if alike:
+        return f"{role} never speaks in it; did you mean --role {alike[0]!r} ({speakers[alike[0]]} speeches)?"
+    listed = ", ".join(f"{name} ({count})" for name, count in speakers.most_common(_NAMED))
+    more = f" and {len(speakers) - _NAMED} more" if len(speakers) > _NAMED else ""
+    return f"{role} never speaks in it; who does: {listed}{more}. Parse the script again for this role, or name another"

@@ -10,19 +10,139 @@ the worst demonstration first, then the worst lore; nothing is cut.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from rolellm.construct.character import Character
-from rolellm.construct.rolegpt.demonstrations import Demonstration, Note, Shelf
-from rolellm.errors import RecipeError
+from rolellm.construct.character import Character, Lore
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Language
 from rolellm.llm.model import Message, assistant, system, user
 from rolellm.llm.tokens import TokenCounter
-from rolellm.prompts.render import system_template
-from rolellm.prompts.script import script_line
-from rolellm.prompts.template import load_template
+from rolellm.prompts.render import load_template, script_line, system_template
+from rolellm.prompts.retrieval import Exchange, TextIndex, exchanges
+
+# --- What a prompt shows of a role's script and world: exchanges by BM25, and lore by its keys and BM25
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """An exchange picked for a question.
+
+    Attributes:
+        exchange: What came before, and what the role said to it.
+        place: Among the role's exchanges, in the order of the script, from 0.
+        score: BM25; 0 where no word is shared.
+        shared: The words that it shares with the question, in the question's order.
+    """
+
+    exchange: Exchange
+    place: int
+    score: float
+    shared: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A piece of lore picked for a question.
+
+    Attributes:
+        lore: The entry.
+        place: Among the character's lore, from 0.
+        by: ``key`` where one of its keys stands in the question, else ``words``.
+        score: BM25.
+        shared: The keys found, or the words shared.
+    """
+
+    lore: Lore
+    place: int
+    by: Literal["key", "words"]
+    score: float
+    shared: tuple[str, ...]
+
+
+class Shelf:
+    """A character's exchanges and lore, indexed.
+
+    Args:
+        character: Whose script and lore.
+
+    Raises:
+        MissingExtraError: Without ``bm25s``, which the extra ``llm`` brings.
+    """
+
+    def __init__(self, character: Character) -> None:
+        self.exchanges: Sequence[Exchange] = exchanges(character.profile())
+        self.lore = character.lore
+        self._language: Language = character.language
+        self._spoken = TextIndex([item.text for item in self.exchanges], character.language, extra="llm")
+        told = [f"{item.name}\n{' '.join(item.keys)}\n{item.content}" for item in self.lore]
+        self._told = TextIndex(told, character.language, extra="llm")
+
+    def demonstrations(self, question: str, count: int) -> list[Demonstration]:
+        """The best exchanges for a question, best first; those that share no word with it come last, as in the script.
+
+        Args:
+            question: The query.
+            count: How many; fewer only where the role has fewer.
+        """
+        scores = self._spoken.scores(question)
+        return [
+            Demonstration(
+                self.exchanges[place],
+                place,
+                float(scores[place]),
+                _shared(self._spoken, question, self.exchanges[place].text),
+            )
+            for place in self._spoken.top(question, count)
+        ]
+
+    def notes(self, question: str, count: int) -> list[Note]:
+        """The lore that a question calls up, best first: by a key in it, then by words; none that has neither.
+
+        Args:
+            question: The query.
+            count: The most.
+        """
+        if not self.lore or count <= 0:
+            return []
+        scores = self._told.scores(question)
+        found: list[Note] = []
+        for place, lore in enumerate(self.lore):
+            keys = tuple(key for key in lore.keys if stands_in(key, question, self._language))
+            score = float(scores[place])
+            if keys:
+                found.append(Note(lore, place, "key", score, keys))
+            elif score > 0:
+                found.append(Note(lore, place, "words", score, _shared(self._told, question, lore.content)))
+        found.sort(key=lambda note: (note.by != "key", -note.score, note.place))
+        return found[:count]
+
+
+def stands_in(key: str, text: str, language: Language) -> bool:
+    """Whether a key stands in a text, case folded; in English as a whole word, for "art" is not in "start".
+
+    >>> stands_in("art", "Where do we start?", "en"), stands_in("Crow", "O crow!", "en")
+    (False, True)
+    """
+    wanted = " ".join(key.split()).casefold()
+    if not wanted:
+        return False
+    folded = " ".join(text.split()).casefold()
+    if language == "zh":
+        return wanted in folded
+    return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", folded) is not None
+
+
+def _shared(index: TextIndex, question: str, text: str) -> tuple[str, ...]:
+    there = set(index.words(text))
+    return tuple(dict.fromkeys(word for word in index.words(question) if word in there))
+
+
+# --- The prompts of RoleGPT's three strategies (arXiv 2310.00746), under a token budget
+
 
 Strategy = Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"]
 STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
@@ -42,7 +162,7 @@ class PromptSettings:
         system_template: A system instruction of the user's own, see `rolellm.prompts.render.system_template`.
 
     Raises:
-        RecipeError: For a value out of range.
+        SettingsError: For a value out of range.
     """
 
     strategy: Strategy = "few-shot-dialogue"
@@ -53,12 +173,12 @@ class PromptSettings:
 
     def __post_init__(self) -> None:
         if self.strategy not in STRATEGIES:
-            raise RecipeError(f"no strategy {self.strategy!r}; there are {', '.join(STRATEGIES)}")
+            raise SettingsError(f"no strategy {self.strategy!r}; there are {', '.join(STRATEGIES)}")
         for name in ("demonstrations", "lore"):
             if getattr(self, name) < 0:
-                raise RecipeError(f"{name} is {getattr(self, name)}; it has to be 0 or more")
+                raise SettingsError(f"{name} is {getattr(self, name)}; it has to be 0 or more")
         if self.max_tokens is not None and self.max_tokens < 1:
-            raise RecipeError(f"a prompt of at most {self.max_tokens} tokens has no room for a question")
+            raise SettingsError(f"a prompt of at most {self.max_tokens} tokens has no room for a question")
 
     @property
     def shown(self) -> int:
@@ -96,7 +216,7 @@ class RolePrompts:
         counter: Counts tokens; by default an estimate.
 
     Raises:
-        RecipeError: For a system template that will not do.
+        SettingsError: For a system template that will not do.
         MissingExtraError: Without ``bm25s``, which the extra ``llm`` brings.
     """
 
@@ -119,7 +239,7 @@ class RolePrompts:
         """The prompt for a question.
 
         Raises:
-            RecipeError: When the question alone goes over the budget; says by how much.
+            SettingsError: When the question alone goes over the budget; says by how much.
         """
         found = self.shelf.demonstrations(question, self.settings.shown)
         notes = self.shelf.notes(question, self.settings.lore)
@@ -135,7 +255,7 @@ class RolePrompts:
             elif kept_notes:
                 kept_notes -= 1
             else:
-                raise RecipeError(
+                raise SettingsError(
                     f"the prompt for {question[:60]!r} has {tokens} tokens without any demonstration, and at most "
                     f"{limit} are allowed; allow more (--max-prompt-tokens), or take a shorter question or description"
                 )

@@ -6,23 +6,102 @@ the four cleaning rules (`rolellm.construct.clean`) are asked for again.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from rolellm.construct.character import Character
 from rolellm.construct.clean import RULES, Rule, clean_text, is_machine
-from rolellm.construct.rolegpt.asked import Asked, distinct
-from rolellm.construct.rolegpt.prompts import Prompt, PromptSettings, RolePrompts
-from rolellm.errors import RecipeError
-from rolellm.files import write_json
-from rolellm.jsonl import write_jsonl
+from rolellm.construct.rolegpt.prompts import Demonstration, Note, Prompt, PromptSettings, RolePrompts
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.files import write_json
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.text import half_in
 from rolellm.llm.client import Client
 from rolellm.llm.model import Accept, Answer, Failure, Finish, Outcome, Request, Sampling
 from rolellm.llm.tokens import TokenCounter
 from rolellm.version import __version__
+
+# --- The instructions that a role is asked: read from JSON Lines of this library's, the release's or the user's
+
+
+_QUESTIONS = ("instruction", "question")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One instruction, or one question of Context-Instruct.
+
+    Attributes:
+        question: As it is put to the role.
+        target: The instruction's role-free answer, where it has one.
+        fields: What else its line had.
+    """
+
+    question: str
+    target: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_asked(path: str | Path, role: str) -> list[Asked]:
+    """Read instructions: objects with a text ``instruction`` (or ``question``), and perhaps a text ``target``.
+
+    That is the form of the release's ``instructions-general.jsonl``, of ``rolellm instructions sample``, and of what
+    Context-Instruct kept (``kept.jsonl``). All other fields are kept.
+
+    Args:
+        path: The file.
+        role: Who is to be asked; lines that name another role are refused.
+
+    Returns:
+        In the order of the file; of lines that ask the same to the letter, the first.
+
+    Raises:
+        DataError: When there is no such file, no line, or a line that is no instruction; names file and line.
+    """
+    if not Path(path).is_file():
+        raise DataError("no such file; `rolellm instructions sample` makes one", path=path)
+    found: list[Asked] = []
+    for number, value in read_jsonl(path):
+        problem = _problem(value, role)
+        if problem:
+            raise DataError(problem, path=path, line=number)
+        key = next(key for key in _QUESTIONS if key in value)
+        rest = {name: item for name, item in value.items() if name not in (key, "target", "role")}
+        found.append(Asked(value[key], value.get("target"), rest))
+    if not found:
+        raise DataError("no instruction in it; expected one JSON object a line with a text `instruction`", path=path)
+    return distinct(found)
+
+
+def distinct(asked: Iterable[Asked]) -> list[Asked]:
+    """Of those with one question, the first."""
+    first: dict[str, Asked] = {}
+    for item in asked:
+        first.setdefault(item.question, item)
+    return list(first.values())
+
+
+def _problem(value: Mapping[str, Any], role: str) -> str | None:
+    key = next((key for key in _QUESTIONS if key in value), None)
+    if key is None:
+        return f"expected a text `instruction` or `question` (keys: {', '.join(map(str, value)) or 'none'})"
+    if not isinstance(value[key], str) or not value[key].strip():
+        return f"expected a text `{key}`, found {value[key]!r:.60}"
+    if not isinstance(value.get("target"), str | None):
+        return f"expected `target` to be a text or null, found {value['target']!r:.60}"
+    other = value.get("role")
+    if other not in (None, role):
+        return f"this line asks {other!r:.60} and the profile is {role!r}; take the lines of one role"
+    # All of the line goes into the replies' file, which is written when they are paid for.
+    return half_in(json.dumps(value, ensure_ascii=False))
+
+
+# --- RoleGPT: several replies to each instruction in a role's voice, the last one held out (arXiv 2310.00746)
+
 
 REPLIES = "replies.jsonl"
 MANIFEST = "manifest.json"
@@ -41,7 +120,7 @@ class RespondSettings:
         rules: Those that replies are held to.
 
     Raises:
-        RecipeError: For a value out of range, or several replies without chance.
+        SettingsError: For a value out of range, or several replies without chance.
     """
 
     prompts: PromptSettings = field(default_factory=PromptSettings)
@@ -51,9 +130,9 @@ class RespondSettings:
 
     def __post_init__(self) -> None:
         if self.replies < 1:
-            raise RecipeError(f"{self.replies} replies for each instruction; it has to be 1 or more")
+            raise SettingsError(f"{self.replies} replies for each instruction; it has to be 1 or more")
         if self.replies > 1 and self.sampling.temperature == 0:
-            raise RecipeError(
+            raise SettingsError(
                 f"a temperature of 0 gives one reply {self.replies} times over, and the held-out one would be among "
                 "the references; raise it, or ask for one reply (--replies 1)"
             )
@@ -225,7 +304,7 @@ def respond(
         The replies in the order of the instructions; nothing is written but the client's journal.
 
     Raises:
-        RecipeError: For an instruction that goes over the token budget.
+        SettingsError: For an instruction that goes over the token budget.
         StoppedShortError: As `rolellm.llm.client.Client.ask`.
         EndpointError: As `rolellm.llm.client.Client.ask`.
     """
@@ -253,7 +332,7 @@ def planned_requests(
     """What `respond` would ask, for an estimate; nobody is asked.
 
     Raises:
-        RecipeError: For an instruction that goes over the token budget.
+        SettingsError: For an instruction that goes over the token budget.
     """
     chosen = settings or RespondSettings()
     prompts = RolePrompts(character, chosen.prompts, counter)
@@ -279,3 +358,114 @@ def _requests(role: str, prompts: Sequence[Prompt], settings: RespondSettings) -
     for number, prompt in enumerate(prompts):
         for repeat in range(settings.replies):
             yield Request(prompt.messages, settings.sampling, repeat, tag=f"respond/{role}/{number}")
+
+
+# --- Why a prompt shows what it shows: which lines were picked for an instruction, by which words, and what they
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something that was picked for an instruction.
+
+    Attributes:
+        kind: ``demonstration`` or ``lore``.
+        rank: Among its kind, from 1, the best.
+        shown: Whether the prompt shows it; else the budget left it out.
+        score: BM25.
+        shared: The words that it shares with the instruction; of lore that a key called up, the keys.
+        by: ``words`` or ``key``; ``order`` where nothing is shared, and the script's order decides.
+        tokens: What it adds to the prompt, or would add.
+        before: What was said before; of lore its name.
+        text: The role's line; of lore its content.
+        start: Where the line begins in the script, in characters; -1 where that is not known.
+        end: Where it ends there.
+    """
+
+    kind: Literal["demonstration", "lore"]
+    rank: int
+    shown: bool
+    score: float
+    shared: tuple[str, ...]
+    by: Literal["words", "key", "order"]
+    tokens: int
+    before: str
+    text: str
+    start: int = -1
+    end: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """An instruction and what its prompt was made of.
+
+    Attributes:
+        question: The instruction.
+        tokens: Of the whole prompt.
+        base: Of the prompt without demonstrations and lore.
+        limit: The most tokens allowed; ``None`` where there is no limit.
+        exact: Whether tokens are counted by a tokenizer; else estimated.
+        lines: Demonstrations best first, then lore best first.
+    """
+
+    question: str
+    tokens: int
+    base: int
+    limit: int | None
+    exact: bool
+    lines: tuple[Line, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return asdict(self)
+
+
+def explain(prompts: RolePrompts, instructions: Iterable[Asked | str]) -> Iterator[Explanation]:
+    """Explain prompts; no model is asked.
+
+    Raises:
+        SettingsError: For an instruction that goes over the token budget.
+    """
+    for item in instructions:
+        question = item if isinstance(item, str) else item.question
+        yield _explained(prompts, question, prompts(question))
+
+
+def _explained(prompts: RolePrompts, question: str, prompt: Prompt) -> Explanation:
+    counted = prompts.counter.prompt
+    base = counted(prompts.messages(question, (), ()))
+    lines: list[Line] = []
+    before = base
+    for rank, item in enumerate((*prompt.demonstrations, *prompt.dropped), start=1):
+        # What the rank-th best adds to those before it.
+        best = (*prompt.demonstrations, *prompt.dropped)[:rank]
+        tokens = counted(prompts.messages(question, best, ()))
+        lines.append(_of_demonstration(item, rank, rank <= len(prompt.demonstrations), tokens - before))
+        before = tokens
+    before = base
+    for rank, note in enumerate((*prompt.notes, *prompt.dropped_notes), start=1):
+        tokens = counted(prompts.messages(question, (), (*prompt.notes, *prompt.dropped_notes)[:rank]))
+        lines.append(_of_note(note, rank, rank <= len(prompt.notes), tokens - before))
+        before = tokens
+    limit = prompts.settings.max_tokens
+    return Explanation(question, prompt.tokens, base, limit, prompts.counter.exact, tuple(lines))
+
+
+def _of_demonstration(item: Demonstration, rank: int, shown: bool, tokens: int) -> Line:
+    line = item.exchange.line
+    return Line(
+        kind="demonstration",
+        rank=rank,
+        shown=shown,
+        score=item.score,
+        shared=item.shared,
+        by="words" if item.score > 0 else "order",
+        tokens=tokens,
+        before=item.exchange.before.content,
+        text=line.content,
+        start=line.start,
+        end=line.end,
+    )
+
+
+def _of_note(note: Note, rank: int, shown: bool, tokens: int) -> Line:
+    return Line("lore", rank, shown, note.score, note.shared, note.by, tokens, note.lore.name, note.lore.content)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rolellm.construct.scripts.attribution import Verdict
-from rolellm.construct.scripts.attribution_en import attribute_en
-from rolellm.construct.scripts.attribution_zh import attribute_zh
-from rolellm.construct.scripts.chapters import Paragraph, read_paragraphs
-from rolellm.construct.scripts.quotes import Quotation, find_quotations
+from rolellm.construct.scripts.novel_en import attribute_en
+from rolellm.construct.scripts.novel_zh import attribute_zh
+from rolellm.construct.scripts.quotes import Paragraph, Quotation, Verdict, find_quotations, read_paragraphs
 from rolellm.construct.scripts.reading import Found, Hints, Source
 
 

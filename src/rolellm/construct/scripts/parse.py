@@ -2,21 +2,142 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from rolellm.construct.scripts import play, screenplay, subtitles, transcript
+from rolellm.construct.scripts import reading as headings
 from rolellm.construct.scripts.aliases import Proposal, nearest, propose
-from rolellm.construct.scripts.detect import Detected, detect_format, detect_language
-from rolellm.construct.scripts.names import key
-from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source
+from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source, bare, key, lines_of
 from rolellm.construct.scripts.source import read_source, source_of
 from rolellm.construct.scripts.turns import TOLD
-from rolellm.errors import RecipeError, ScriptError
-from rolellm.records import UNKNOWN, Language, Turn
+from rolellm.core.errors import ScriptError, SettingsError
+from rolellm.core.records import UNKNOWN, Language, Turn
+from rolellm.core.text import HAN
 from rolellm.rolebench.profiles import narrates
+
+# --- What a script is: its language, and its format by how much of it looks like one
+
+
+_SAMPLE: Final = 400_000
+# One line in thirty names a speaker, even where speeches are long; a novel has hardly a line that seems to.
+_LEAST: Final = 0.03
+_LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f]")
+# A Chinese character says about as much as three letters; with five, subtitles in both languages are Chinese.
+_LETTERS_A_HAN: Final = 5
+_QUOTED: Final = re.compile("[“「『\"]|(?:^|(?<=\\s))[‘']", re.MULTILINE)
+_ACT: Final = re.compile(r"^[ \t]*(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}\b", re.MULTILINE)
+_STAGE: Final = re.compile(r"^[ \t]*[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Detected:
+    """What a script was taken for.
+
+    Attributes:
+        format: The format with the highest score.
+        scores: Each format's share of telling lines, 0 to 1; of a novel, the quotations a line, cut at 1.
+    """
+
+    format: Format
+    scores: dict[Format, float]
+
+
+def detect_language(text: str) -> Language:
+    """``zh`` where Chinese characters outweigh Latin letters, five of which count as one; else ``en``."""
+    sample = _sampled(text)
+    han = sum(1 for _ in HAN.finditer(sample))
+    latin = sum(1 for _ in _LATIN.finditer(sample))
+    return "zh" if han * _LETTERS_A_HAN > latin else "en"
+
+
+def detect_format(text: str, hints: Hints) -> Detected:
+    """The format of a script.
+
+    Args:
+        text: `Source.text`.
+        hints: Names that are known to speak.
+
+    Raises:
+        ScriptError: When it looks like none of them.
+    """
+    sample = _sampled(text)
+    lines = max(1, sum(not line.blank for line in lines_of(sample)))
+    scores: dict[Format, float] = {
+        "subtitles": min(1.0, 3 * sum(1 for line in lines_of(sample) if subtitles.TIMES.match(line.text)) / lines),
+        "screenplay": _screenplay(sample, lines),
+        "play": _play(sample, hints, lines),
+        "transcript": _transcript(sample, hints, lines),
+    }
+    best = max(scores, key=lambda name: scores[name])
+    scores["novel"] = min(1.0, sum(1 for _ in _QUOTED.finditer(sample)) / lines)
+    if scores[best] >= _LEAST:
+        return Detected(best, scores)
+    if scores["novel"] > 0:
+        return Detected("novel", scores)
+    shown = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
+    raise ScriptError(
+        "the format is not clear: no `NAME:` lines, screenplay cues, subtitle times or quoted speech that come often "
+        f"enough (scores: {shown}; at least {_LEAST} expected). Name it: --format play, screenplay, transcript, novel "
+        "or subtitles"
+    )
+
+
+def _sampled(text: str) -> str:
+    """Two pieces: front matter tells little of what follows."""
+    if len(text) <= 2 * _SAMPLE:
+        return text
+    middle = len(text) // 2
+    return text[:_SAMPLE] + "\n\n" + text[middle : middle + _SAMPLE]
+
+
+def _repeated(counts: Counter[str], asked: set[str]) -> int:
+    """Cues of names that come again; a name asked for needs no second time."""
+    return sum(count for name, count in counts.items() if count > 1 or name in asked)
+
+
+def _screenplay(text: str, lines: int) -> float:
+    cues = screenplay.cues_of(text)
+    slugs = sum(1 for line in lines_of(text) if headings.slug(line.text))
+    # Names in capitals on lines of their own are found in tables and poems, too.
+    telling = _repeated(cues, set()) if slugs or max(cues.values(), default=0) > 2 else 0
+    # The line under a cue is told by it.
+    return min(1.0, (2 * telling + (cues.total() - telling if slugs else 0) + 2 * slugs) / lines)
+
+
+def _play(text: str, hints: Hints, lines: int) -> float:
+    cast = play.cast_of(text, hints)
+    if cast is None:
+        return 0.0
+    staged = _ACT.search(text) is not None or _STAGE.search(text) is not None
+    if cast.way == "colon" and not staged:
+        # A line such as "JOHN: Well." is a transcript's, but for acts and entrances.
+        return 0.0
+    alone = cast.way.endswith("alone")
+    return min(1.0, (2 if alone or staged else 1) * cast.cues / lines)
+
+
+def _transcript(text: str, hints: Hints, lines: int) -> float:
+    asked = {key(name) for name in hints.names}
+    labels = []
+    for line in lines_of(text):
+        label = transcript.label_of(line.text)
+        if label is None or headings.heading_of(f"{label.name}:") is not None:
+            continue
+        # A novel's "the king said:" goes on with a quotation mark.
+        if not _QUOTED.match(line.text[label.end :].lstrip()) or key(bare(label.name)) in asked:
+            labels.append(label.name)
+    known = transcript.known_names(labels, hints.names)
+    counts = Counter(name for name in map(key, map(bare, labels)) if name in known)
+    return min(1.0, _repeated(counts, asked) / lines)
+
+
+# --- A script and the name of a role → turns: read in its format, the role's own put under its name, the rest
+
 
 FORMATS: Final[tuple[Format, ...]] = ("play", "screenplay", "transcript", "novel", "subtitles")
 
@@ -151,12 +272,12 @@ def parse_script(
         encoding: Of the file; by default found out.
 
     Raises:
-        RecipeError: For a role or alias without a letter, or an unknown format.
+        SettingsError: For a role or alias without a letter, or an unknown format.
         ScriptError: When the file cannot be read, its format is unclear, or the role never speaks; names who does.
     """
     role, names = _asked(role, aliases)
     if format is not None and format not in FORMATS:
-        raise RecipeError(f"no format {format!r:.60}; there are {', '.join(FORMATS)}")
+        raise SettingsError(f"no format {format!r:.60}; there are {', '.join(FORMATS)}")
     source = script if isinstance(script, Source) else read_source(script, encoding)
     if not source.text.strip():
         raise ScriptError("there is no text in it; a script with speeches was expected", path=source.path)
@@ -191,7 +312,7 @@ def _asked(role: str, aliases: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     for name in (role, *aliases):
         clean = " ".join(source_of(name).text.split()) if isinstance(name, str) else ""
         if not any(map(str.isalnum, clean)):
-            raise RecipeError(f"{name!r:.60} is no name: give a role and aliases with letters in them")
+            raise SettingsError(f"{name!r:.60} is no name: give a role and aliases with letters in them")
         names.setdefault(key(clean), clean)
     spelled = tuple(names.values())
     return spelled[0], spelled

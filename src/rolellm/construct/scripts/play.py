@@ -12,11 +12,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from rolellm.construct.scripts.collect import Aside, Collector, Line, bracketed, lines_of
-from rolellm.construct.scripts.headings import heading_of
-from rolellm.construct.scripts.names import bare, is_name, key
-from rolellm.construct.scripts.reading import Found, Hints, Source
-from rolellm.records import TurnKind
+from rolellm.construct.scripts.reading import (
+    Aside,
+    Collector,
+    Found,
+    Hints,
+    Line,
+    Source,
+    bare,
+    bracketed,
+    heading_of,
+    is_name,
+    key,
+    lines_of,
+)
+from rolellm.core.records import TurnKind
 
 Way = Literal["colon alone", "colon", "stop alone", "stop", "bracket"]
 

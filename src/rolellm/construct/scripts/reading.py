@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
-from rolellm.records import Language, TurnKind
+from rolellm.core.records import Language, TurnKind
+from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, fold
 
 Format = Literal["play", "screenplay", "transcript", "novel", "subtitles"]
 
@@ -87,3 +91,400 @@ class Reader(Protocol):
 
     def __call__(self, source: Source, hints: Hints) -> list[Found]:
         """The turns in the order of the source. Never raises on text of another format; it then finds little."""
+
+
+# --- Where readers put the turns they find: content trimmed, directions taken out of speeches, scenes counted
+
+
+#: What closes each kind of bracket.
+CLOSING: Final = {"(": ")", "[": "]", "（": "）", "【": "】", "［": "］"}
+_BRACKETS: Final = re.compile(r"[\[\](){}（）【】［］]")
+_EMPHASIS: Final = "_*"
+_SPOKEN: Final = re.compile(r"[^\W_]")
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A piece of a speech that is not spoken.
+
+    Attributes:
+        start: Where it begins, with its brackets.
+        end: Where it ends, exclusive.
+        inner_start: Where the direction in it begins; equal to `inner_end` where there is none to keep.
+        inner_end: Where that ends.
+    """
+
+    start: int
+    end: int
+    inner_start: int
+    inner_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the text: its place, and itself without the newline."""
+
+    start: int
+    end: int
+    text: str
+
+    @property
+    def blank(self) -> bool:
+        """Whether there is nothing on it."""
+        return not self.text or self.text.isspace()
+
+
+def lines_of(text: str) -> Iterator[Line]:
+    """The lines of a text, one after the other."""
+    start = 0
+    while start <= len(text):
+        end = text.find("\n", start)
+        if end < 0:
+            end = len(text)
+        yield Line(start, end, text[start:end])
+        start = end + 1
+
+
+def trim(text: str, start: int, end: int) -> tuple[int, int]:
+    """A span without the white space at its ends."""
+    while start < end and text[start].isspace():
+        start += 1
+    while end > start and text[end - 1].isspace():
+        end -= 1
+    return start, end
+
+
+def bracketed(text: str, start: int, end: int, opening: str = "([（【［") -> list[Aside]:
+    """The outermost bracketed pieces of a span; a bracket that is not closed, or closes nothing, is text.
+
+    Args:
+        text: The whole text.
+        start: Where to begin.
+        end: Where to stop.
+        opening: The kinds that count.
+    """
+    asides: list[Aside] = []
+    stack: list[tuple[str, int]] = []
+    for match in _BRACKETS.finditer(text, start, end):
+        mark = match[0]
+        if mark in opening:
+            stack.append((CLOSING[mark], match.start()))
+        elif stack and mark == stack[-1][0]:
+            begun = stack.pop()[1]
+            while asides and asides[-1].start > begun:
+                asides.pop()
+            asides.append(Aside(begun, match.end(), begun + 1, match.start()))
+    return asides
+
+
+class Collector:
+    """Collects turns in the order of the source.
+
+    Args:
+        text: `Source.text`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.found: list[Found] = []
+        self._scene = 0
+        # A scene goes on through headings that follow each other (ACT I, SCENE I), and takes in what stands before
+        # the first one (a title, the persons of the play).
+        self._told = self._headed = self._spoken = False
+
+    def heading(self, start: int, end: int) -> None:
+        """Begin a scene with what its heading says; nothing is told of an empty span, which only parts scenes."""
+        if self._told and (self._headed or self._spoken):
+            self._scene += 1
+        self.tell("narration", start, end, "scene")
+        self._headed, self._told, self._spoken = True, False, False
+
+    def tell(self, kind: TurnKind, start: int, end: int, speaker: str | None = None) -> None:
+        """Add narration or a direction, unless there is nothing in it."""
+        start, end = trim(self.text, start, end)
+        if kind == "direction":
+            while start < end and self.text[start] in _EMPHASIS:
+                start += 1
+            while end > start and self.text[end - 1] in _EMPHASIS:
+                end -= 1
+            start, end = trim(self.text, start, end)
+        if start < end and _SPOKEN.search(self.text, start, end):
+            self._add(speaker or ("narrator" if kind == "narration" else "stage direction"), kind, start, end)
+
+    def paragraph(self, start: int, end: int, kind: TurnKind = "narration") -> None:
+        """Add what stands outside of speeches: bracketed pieces as directions, the rest as `kind`."""
+        at = start
+        for aside in bracketed(self.text, start, end):
+            self.tell(kind, at, aside.start)
+            self.tell("direction", aside.inner_start, aside.inner_end)
+            at = aside.end
+        self.tell(kind, at, end)
+
+    def say(self, speaker: str | None, start: int, end: int, asides: Sequence[Aside] = ()) -> None:
+        """Add a speech: what is spoken, and the directions in it, each as a turn of its own and in their order.
+
+        Args:
+            speaker: As the script writes the name.
+            start: Where the speech begins.
+            end: Where it ends.
+            asides: Rising, apart from each other, inside the span.
+        """
+        spans: list[tuple[bool, int, int]] = []
+        at = start
+        for aside in asides:
+            spans.append((True, *trim(self.text, at, aside.start)))
+            spans.append((False, *trim(self.text, aside.inner_start, aside.inner_end)))
+            at = aside.end
+        spans.append((True, *trim(self.text, at, end)))
+        full = [span for span in spans if span[1] < span[2]]
+        # The full stop behind a direction is nothing said, but "…" alone is an answer.
+        worded = any(spoken and _SPOKEN.search(self.text, low, high) for spoken, low, high in full)
+        for spoken, low, high in full:
+            if not spoken:
+                self.tell("direction", low, high)
+            elif not worded or _SPOKEN.search(self.text, low, high):
+                self._add(speaker, "speech", low, high)
+        if not full and not asides:
+            # The script has the name and nothing under it.
+            self._add(speaker, "speech", spans[0][1], spans[0][1])
+
+    def _add(self, speaker: str | None, kind: TurnKind, start: int, end: int) -> None:
+        content = " ".join(self.text[start:end].split())
+        self.found.append(Found(speaker, content, kind, self._scene, start, end))
+        self._told = True
+        self._spoken = self._spoken or kind == "speech"
+
+
+# --- Headings of scenes, in plays and transcripts, English and Chinese
+
+
+_NUMBER: Final = (
+    r"(?:[ivxlc]{1,7}|\d{1,3}[a-z]?|one|two|three|four|five|six|seven|eight|nine|ten|"
+    r"(?:the\s+)?(?:first|second|third|fourth|fifth|last|final))"
+)
+_ENGLISH: Final = re.compile(
+    rf"(?:(?:(?:act|scene|sc)\b\.?\s*{_NUMBER}\b|(?:the\s+)?(?:first|second|third|fourth|fifth|last)\s+(?:act|scene)\b"
+    r"|scene(?=\s*[:：-]))"
+    rf"(?:\s*[,;:.]?\s*(?:act|scene|sc)\b\.?\s*{_NUMBER}\b)?"
+    r"|(?:the\s+)?(?:scene|prologue|epilogue|induction|cold open|teaser|interlude|intermission|opening credits|"
+    r"closing credits|end credits|commercial break)(?=\W*$))"
+    r"[ \t]*(?:$|[.:：,;—–-]+[ \t]*(?P<rest>.*)$)",
+    re.IGNORECASE,
+)
+_CHINESE: Final = re.compile(
+    r"(?:第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕集折出回章节景]|[场場]景\s*[一二三四五六七八九十\d]{0,3}(?=\s*[：:]|$)|序幕|尾声|楔子|终场)"
+    r"(?:\s*第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕折出景])?"
+    r"\s*(?:$|[：:，,。.、\s—-]+(?P<rest>.*)$)"
+)
+_SLUG: Final = re.compile(
+    r"(?:[A-Z]?\d{1,4}[A-Z]?[.)]?\s+)?(?:(?i:INT|EXT)\.?\s?/\s?(?i:INT|EXT)\b\.?|(?i:I\s?/\s?E)\b\.?|(?i:INT|EXT)\.|(?:INT|EXT|EST)\b\.?)"
+    r"\s*\S|(?:\d{1,4}\s*[.、)]?\s*)?(?:内景|外景|内/外景|內景)[\s.。，：:、]"
+)
+_RULE: Final = re.compile(r"(?:[*#~=_—–-]\s*){3,}$")
+
+
+def heading_of(line: str) -> tuple[int, int] | None:
+    """What a heading says, as a span of the line: what follows its label, else all of it; nothing of any other line.
+
+    Brackets must be off already. A line of asterisks parts scenes and says nothing: an empty span.
+
+    >>> heading_of("Scene 1: The galley.")
+    (9, 20)
+    """
+    start = len(line) - len(line.lstrip())
+    text = line.strip().lstrip("#*_ ").rstrip("#*_ ")
+    if not text or _RULE.match(line.strip()):
+        return (0, 0) if line.strip() else None
+    start = line.index(text)
+    if len(text) > 500:
+        return None
+    for pattern in (_ENGLISH, _CHINESE):
+        match = pattern.match(text)
+        if match:
+            rest = match["rest"]
+            low = match.start("rest") if rest and rest.strip() else 0
+            return start + low, start + len(text)
+    return (start, start + len(text)) if slug(text) else None
+
+
+def slug(line: str) -> bool:
+    """Whether a line is a screenplay's heading, such as ``INT. KITCHEN - DAY``."""
+    return len(line) < 300 and _SLUG.match(line.strip()) is not None
+
+
+# --- Words by which readers tell names from other words, and tags from text; the lists are our own
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: What stands before a colon in scripts and is nobody.
+NOBODY: Final = _words(
+    "act acts author by cast characters chapter contact copyright credit credits cut date directed director draft "
+    "episode exterior font form http https interior language location note notes part persons place plot premise "
+    "produced producer ps release scene scenes season setting source stage story summary synopsis teleplay time title "
+    "to transcribed transcriber transcript translated translator warning written 时间 地点 人物 人 时 地 景 场景 场次 "
+    "场 布景 背景 作者 标题 题目 剧名 片名 编剧 导演 主演 演员 字幕 简介 注 备注 说明 提示 集 出场人物 登场人物 "
+    "登場人物 時間 地點 場景 編劇 導演 改编 原著 译者 序 序幕 尾声 幕 词曰 诗曰 赋曰 诗云 词云 经云 语云 古云 偈云 偈曰"
+)
+
+#: Words that open sentences and no name: a line such as "Listen: I have it" goes on with a speech.
+OPENERS: Final = _words(
+    "a after again ah all also alas although always an and another answer any are as at ay aye be because before "
+    "behold better but by can come consider could did do does done each either else enough even every except false "
+    "far few finally first for from further get give go good had has have he hear hence her here hers him his how "
+    "however i if imagine in indeed is it its just last let like listen look may maybe me mine more most much must my "
+    "nay never next no nobody none nor not nothing now o of oh on once one only or other our ours out over peace "
+    "perhaps please question remember result rule same say second see she should since so some somebody something "
+    "stay still such sure take tell than thank that the their them then there therefore these they thing think third "
+    "this those though thus today tomorrow true two under unless until up us very wait was we well were what whatever "
+    "when where whether which while who whom whose why will wish with without would yea yes yet you your yours"
+)
+
+#: Openers that open names, too, in lists of citizens and lords: in front of other words.
+ORDINALS: Final = _words("all another both first second third other one two a an the")
+
+#: Small words inside names.
+PARTICLES: Final = _words(
+    "a an and at au aux bin da dal de del den der des di du e el en for from ibn in la las le les los of off on or "
+    "the to und van von vom with y zu zum c etc s"
+)
+
+#: What captions put into brackets that is heard and is nobody.
+SOUNDS: Final = _words(
+    "alarm all applause audience background bang barking beep bell bells both buzz cheering cheers chuckle chuckles "
+    "clears clock coughs cries crowd crying door echo english exhales explosion foreign french gasp gasps german "
+    "giggles groans growls grunts gunshot gunshots hisses horn hums inaudible indistinct inhales italian jazz laugh "
+    "laughs laughter loudly mans moans mumbles music mutters no noise panting phone pants quietly rain roars russian "
+    "scoffs screaming screams shouts shrieks sighs silence singing siren sirens sniffles sniffs snores sobs softly "
+    "song sound spanish speaking static stammers theme thunder thud tv typing voice-over wails weeps whispers "
+    "whistles whooping wind yells yelps 音乐 音樂 掌声 掌聲 笑 大笑 笑声 笑聲 哭 哭泣 叹气 嘆氣 敲门声 门铃 电话铃声 "
+    "铃声 枪声 鼓掌 咳嗽 沉默 雷声 尖叫 歌声 欢呼 喘气"
+)
+
+#: Titles that a name may stand with or without.
+HONORIFICS: Final = _words(
+    "mr mister mrs miss ms dr doctor prof professor sir lord lady dame madam madame mme monsieur m mlle captain capt "
+    "colonel col general gen major sergeant sgt lieutenant lt commander inspector detective officer agent king queen "
+    "prince princess duke duchess count countess baron baroness emperor empress saint st father brother sister aunt "
+    "uncle reverend rev judge president senator chief"
+)
+
+#: Those of women.
+WOMENS_TITLES: Final = _words(
+    "mrs miss ms lady dame madam madame mme mlle queen princess duchess countess baroness empress sister aunt"
+)
+
+#: Those of men.
+MENS_TITLES: Final = _words("mr mister sir lord monsieur king prince duke count baron emperor brother uncle father")
+
+#: With one of these, a name is as a rule somebody else's: Young MARCIUS is not MARCIUS.
+OTHERS: Final = _words(
+    "young younger old older elder little big senior junior sr jr ghost first second third fourth fifth sixth another "
+    "other fake false dead mother mom dad son daughter wife husband widow servant voice all both and crowd"
+)
+
+#: Chinese titles behind a name.
+TITLES_ZH: Final = _words(
+    "将军 先生 小姐 大人 师父 姑娘 公子 老师 医生 教授 队长 大哥 大姐 老爷 丞相 军师 大王 大圣 行者 皇帝 王爷 將軍 "
+    "師父 老師 醫生"
+)
+
+#: Tags of pages that scripts are cut out of, which part lines.
+BLOCK_TAGS: Final = _words(
+    "p br div body html main article section header footer center pre blockquote hr h1 h2 h3 h4 h5 h6 li ul ol dl dt "
+    "dd table tbody thead tr td th title"
+)
+
+#: Tags of pages and subtitles that do not; anything else in angle brackets is text.
+INLINE_TAGS: Final = _words(
+    "a abbr b big c cite code del dfn em font i img ins kbd lang link mark meta q rp rt ruby s samp small span strike "
+    "strong sub sup tt u v var wbr"
+)
+
+
+# --- Names of speakers: when two spellings are one name, and what can be one at all
+
+
+_WORD: Final = re.compile(r"[^\W_]+")
+_APOSTROPHE: Final = re.compile("['’‘ʼ＇`´]")
+
+# Who says what in running Chinese text: "悟空道：" is a part of a sentence. The second kind ends names, too.
+_SAYS: Final = re.compile("[说說道曰问問答叫喊喝骂罵笑想是]$")
+_MAY_SAY: Final = re.compile("[写寫言呼念唱告报報奏讲講谓謂为為有在的了着過时時后後前上下中里裡]$")
+_CHINESE_MARKS: Final = re.compile('[，。！？；、…“”‘’「」『』《》〈〉—～,.!?;"]')
+_LONGEST_HAN: Final = 10
+_LONGEST_WORDS: Final = 6
+_EXTENSION: Final = re.compile(r"\s*(?:[(（\[【][^()（）\[\]【】]{0,60}[)）\]】]|\^)\s*$")
+_CONTINUED: Final = re.compile(
+    r"\s*[-–—,]*\s*\(?\b(?:cont[’'.]?d?|continued|continuing|V\.?\s?O\.?|O\.\s?[SC]\.?)\)?\s*$", re.IGNORECASE
+)
+
+
+@lru_cache(maxsize=1 << 16)
+def key(name: str) -> str:
+    """What two spellings of one name share: its words, without case, width, punctuation and apostrophes.
+
+    Names are one when their keys are equal; a name inside another is another name.
+
+    >>> key("Dr. FRANK-N-FURTER") == key("dr frank n furter")
+    True
+    >>> key("Young MARCIUS") == key("Marcius")
+    False
+    """
+    folded = _APOSTROPHE.sub("", unicodedata.normalize("NFKC", name)).casefold()
+    return SPACE_BETWEEN_HAN.sub("", " ".join(_WORD.findall(folded))) or fold(name)
+
+
+def bare(name: str) -> str:
+    """A name without what scripts hang on to it: ``(V.O.)``, ``(CONT'D)``, ``^``, emphasis, a full stop.
+
+    >>> bare("_JOHN_ (V.O.) (CONT'D) ^")
+    'JOHN'
+    """
+    rest = name.strip()
+    for _ in range(6):
+        cut = _CONTINUED.sub("", _EXTENSION.sub("", rest)).strip(" \t\u3000*_@:：")
+        if cut == rest or not cut:
+            break
+        rest = cut
+    # The stop of "Jr." or "J." is left: keys do not see it.
+    return " ".join(rest.split())
+
+
+def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
+    """Whether a text before a colon can be somebody's name.
+
+    Args:
+        text: Such as ``First Citizen``, ``MRS. HALE`` or ``郭翁``.
+        once: It stands there only once, so it has to look more like a name.
+        loose: Its place says so already, so words after the first may be small, as in ``Voice within``.
+    """
+    name = " ".join(text.split())
+    if not name or len(name) > 60 or fold(name) in NOBODY:
+        return False
+    if HAN.search(name):
+        return _is_chinese_name(name, once=once)
+    words = _WORD.findall(_APOSTROPHE.sub("", name))
+    if not words or len(words) > _LONGEST_WORDS or words[0].casefold() in NOBODY:
+        return False
+    if re.search(r"[.!?;,][\"”’']?$", name) and not re.search(r"\b(?:\w|[JjSs]r|JR|SR|[Ee]tc|&c)\.$", name):
+        return False
+    shaped = (loose and len(words) <= 4) or all(
+        word[0].isupper() or word[0].isdigit() or word.casefold() in PARTICLES for word in words
+    )
+    if not shaped or not (words[0][0].isupper() or re.match(r"\d+(?:st|nd|rd|th)\b", words[0], re.IGNORECASE)):
+        return False
+    if "," in name and not name.isupper() and not re.search(r"(?i)&\s?c|\betc\b", name):
+        return False
+    opener = words[0].casefold() in OPENERS
+    if opener and words[0].casefold() in ORDINALS:
+        return len(words) > 1 or words[0].casefold() in ("all", "both")
+    return not (opener and (once or not name.isupper()))
+
+
+def _is_chinese_name(name: str, *, once: bool) -> bool:
+    if len(name) > _LONGEST_HAN + 6 * bool(re.search(r"[A-Za-z·・]", name)) or _CHINESE_MARKS.search(name):
+        return False
+    return not (_SAYS.search(name) or (_MAY_SAY.search(name) and (once or len(name) > 3)))

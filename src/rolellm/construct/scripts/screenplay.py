@@ -12,10 +12,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from rolellm.construct.scripts.collect import Aside, Collector, Line, lines_of
-from rolellm.construct.scripts.headings import heading_of, slug
-from rolellm.construct.scripts.names import bare, key
-from rolellm.construct.scripts.reading import Found, Hints, Source
+from rolellm.construct.scripts.reading import (
+    Aside,
+    Collector,
+    Found,
+    Hints,
+    Line,
+    Source,
+    bare,
+    heading_of,
+    key,
+    lines_of,
+    slug,
+)
 
 _DROPPED: Final = re.compile(r"/\*|\[\[")
 _FURNITURE: Final = re.compile(

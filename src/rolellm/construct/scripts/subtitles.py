@@ -13,11 +13,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from rolellm.construct.scripts.collect import Collector, Line, bracketed, lines_of
-from rolellm.construct.scripts.lexicon import SOUNDS
-from rolellm.construct.scripts.names import bare, is_name, key
-from rolellm.construct.scripts.reading import Found, Hints, Source
-from rolellm.text import HAN
+from rolellm.construct.scripts.reading import (
+    SOUNDS,
+    Collector,
+    Found,
+    Hints,
+    Line,
+    Source,
+    bare,
+    bracketed,
+    is_name,
+    key,
+    lines_of,
+)
+from rolellm.core.text import HAN
 
 TIMES: Final = re.compile(
     r"[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{2}[.,]\d{1,3}[ \t]{0,9}-->[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{2}[.,]\d{1,3}"

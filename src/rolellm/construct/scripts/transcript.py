@@ -8,11 +8,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rolellm.construct.scripts.collect import CLOSING, Aside, Collector, Line, bracketed, lines_of
-from rolellm.construct.scripts.headings import heading_of
-from rolellm.construct.scripts.names import bare, is_name, key
-from rolellm.construct.scripts.reading import Found, Hints, Source
-from rolellm.text import HAN
+from rolellm.construct.scripts.reading import (
+    CLOSING,
+    Aside,
+    Collector,
+    Found,
+    Hints,
+    Line,
+    Source,
+    bare,
+    bracketed,
+    heading_of,
+    is_name,
+    key,
+    lines_of,
+)
+from rolellm.core.text import HAN
 
 _LABEL: Final = re.compile(
     r"[ \t\u3000]{0,60}"

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from rolellm.errors import DataError
-from rolellm.jsonl import read_jsonl, write_jsonl
-from rolellm.records import Language, Turn, TurnKind
+from rolellm.core.errors import DataError
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.records import Language, Turn, TurnKind
+from rolellm.core.text import half_in
 from rolellm.rolebench.profiles import is_role, narrates, read_dialogue
-from rolellm.text import half_in
 
 Layout = Literal["turns", "release"]
 _KINDS = ("speech", "narration", "direction")

@@ -16,11 +16,11 @@ from rolellm.evaluation.statistics.bootstrap import (
     mean_of_means,
     percentiles,
     resampled_counts,
+    share_ends,
 )
 from rolellm.evaluation.statistics.length import LengthControl, length_control
 from rolellm.evaluation.statistics.paired import PairedTest, holm, paired_test, sign_test
 from rolellm.evaluation.statistics.ranking import bradley_terry, bradley_terry_ci
-from rolellm.evaluation.statistics.shares import share_ends
 
 __all__ = [
     "Bootstrap",

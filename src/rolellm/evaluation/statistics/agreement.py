@@ -11,8 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, percentiles, resampled_counts
-from rolellm.evaluation.statistics.inputs import cluster_codes, finite, same_length
+from rolellm.evaluation.statistics.bootstrap import (
+    Bootstrap,
+    Interval,
+    cluster_codes,
+    finite,
+    percentiles,
+    resampled_counts,
+    same_length,
+)
 
 #: A measure of agreement: takes columns of the same length, gives a number, or ``None`` where it is not defined.
 Agreement = Callable[..., float | None]

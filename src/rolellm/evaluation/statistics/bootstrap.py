@@ -8,14 +8,14 @@ together, as they would if the benchmark had been written anew.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rolellm.errors import RecipeError
+from rolellm.core.errors import SettingsError
 
 Floats = npt.NDArray[np.float64]
 
@@ -59,11 +59,11 @@ class Bootstrap:
 
     def __post_init__(self) -> None:
         if self.resamples < 1:
-            raise RecipeError(f"resamples must be at least 1, not {self.resamples}")
+            raise SettingsError(f"resamples must be at least 1, not {self.resamples}")
         if self.seed < 0:
-            raise RecipeError(f"seed must be 0 or more, not {self.seed}")
+            raise SettingsError(f"seed must be 0 or more, not {self.seed}")
         if not 0 < self.level < 1:
-            raise RecipeError(f"level must lie between 0 and 1, not {self.level}")
+            raise SettingsError(f"level must lie between 0 and 1, not {self.level}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +239,69 @@ def percentiles(values: Floats, level: float) -> tuple[float, float] | tuple[Non
     tail = (1 - level) / 2
     low, high = np.quantile(known, [tail, 1 - tail])
     return round(float(low), _DIGITS), round(float(high), _DIGITS)
+
+
+# --- What all measures ask of their inputs, said in words where it is not so
+
+
+Codes = npt.NDArray[np.int64]
+
+
+def finite(name: str, values: Sequence[float]) -> Floats:
+    """Values as numbers, shape (n,).
+
+    Raises:
+        ValueError: When one is not a finite number.
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    if numbers.ndim != 1:
+        raise ValueError(f"{name} must be one line of numbers, not of shape {numbers.shape}")
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name}: value {int(np.argmin(np.isfinite(numbers)))} is not a finite number")
+    return numbers
+
+
+def same_length(columns: Mapping[str, Sequence[object] | Floats]) -> int:
+    """The length that all columns share.
+
+    Raises:
+        ValueError: When they differ, or are empty.
+    """
+    lengths = {name: len(column) for name, column in columns.items()}
+    if len(set(lengths.values())) != 1:
+        raise ValueError("lengths differ: " + ", ".join(f"{count} {name}" for name, count in lengths.items()))
+    count = next(iter(lengths.values()))
+    if not count:
+        raise ValueError(f"nothing given: no {' and no '.join(lengths)}")
+    return count
+
+
+def cluster_codes(clusters: Sequence[Hashable]) -> Codes:
+    """A number from 0 for each row's cluster, as the clusters sort, so that the order of rows does not matter."""
+    numbers = {name: number for number, name in enumerate(sorted(set(clusters)))}  # type: ignore[type-var]
+    return np.fromiter((numbers[name] for name in clusters), dtype=np.int64, count=len(clusters))
+
+
+# --- Intervals of shares where a bootstrap has nothing to go by: all rows say the same
+
+
+def share_ends(interval: Interval, level: float) -> Interval:
+    """The interval of a mean of values from 0 to 1, with ends that do not claim to be sure.
+
+    Where every value is 0, or every value 1, no resample differs, and a bootstrap would give an interval without width
+    from three rows as from three thousand. Its ends are then the exact binomial ones (Clopper and Pearson, 1934) with
+    one trial a question (our choice). Any other interval comes back as it is.
+
+    Args:
+        interval: Of a share, by a bootstrap over questions.
+        level: The one that it was made with.
+
+    >>> share_ends(Interval(1.0, 1.0, 1.0, 40, 40), 0.95).low.__round__(3)
+    0.912
+    """
+    from scipy.stats import binomtest
+
+    if interval.low is None or 0 < interval.mean < 1:
+        return interval
+    exact = binomtest(round(interval.mean) * interval.clusters, interval.clusters).proportion_ci(level)
+    return interval._replace(low=round(float(exact.low), 12), high=round(float(exact.high), 12))

@@ -27,8 +27,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, bootstrap_ci, percentiles, resampled_counts
-from rolellm.evaluation.statistics.inputs import Codes, Floats, cluster_codes, finite, same_length
+from rolellm.evaluation.statistics.bootstrap import (
+    Bootstrap,
+    Codes,
+    Floats,
+    Interval,
+    bootstrap_ci,
+    cluster_codes,
+    finite,
+    percentiles,
+    resampled_counts,
+    same_length,
+)
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -7,8 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, bootstrap_ci
-from rolellm.evaluation.statistics.inputs import Floats, cluster_codes, finite, same_length
+from rolellm.evaluation.statistics.bootstrap import (
+    Bootstrap,
+    Floats,
+    Interval,
+    bootstrap_ci,
+    cluster_codes,
+    finite,
+    same_length,
+)
 
 # Signs held in memory at once: 4 MB as numbers.
 _BLOCK = 1 << 19

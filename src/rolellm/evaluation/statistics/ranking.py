@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, percentiles, resampled_counts
-from rolellm.evaluation.statistics.inputs import Floats
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Floats, Interval, percentiles, resampled_counts
 
 #: Weight of the ridge: log-likelihood - RIDGE / 2 * sum of squared strengths, as a normal prior of deviation 10 would.
 RIDGE = 0.01

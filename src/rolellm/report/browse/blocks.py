@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolellm.inert import shorten, visible
+from rolellm.core.sanitize import shorten, visible
 
 MAX_TEXT = 20_000
 """Characters of any one text that a reader can open, at most; the rest is counted (our choice)."""

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
-from rolellm.evaluation.judging.records import category
-from rolellm.inert import visible
-from rolellm.records import Row
+from rolellm.core.records import Row
+from rolellm.core.sanitize import visible
+from rolellm.judging.types import category
 from rolellm.report.browse.blocks import BLOCK_ROWS, Bounds, Packed, TextTable, cut, ends, pack
 from rolellm.report.canvas import MARKERS, SERIES
 
@@ -18,7 +18,7 @@ _Block = TypeVar("_Block")
 
 
 class Outcome(Protocol):
-    """What judges made of one answer, see `rolellm.evaluation.judging.results.outcomes`."""
+    """What judges made of one answer, see `rolellm.judging.aggregate`."""
 
     @property
     def win(self) -> float | None:

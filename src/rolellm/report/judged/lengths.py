@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from rolellm.evaluation.judging.records import Contest
-from rolellm.evaluation.judging.results.outcomes import RowOutcome
+from rolellm.core.text import fold
 from rolellm.evaluation.statistics import Bootstrap, bootstrap_ci, share_ends
+from rolellm.judging.aggregate import RowOutcome
+from rolellm.judging.types import Contest
 from rolellm.report.scores import Estimate
-from rolellm.text import fold
 
 _BINS = (
     (0.5, "under half as long"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rolellm.inert import label, width
+from rolellm.core.sanitize import label, width
 from rolellm.report.canvas import (
     EM,
     HEAT,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from rolellm.errors import DataError
+from rolellm.core.errors import DataError
 from rolellm.report.scores import Estimate
 
 Design = Literal["pairwise", "listwise"]

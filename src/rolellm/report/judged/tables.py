@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rolellm.inert import visible
+from rolellm.core.sanitize import visible
 from rolellm.report.cells import PERCENT, Cell, Format, ScoreTable, TableRow, interval, number
 from rolellm.report.judged.result import Design, Group, Judged, Model
 from rolellm.report.published import WIN_RATES, PublishedTable

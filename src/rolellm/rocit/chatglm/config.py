@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from rolellm.errors import ModelError
+from rolellm.core.errors import ModelError
 
 if TYPE_CHECKING:
     from transformers import GlmConfig

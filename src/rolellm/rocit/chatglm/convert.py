@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from rolellm.errors import ModelError, RecipeError
-from rolellm.extras import require
+from rolellm.core.errors import ModelError, RecipeError, require
 from rolellm.rocit.chatglm.config import DType, Family, Published, native_config, read_config
-from rolellm.rocit.chatglm.shards import find_shards
 from rolellm.rocit.chatglm.tokenizer import convert_tokenizer, differences, stop_tokens
-from rolellm.rocit.chatglm.weights import Written, check_names, check_native, convert_weights
+from rolellm.rocit.chatglm.weights import Written, check_names, check_native, convert_weights, find_shards
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.errors import MissingExtraError, ModelError
+from rolellm.core.errors import MissingExtraError, ModelError
 from rolellm.prompts.render import chat_template
 from rolellm.rocit.chatglm.config import Family
 

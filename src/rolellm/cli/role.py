@@ -1,0 +1,597 @@
+"""``rolellm role parse``: a script → turns, and what was found in it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rolellm.construct.character import Character
+    from rolellm.construct.profile import BuildSettings, Built
+    from rolellm.construct.scripts.parse import Parsed
+    from rolellm.core.records import Turn
+    from rolellm.llm.estimate import Estimate
+
+_SPEAKERS = 15
+_EXAMPLES = 5
+
+
+def parse(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A play, screenplay, transcript, novel or .srt.")],
+    role: Annotated[str, typer.Option("--role", help="The name that the role's speeches are to carry.")],
+    out: Annotated[Path, typer.Option("--out", help="The turns, JSON Lines.")],
+    alias: Annotated[
+        list[str] | None, typer.Option("--alias", help="Another name that the script has for it; may be repeated.")
+    ] = None,
+    format: Annotated[
+        Literal["play", "screenplay", "transcript", "novel", "subtitles"] | None,
+        typer.Option("--format", help="By default found out."),
+    ] = None,
+    language: Annotated[Literal["en", "zh"] | None, typer.Option("--language", help="By default found out.")] = None,
+    encoding: Annotated[str | None, typer.Option("--encoding", help="Such as gb18030; by default found out.")] = None,
+    layout: Annotated[
+        Literal["turns", "release"],
+        typer.Option("--layout", help="release: as the profiles of RoleBench are laid out."),
+    ] = "turns",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Read a script for one role: who says what, in which scene, and where it stands in the source."""
+    from rolellm.construct.scripts.parse import parse_script
+    from rolellm.construct.scripts.turns import write_turns
+    from rolellm.core.errors import SettingsError
+    from rolellm.runtime.progress import Progress
+
+    if out.exists() and script.exists() and out.samefile(script):
+        raise SettingsError(f"--out {out} is the script itself; name another file")
+    if out.is_dir():
+        raise SettingsError(f"--out {out} is a folder; name a file in it, such as {out / 'dialogue.jsonl'}")
+    with Progress(f"reading {script}", show=not as_json):
+        parsed = parse_script(script, role, alias or [], format=format, language=language, encoding=encoding)
+        written = write_turns(
+            out,
+            parsed.turns,
+            parsed.role,
+            speakers=dict(enumerate(parsed.speakers)),
+            layout=layout,
+            language=parsed.language,
+        )
+    if as_json:
+        from rolellm.cli.output import print_json
+
+        print_json({"out": str(out), "layout": layout, "rows": written, **parsed.to_dict()})
+        return
+    _show(parsed, out)
+
+
+def _show(parsed: Parsed, out: Path) -> None:
+    from rolellm.cli.output import print_table
+    from rolellm.core.sanitize import visible
+
+    summary = parsed.to_dict()
+    kinds = summary["turns"]
+    rows = [
+        ("read as", _how_read(parsed)),
+        ("encoding, language", f"{parsed.encoding}, {parsed.language}"),
+        ("scenes", f"{parsed.scenes:,}"),
+        *((kind, f"{count:,}") for kind, count in kinds.items()),
+        (f"{parsed.role}'s", f"{sum(parsed.own.values()):,}"),
+        *((f"  as {name}", f"{count:,}") for name, count in parsed.own.items()),
+        ("speaker not found", f"{len(parsed.unattributed):,}"),
+        ("empty in the script", f"{len(parsed.empty):,}"),
+    ]
+    typer.echo(visible(f"{parsed.path}"))
+    print_table("Found", ("", "turns"), _visible(rows))
+    others = list(parsed.others.items())
+    if others:
+        rest = sum(count for _, count in others[_SPEAKERS:])
+        listed = [(name, f"{count:,}") for name, count in others[:_SPEAKERS]]
+        more = [(f"{len(others) - _SPEAKERS} more", f"{rest:,}")] if rest else []
+        print_table("Other speakers", ("name", "speeches"), _visible([*listed, *more]))
+    _show_places("Speaker not found", parsed.unattributed)
+    _show_places("Empty", parsed.empty)
+    if parsed.proposals:
+        proposed = [(item.name, f"{item.turns:,}", item.reason) for item in parsed.proposals]
+        print_table(f"May be {visible(parsed.role)}, too", ("name", "speeches", "because"), _visible(proposed))
+        options = " ".join(_option(item.name) for item in parsed.proposals)
+        typer.echo(f"Nothing was put under its name by these. Where one is right, add: {visible(options)}")
+    typer.echo(f"{sum(kinds.values()):,} turns in {visible(str(out))}")
+
+
+def _how_read(parsed: Parsed) -> str:
+    if not parsed.format_scores:
+        return f"{parsed.format} (as named)"
+    return f"{parsed.format} (score {parsed.format_scores[parsed.format]:.2f})"
+
+
+def _show_places(title: str, turns: tuple[Turn, ...]) -> None:
+    from rolellm.cli.output import print_table
+    from rolellm.core.sanitize import label
+
+    if not turns:
+        return
+    rows = [(label(turn.content or turn.speaker, 70), f"{turn.start:,}–{turn.end:,}") for turn in turns[:_EXAMPLES]]
+    if len(turns) > _EXAMPLES:
+        rows.append((f"{len(turns) - _EXAMPLES:,} more", ""))
+    print_table(title, ("text", "characters"), rows)
+
+
+def _option(name: str) -> str:
+    import shlex
+
+    return f"--alias {shlex.quote(name)}"
+
+
+def _visible(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    from rolellm.core.sanitize import visible
+
+    return [tuple(visible(cell) for cell in row) for row in rows]
+
+
+# --- ``rolellm role build``: a role's description and catchphrases, out of its script
+
+
+_WIDE = 60
+_DIGITS = 10
+_OWN = "Instead of asking"
+
+Dialogue = Annotated[
+    Path | None,
+    typer.Argument(metavar="D.jsonl", help="The script's turns, of `rolellm role parse`.", show_default=False),
+]
+Out = Annotated[Path | None, typer.Option("--out", help="The character's folder to make; by default that of --from.")]
+Role = Annotated[str | None, typer.Option("--role", help="The role, as D.jsonl has it.")]
+From = Annotated[
+    Path | None,
+    typer.Option("--from", metavar="PROFILE", help="Instead of D.jsonl: a character's folder, such as a card's."),
+]
+Language = Annotated[Literal["en", "zh"] | None, typer.Option("--language", help="By default found out.")]
+Script = Annotated[str | None, typer.Option("--script", help="What the script is called.")]
+Alias = Annotated[
+    list[str] | None, typer.Option("--alias", help="Another name of the role, to keep out; may be repeated.")
+]
+Catchphrases = Annotated[str, typer.Option("--catchphrases", metavar="N|none", help="The most catchphrases.")]
+CatchphrasesBy = Annotated[
+    Literal["model", "count"],
+    typer.Option("--catchphrases-by", help="count: take those said most; asks nobody.", rich_help_panel=_OWN),
+]
+Description = Annotated[
+    Path | None,
+    typer.Option("--description", help="A text file with your own, in the second person.", rich_help_panel=_OWN),
+]
+CheckKnowledge = Annotated[
+    bool, typer.Option("--check-knowledge", help="Ask first what the model knows of the role, for you to read.")
+]
+ExcerptTokens = Annotated[int, typer.Option("--excerpt-tokens", min=200, help="Of the script in a prompt.")]
+Temperature = Annotated[float, typer.Option("--temperature", min=0, help="Of the model's sampling.")]
+TopP = Annotated[float, typer.Option("--top-p", min=0, max=1, help="Of the model's sampling.")]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="The most tokens of a reply.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Sent to servers that know it.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace whatever character --out holds.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def _asks_nobody(options: Mapping[str, Any]) -> bool:
+    without = options["catchphrases"].strip().lower() in ("none", "0") or options["catchphrases_by"] == "count"
+    return options["description"] is not None and without and not options["check_knowledge"]
+
+
+@partial(takes_llm, unless=_asks_nobody)
+def build(
+    context: typer.Context,
+    llm: LLM,
+    dialogue: Dialogue = None,
+    role: Role = None,
+    out: Out = None,
+    source: From = None,
+    language: Language = None,
+    script: Script = None,
+    alias: Alias = None,
+    catchphrases: Catchphrases = "3",
+    catchphrases_by: CatchphrasesBy = "model",
+    description: Description = None,
+    check_knowledge: CheckKnowledge = False,
+    excerpt_tokens: ExcerptTokens = 6000,
+    temperature: Temperature = 0.7,
+    top_p: TopP = 0.95,
+    max_tokens: MaxTokens = 2000,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a role's profile: a description, first in the third person, then in the second, and catchphrases."""
+    from rolellm.cli.output import next_line
+    from rolellm.construct.profile import BuildSettings, planned_requests
+    from rolellm.core.sanitize import visible
+    from rolellm.llm.model import Sampling
+
+    settings = BuildSettings(
+        catchphrases=_number(catchphrases),
+        picked_by=catchphrases_by,
+        description=_read(description),
+        check_knowledge=check_knowledge,
+        work=script,
+        excerpt_tokens=excerpt_tokens,
+        sampling=Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed),
+    )
+    folder = _folder(out, source)
+    start = _start(dialogue, source, role, language, alias or [], script)
+    if llm.dry_run:
+        requests = planned_requests(start, settings, llm.counter)
+        show_estimate(llm.estimate(requests) if requests else _nothing(), as_json)
+        return
+    built = _run(context, llm, start, folder, settings, source=source, overwrite=overwrite, show=not as_json)
+    if as_json:
+        _print(built)
+        return
+    _build_show(built)
+    typer.echo(f"Go on with: {visible(next_line(context, 'rolellm', 'instruct', str(built.folder)))}")
+
+
+def _run(
+    context: typer.Context,
+    llm: LLM,
+    start: Character,
+    folder: Path,
+    settings: BuildSettings,
+    *,
+    source: Path | None,
+    overwrite: bool,
+    show: bool,
+) -> Built:
+    from rolellm.cli.output import resumable
+    from rolellm.construct.profile import Asking, build_folder
+
+    models = llm.models if settings.asks else ()
+    asking = Asking(models, replace(llm.options, show_progress=show), llm.counter)
+    with resumable(context):
+        return build_folder(start, folder, settings, asking, card=source, overwrite=overwrite)
+
+
+def _nothing() -> Estimate:
+    from rolellm.llm.estimate import Case, Estimate
+
+    return Estimate(0, Case(), Case(), Case(), max_attempts=1)
+
+
+def _number(text: str) -> int:
+    from rolellm.core.errors import SettingsError
+
+    value = text.strip().lower()
+    if value == "none":
+        return 0
+    if not (value.isascii() and value.isdigit() and len(value) < _DIGITS):
+        raise SettingsError(f"--catchphrases {text!r:.60} is neither a number from 0 to 20 nor none")
+    return int(value)
+
+
+def _read(path: Path | None) -> str | None:
+    from rolellm.core.errors import SettingsError
+
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--description {path} cannot be read ({error}); give a text file in UTF-8") from error
+
+
+def _folder(out: Path | None, source: Path | None) -> Path:
+    from rolellm.core.errors import SettingsError
+
+    folder = out or source
+    if folder is None:
+        raise SettingsError("no folder is named for the character; add --out PROFILE")
+    if folder.exists() and not folder.is_dir():
+        option = "--from" if out is None else "--out"
+        raise SettingsError(f"{option} {folder} is a file; a character is a folder")
+    return folder
+
+
+def _start(
+    dialogue: Path | None,
+    source: Path | None,
+    role: str | None,
+    language: Literal["en", "zh"] | None,
+    aliases: list[str],
+    script: str | None,
+) -> Character:
+    from rolellm.construct.character import read_character
+    from rolellm.construct.profile import start_character
+    from rolellm.core.errors import SettingsError
+
+    if (dialogue is None) == (source is None):
+        raise SettingsError("give either the turns of a script (D.jsonl) or --from PROFILE, one of the two")
+    if dialogue is not None:
+        if role is None:
+            raise SettingsError(f"whose profile? Add --role NAME, as {dialogue} has it")
+        return start_character(dialogue, role, language=language, aliases=aliases, script=script)
+    if role is not None or language is not None:
+        raise SettingsError("--role and --language are those of the character that --from names; leave them out")
+    character = read_character(str(source))
+    more = tuple(name for name in aliases if name not in character.names)
+    return replace(character, aliases=(*character.aliases, *more), script=script or character.script)
+
+
+def _print(built: Built) -> None:
+    from rolellm.cli.output import print_json
+
+    character = built.character
+    print_json(
+        {
+            "out": str(built.folder),
+            "role": character.role,
+            "language": character.language,
+            "description": character.description,
+            "background": character.background,
+            "catchphrases": list(character.catchphrases),
+            "aliases": list(character.aliases),
+            "counts": built.manifest["counts"],
+            "spent": built.manifest["spent"],
+            "knowledge": None if built.knowledge is None else str(built.knowledge),
+            "notes": list(built.notes),
+        }
+    )
+
+
+def _build_show(built: Built) -> None:
+    # MOVED
+    from rolellm.core.sanitize import visible
+
+    show_character(built.character, built.folder)
+    for note in built.notes:
+        typer.echo(f"note: {visible(note)}")
+    spent = built.manifest["spent"]
+    if spent:
+        typer.echo(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
+    if built.knowledge is not None:
+        typer.echo(f"Read {visible(str(built.knowledge))}: nobody has judged what the model says of the role.")
+
+
+# --- ``rolellm role show``: what a character's folder holds
+
+
+_LORE = 8
+_STAGES = {"build": "manifest.json", "instruct": "manifest.json", "respond": "manifest.json"}
+
+
+def show(
+    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Show a role: its description, catchphrases, dialogue and lore, and which stages it has been through."""
+    from rolellm.construct.character import read_character
+
+    character = read_character(profile)
+    if as_json:
+        from rolellm.cli.output import print_json
+
+        print_json(_summary(character, profile))
+        return
+    show_character(character, profile)
+
+
+def show_character(character: Character, folder: Path) -> None:
+    """Print a character for a person to read; text of models and scripts does nothing to the terminal."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    from rolellm.cli.output import console, print_table
+    from rolellm.core.sanitize import label, visible
+
+    summary = _summary(character, folder)
+    counts = summary["counts"]
+    rows = [
+        ("language", character.language),
+        ("script", label(character.script or "–", _WIDE)),
+        ("also called", label(", ".join(character.aliases) or "–", _WIDE)),
+        ("turns; scenes", f"{counts['turns']:,}; {counts['scenes']:,}"),
+        ("own lines", f"{counts['own_lines']:,}"),
+        ("dialogue pairs", f"{counts['pairs']:,}"),
+        ("lore", f"{counts['lore']:,}"),
+        *((name, found or "not yet") for name, found in summary["stages"].items()),
+    ]
+    print_table(label(character.role, _WIDE), ("", ""), rows)
+    screen = console()
+    screen.print(Text("Description"), style="bold")
+    described = visible(character.description) if character.description else "none; rolellm role build writes one"
+    screen.print(Padding(Text(described), (0, 0, 0, 2)))
+    screen.print(Text("Catchphrases"), style="bold")
+    for phrase in character.catchphrases or ("none",):
+        screen.print(Padding(Text(visible(phrase)), (0, 0, 0, 2)))
+    if character.lore:
+        screen.print(Text("Lore"), style="bold")
+    for item in character.lore[:_LORE]:
+        name = item.name or ", ".join(item.keys) or "–"
+        screen.print(Padding(Text(f"{label(name, _WIDE // 2)}: {label(item.content, _WIDE)}"), (0, 0, 0, 2)))
+    if len(character.lore) > _LORE:
+        screen.print(Padding(Text(f"and {len(character.lore) - _LORE:,} more"), (0, 0, 0, 2)))
+
+
+def _summary(character: Character, folder: Path) -> dict[str, Any]:
+    from rolellm.construct.profile.folder import counts
+
+    return {
+        "folder": str(folder),
+        "role": character.role,
+        "language": character.language,
+        "script": character.script,
+        "aliases": list(character.aliases),
+        "description": character.description,
+        "background": character.background,
+        "catchphrases": list(character.catchphrases),
+        "lore": [{"name": item.name, "keys": list(item.keys), "content": item.content} for item in character.lore],
+        "counts": counts(character),
+        "stages": {name: _stage(folder / name, done) for name, done in _STAGES.items()},
+        "card": (folder / "card.json").is_file(),
+    }
+
+
+def _stage(folder: Path, done: str) -> str | None:
+    """``done``, ``begun`` or nothing."""
+    if (folder / done).is_file():
+        return "done"
+    return "begun" if (folder / "journal.jsonl").is_file() else None
+
+
+# --- ``rolellm role import-card`` and ``export-card``: character cards of SillyTavern and its kin
+
+
+def import_card(
+    card: Annotated[Path, typer.Argument(metavar="CARD", help="A card: JSON, or PNG with a card in it.")],
+    out: Annotated[Path, typer.Option("--out", help="The character's folder to make.")],
+    language: Annotated[
+        Literal["en", "zh"] | None, typer.Option("--language", help="By default told by the card's texts.")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The role's name, in place of the card's.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the character that --out holds.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Make a character's folder of a character card (V1, V2, V3); nothing that the card names is fetched."""
+    from rolellm.cli.output import print_json, print_table
+    from rolellm.construct.cards import import_card as run
+    from rolellm.core.sanitize import label, visible
+
+    reading = run(card, out, role=name, language=language, overwrite=overwrite)
+    character = reading.character
+    own = sum(turn.kind == "speech" and turn.speaker == character.role for turn in character.turns)
+    summary = {
+        "role": character.role,
+        "language": character.language,
+        "spec": character.made["card"]["spec"],
+        "aliases": list(character.aliases),
+        "description_characters": len(character.description or ""),
+        "greetings": len(reading.greetings),
+        "example_scenes": len(reading.examples),
+        "turns": len(character.turns),
+        "own_turns": own,
+        "lore": len(character.lore),
+        "notes": list(reading.notes),
+        "out": str(out),
+    }
+    if as_json:
+        print_json(summary)
+        return
+    rows = [
+        ("card", f"{summary['spec']}, {character.language}"),
+        ("description", f"{summary['description_characters']:,} characters"),
+        ("greetings", f"{summary['greetings']:,}"),
+        ("scenes of example talk", f"{summary['example_scenes']:,}"),
+        ("turns; the role's own", f"{summary['turns']:,}; {own:,}"),
+        ("entries of lore", f"{summary['lore']:,}"),
+    ]
+    print_table(label(character.role, 60), ("read", "found"), rows)
+    for note in reading.notes:
+        typer.echo(f"note: {visible(note)}")
+    typer.echo(f"The character is in {visible(str(out))}; the card itself is kept there as card.json.")
+
+
+def export_card(
+    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder.")],
+    out: Annotated[Path, typer.Option("--out", help="The card to write: .json or .png.")],
+    spec: Annotated[
+        Literal["v2", "v3"] | None, typer.Option("--spec", help="By default as the card it came from, else v2.")
+    ] = None,
+    image: Annotated[
+        Path | None,
+        typer.Option("--image", help="A PNG to put it into; by default the one it came in, or a plain one."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Write a character as a card: the one it came from with what was changed since, or a new one."""
+    from rolellm.cli.output import print_json
+    from rolellm.construct.cards import export_card as run
+    from rolellm.core.sanitize import visible
+
+    written = run(profile, out, spec=spec, picture=image, overwrite=overwrite)
+    exported = written.exported
+    if as_json:
+        picture = None if written.picture is None else str(written.picture)
+        chunks, changed, notes = list(written.chunks), list(exported.changed), list(exported.notes)
+        print_json(
+            {
+                "out": str(out),
+                "spec": exported.spec,
+                "chunks": chunks,
+                "picture": picture,
+                "changed": changed,
+                "notes": notes,
+            }
+        )
+        return
+    inside = f" in its chunks {' and '.join(written.chunks)}" if written.chunks else ""
+    typer.echo(f"Card {exported.spec.upper()} in {visible(str(out))}{inside}.")
+    if exported.changed:
+        typer.echo(f"Changed since it was imported: {', '.join(exported.changed)}.")
+    for note in exported.notes:
+        typer.echo(f"note: {visible(note)}")
+
+
+# --- ``rolellm role release``: characters with their questions and replies, as data that trains and tests
+
+
+def release(
+    profiles: Annotated[
+        list[Path], typer.Argument(metavar="PROFILE…", help="Characters' folders, after `instruct` and `respond`.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write, in the layout of the RoleBench release.")],
+    test_share: Annotated[float, typer.Option("--test-share", help="Of the questions, for test.")] = 0.2,
+    held_out: Annotated[
+        list[str] | None,
+        typer.Option("--held-out", metavar="ROLE", help="Hold this role out for role generalization; may be repeated."),
+    ] = None,
+    role_share: Annotated[
+        float, typer.Option("--role-share", help="Of the roles, held out where none are named.")
+    ] = 0.1,
+    seed: Annotated[int, typer.Option("--seed", help="Another seed holds out other questions and roles.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier release in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Write a folder that load_dataset("rolebench", CONFIG, data_dir=OUT) loads, with splits by rule and a manifest."""
+    from rolellm.construct.release import SplitRule, gather, write_release
+
+    rule = SplitRule(test_share, role_share, tuple(held_out or ()), seed)
+    summary = write_release([gather(folder) for folder in profiles], out, rule, overwrite=overwrite)
+    if as_json:
+        from rolellm.cli.output import print_json
+
+        print_json(summary.to_dict())
+        return
+    from rolellm.cli.output import print_table
+    from rolellm.core.sanitize import visible
+
+    rows = [[visible(name), f"{count:,}"] for name, count in summary.rows.items()]
+    print_table(visible(str(out)), ["file", "rows"], rows)
+    for note in summary.notes:
+        typer.echo(f"note: {visible(note)}")
+    if summary.held_out:
+        typer.echo(f"held out for role generalization: {visible(', '.join(summary.held_out))}")
+    # As Python takes it: the name "rolebench" is known once rolellm is imported.
+    typer.echo("Load it with:\n  import rolellm\n  from datasets import load_dataset")
+    for config in summary.configs:
+        typer.echo(f"  load_dataset({'rolebench'!r}, {config!r}, data_dir={str(out)!r})")
+    typer.echo(f"Or look at it with: rolellm data stats --data-dir {visible(shlex.quote(str(out)))}")
+
+
+# --- ``rolellm role``: from scripts and character cards to a role's profile
+
+
+app = typer.Typer(
+    name="role", help="Make a role: parse its script, build its profile, pack its data.", no_args_is_help=True
+)
+app.command("parse")(parse)
+app.command("import-card")(import_card)
+app.command("build")(build)
+app.command("show")(show)
+app.command("export-card")(export_card)
+app.command("release")(release)

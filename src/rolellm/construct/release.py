@@ -1,0 +1,482 @@
+"""Characters with their questions and replies, put together as a folder in the layout of the RoleBench release."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rolellm.construct.character import Character, read_character
+from rolellm.construct.context_instruct.run import KEPT, Question, read_questions
+from rolellm.construct.rolegpt.respond import REPLIES
+from rolellm.construct.scripts.turns import write_turns
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.files import write_json
+from rolellm.core.fingerprint import hash_file, hash_json
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.records import Language
+from rolellm.core.text import fold, safe_name, squash
+from rolellm.rolebench.schema import FOLDERS
+from rolellm.version import __version__
+
+# --- Reads a character's folder: who it is, the questions that Context-Instruct kept, and RoleGPT's replies
+
+
+INSTRUCT = "instruct"
+RESPOND = "respond"
+
+
+@dataclass(frozen=True, slots=True)
+class Replies:
+    """A general instruction with RoleGPT's replies to it.
+
+    Attributes:
+        question: The instruction.
+        generated: The replies that serve as references; may be empty.
+        rolegpt: The one held out as the RoleGPT baseline, where there is one.
+        target: The instruction's role-free answer, where it has one.
+    """
+
+    question: str
+    generated: tuple[str, ...]
+    rolegpt: str | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleData:
+    """All that a release needs of one role.
+
+    Attributes:
+        character: Who it is.
+        questions: Role-specific questions, in the order of their file.
+        general: General instructions with replies, in the order of their file.
+        baselines: RoleGPT's reply to a role-specific question, by the question folded, where it was asked for.
+        sources: SHA-256 of each file read, by its path within the character's folder.
+    """
+
+    character: Character
+    questions: tuple[Question, ...]
+    general: tuple[Replies, ...]
+    baselines: Mapping[str, str]
+    sources: Mapping[str, str]
+
+    @property
+    def role(self) -> str:
+        """The role's name."""
+        return self.character.role
+
+    @property
+    def language(self) -> Language:
+        """The role's language."""
+        return self.character.language
+
+    def describe(self) -> dict[str, Any]:
+        """For the manifest: counts, sources, and how the character was made."""
+        return {
+            "role": self.role,
+            "language": self.language,
+            "questions": len(self.questions),
+            "general": len(self.general),
+            "sources": dict(self.sources),
+            "made": dict(self.character.made),
+        }
+
+
+def gather(folder: str | Path) -> RoleData:
+    """Read a character's folder: ``instruct*/kept.jsonl`` and ``respond*/replies.jsonl``, both of which may be absent.
+
+    A reply to one of the role's own questions is RoleGPT's baseline for it; any other is to a general instruction.
+    Where a question repeats, the first one counts.
+
+    Raises:
+        DataError: For a folder that holds no character, or a line that is not as those commands write it.
+    """
+    root = Path(folder)
+    character = read_character(root)
+    sources: dict[str, str] = {}
+    questions: dict[str, Question] = {}
+    for path in _files(root, INSTRUCT, KEPT, sources):
+        for question in read_questions(path):
+            questions.setdefault(fold(question.question), question)
+    general: dict[str, Replies] = {}
+    baselines: dict[str, str] = {}
+    for path in _files(root, RESPOND, REPLIES, sources):
+        for number, value in read_jsonl(path):
+            replies = _replies(value, path, number)
+            key = fold(replies.question)
+            if key not in questions:
+                general.setdefault(key, replies)
+            elif (baseline := replies.rolegpt or next(iter(replies.generated), None)) is not None:
+                baselines.setdefault(key, baseline)
+    return RoleData(character, tuple(questions.values()), tuple(general.values()), baselines, sources)
+
+
+def _files(root: Path, prefix: str, name: str, sources: dict[str, str]) -> Sequence[Path]:
+    found = sorted(path for path in root.glob(f"{prefix}*/{name}") if path.is_file())
+    for path in found:
+        sources[path.relative_to(root).as_posix()] = hash_file(path)
+    return found
+
+
+def _replies(value: Mapping[str, Any], path: Path, number: int) -> Replies:
+    question, generated = value.get("question"), value.get("generated")
+    if not isinstance(question, str) or not question.strip():
+        raise DataError(f"expected a text `question`, found {question!r:.60}", path=path, line=number)
+    if not isinstance(generated, list) or not all(isinstance(reply, str) for reply in generated):
+        raise DataError(f"expected a list of texts `generated`, found {generated!r:.60}", path=path, line=number)
+    for key in ("rolegpt", "target"):
+        if not isinstance(value.get(key), str | None):
+            raise DataError(f"expected `{key}` to be a text or null, found {value[key]!r:.60}", path=path, line=number)
+    return Replies(question, tuple(generated), value.get("rolegpt"), value.get("target"))
+
+
+# --- Which questions and which roles are held out: by rule, from their text alone, and checked
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRule:
+    """How splits are made.
+
+    Attributes:
+        test_share: Of the questions, for test.
+        role_share: Of the roles, held out for role generalization, where none are named.
+        held_out: These roles instead.
+        seed: Another seed holds out others.
+
+    Raises:
+        SettingsError: For a share out of range.
+    """
+
+    test_share: float = 0.2
+    role_share: float = 0.1
+    held_out: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("test_share", "role_share"):
+            if not 0 < getattr(self, name) < 1:
+                raise SettingsError(f"{name} is {getattr(self, name)}; it has to be above 0 and below 1")
+
+    def test_questions(self, questions: Iterable[str]) -> frozenset[str]:
+        """The questions to hold out, folded; none where there is only one."""
+        folded = sorted({fold(question) for question in questions})
+        return frozenset(self._drawn("question", folded, self.test_share))
+
+    def test_roles(self, roles: Collection[str]) -> frozenset[str]:
+        """The roles to hold out: those named, or drawn; none where there is only one role.
+
+        Raises:
+            SettingsError: When a named role is not there, or none would be left.
+        """
+        unknown = sorted(set(self.held_out) - set(roles))
+        if unknown:
+            raise SettingsError(f"no role {', '.join(unknown)} to hold out; the roles are {', '.join(sorted(roles))}")
+        if self.held_out:
+            if set(roles) == set(self.held_out):
+                raise SettingsError("every role is held out, which leaves none to train on; hold out fewer")
+            return frozenset(self.held_out)
+        return frozenset(self._drawn("role", sorted(roles), self.role_share))
+
+    def _drawn(self, what: str, names: list[str], share: float) -> list[str]:
+        if len(names) < 2:
+            return []
+        # At least one on each side.
+        count = min(max(math.floor(share * len(names) + 0.5), 1), len(names) - 1)
+        return sorted(names, key=lambda name: hash_json([self.seed, what, name]))[:count]
+
+
+def check_disjoint(train: Mapping[str, Collection[str]], test: Mapping[str, Collection[str]], what: str) -> None:
+    """Refuse splits that share anything.
+
+    Args:
+        train: What each file of train holds, by file.
+        test: What each file of test holds, by file.
+        what: What it is, for the message.
+
+    Raises:
+        DataError: Names the files and the first thing they share.
+    """
+    for test_file, held_out in test.items():
+        for train_file, seen in train.items():
+            shared = sorted(set(map(fold, held_out)) & set(map(fold, seen)))
+            if shared:
+                raise DataError(
+                    f"{test_file} and {train_file} share {len(shared)} {what}s, such as {shared[0]!r:.80}; "
+                    "a split by rule has none, so this is a fault of the splitter: please report it"
+                )
+
+
+# --- Writes the release's layout: profiles, instructions and splits, with a manifest of every choice
+
+
+MANIFEST = "manifest.json"
+KIND = "rolellm release"
+_Rows = list[dict[str, Any]]
+_SUBSETS = ("general", "role_specific")
+_SPLITS = ("train", "test")
+_FILES = (*_SPLITS, "rolegpt_baseline")
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseSummary:
+    """What was written.
+
+    Attributes:
+        out: The folder.
+        configs: Those that load from it.
+        rows: Rows by file, relative to the folder.
+        held_out: The roles of the role-generalization test split.
+        notes: What a user should know: what is missing, and why.
+    """
+
+    out: Path
+    configs: tuple[str, ...]
+    rows: Mapping[str, int]
+    held_out: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {**asdict(self), "out": str(self.out), "rows": dict(self.rows)}
+
+
+def write_release(
+    roles: Sequence[RoleData], out: str | Path, rule: SplitRule | None = None, *, overwrite: bool = False
+) -> ReleaseSummary:
+    """Write a release, complete or not at all.
+
+    Args:
+        roles: As `rolellm.construct.release.gather` reads them; their names must differ.
+        out: The folder to write.
+        rule: How splits are made.
+        overwrite: Replace an earlier release of this kind in the folder.
+
+    Raises:
+        SettingsError: For two roles of one name, a role to hold out that is not there, a folder with other files, or
+            the folder that one is in.
+        DataError: When there is nothing to write, or splits would overlap.
+    """
+    target = Path(out)
+    rule = rule or SplitRule()
+    _check_names(roles)
+    _claim(target, overwrite)
+    part = target.with_name(f".{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        draft = _Draft(part, rule)
+        for language in FOLDERS:
+            draft.add([role for role in roles if role.language == language], language)
+        if not any(name.startswith("rolebench-") for name in draft.rows):
+            raise DataError("there is nothing to write: no role has questions or replies; run `rolellm instruct` first")
+        _write_manifest(draft, roles)
+        if target.exists():
+            shutil.rmtree(target)
+        part.replace(target)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return ReleaseSummary(target, tuple(draft.configs), draft.rows, tuple(sorted(draft.held_out)), tuple(draft.notes))
+
+
+def _check_names(roles: Sequence[RoleData]) -> None:
+    seen: dict[tuple[str, str, str], str] = {}
+    for role in roles:
+        # The reader looks names up by their letters and digits; files carry what of them a file can be called.
+        if not squash(role.role):
+            raise SettingsError(
+                f"the role {role.role!r} has no letter or digit, which a release's readers need; rename it"
+            )
+        kinds = {"letters": squash(role.role), "file": safe_name(role.role).casefold()}
+        keys = [(role.language, kind, key) for kind, key in kinds.items()]
+        twin = next((seen[key] for key in keys if key in seen), None)
+        if twin is not None:
+            raise SettingsError(f"two of the roles are called {twin!r} and {role.role!r}; a release needs other names")
+        seen.update(dict.fromkeys(keys, role.role))
+
+
+def _claim(target: Path, overwrite: bool) -> None:
+    if target.exists() and not target.is_dir():
+        raise SettingsError(f"{target} is a file; a release needs a folder")
+    if Path.cwd().is_relative_to(target.resolve()):
+        raise SettingsError(f"{target} is the folder you are in, or holds it; name one in it, such as release")
+    if not target.is_dir() or not any(target.iterdir()):
+        return
+    ours = (target / MANIFEST).is_file() and KIND in (target / MANIFEST).read_text(encoding="utf-8", errors="replace")
+    if not ours:
+        raise SettingsError(f"{target} holds other files; name another folder")
+    if not overwrite:
+        raise SettingsError(f"{target} holds a release already; use --overwrite, or name another folder")
+    foreign = _foreign(target)
+    if foreign is not None:
+        raise SettingsError(f"{foreign} is no part of the release in {target}; move it away, or name another folder")
+
+
+def _foreign(target: Path) -> Path | None:
+    """A file that the manifest of a release does not name, and that would be lost with it."""
+    try:
+        known = set(json.loads((target / MANIFEST).read_bytes())["sha256"])
+    except (ValueError, KeyError, TypeError):
+        known = set()
+    files = (path for path in sorted(target.rglob("*")) if path.is_file())
+    return next((path for path in files if path.relative_to(target).as_posix() not in {MANIFEST, *known}), None)
+
+
+class _Draft:
+    """A release on its way to disk."""
+
+    def __init__(self, root: Path, rule: SplitRule) -> None:
+        self.root = root
+        self.rule = rule
+        self.rows: dict[str, int] = {}
+        self.configs: list[str] = []
+        self.held_out: frozenset[str] = frozenset()
+        self.notes: list[str] = []
+
+    def add(self, roles: Sequence[RoleData], language: Language) -> None:
+        """Write all that there is of one language."""
+        if not roles:
+            return
+        self._profiles(roles, language)
+        self._instructions(roles, language)
+        if language == "zh":
+            self._by_instruction(roles, "rolebench-zh")
+            self.configs.append("instruction-generalization-zh")
+            if len(roles) > 1:
+                self.notes.append("the release's layout has no role generalization in Chinese, so none was written")
+            return
+        self._by_instruction(roles, "rolebench-eng/instruction-generalization")
+        self.configs.append("instruction-generalization-eng")
+        # A role without rows, where none was named, would be held out for nothing.
+        with_rows = [role for role in roles if role.questions or role.general or self.rule.held_out]
+        if len(with_rows) < 2:
+            self.notes.append(
+                "role generalization needs two English roles or more that have questions or replies; there is one, so "
+                "none was written"
+            )
+            return
+        self._by_role(with_rows, "rolebench-eng/role-generalization")
+        self.configs.append("role-generalization-eng")
+
+    def _profiles(self, roles: Sequence[RoleData], language: Language) -> None:
+        folder = f"profiles-{FOLDERS[language]}"
+        described = {role.role: text for role in roles if (text := role.character.described())}
+        without = [role.role for role in roles if role.role not in described]
+        if without:
+            self.notes.append(f"no description of {', '.join(without)}; `rolellm role build` makes one")
+        write_json(self.root / folder / "desc.json", described)
+        scripts = {role.role: role.character.script for role in roles if role.character.script}
+        if scripts:
+            write_json(self.root / folder / "scripts.json", scripts)
+        for role in roles:
+            if role.character.turns:
+                name = f"{folder}/{folder}-{safe_name(role.role)}.jsonl"
+                turns = role.character.turns
+                self.rows[name] = write_turns(self.root / name, turns, role.role, layout="release", language=language)
+
+    def _instructions(self, roles: Sequence[RoleData], language: Language) -> None:
+        folder = f"instructions-{FOLDERS[language]}"
+        targets: dict[str, dict[str, str]] = {}
+        for role in roles:
+            for item in role.general:
+                if item.target is not None:
+                    targets.setdefault(fold(item.question), {"instruction": item.question, "target": item.target})
+        if targets:
+            self._write(f"{folder}/instructions-general.jsonl", targets.values())
+        for role in roles:
+            if role.questions:
+                self._write(
+                    f"{folder}/role-specific-{safe_name(role.role)}.jsonl",
+                    [
+                        {
+                            "id": place,
+                            "instruction": item.question,
+                            "metrics": item.confidence,
+                            "answer": item.answer,
+                            "type": item.type,
+                        }
+                        for place, item in enumerate(role.questions)
+                    ],
+                )
+
+    def _by_instruction(self, roles: Sequence[RoleData], folder: str) -> None:
+        everywhere = frozenset(fold(item.question) for role in roles for item in role.general)
+        own = (item.question for role in roles for item in role.questions if fold(item.question) not in everywhere)
+        # A role's question that is a general instruction as well must not stand on both sides.
+        held_out = self.rule.test_questions(everywhere) | self.rule.test_questions(own)
+        self._split(roles, folder, lambda row: fold(row["question"]) in held_out, "question")
+
+    def _by_role(self, roles: Sequence[RoleData], folder: str) -> None:
+        self.held_out = self.rule.test_roles([role.role for role in roles])
+        self._split(roles, folder, lambda row: row["role"] in self.held_out, "role")
+
+    def _split(
+        self, roles: Sequence[RoleData], folder: str, in_test: Callable[[Mapping[str, Any]], bool], what: str
+    ) -> None:
+        """Write train, test and baseline of both subsets; train and test share no `what`, which is checked."""
+        files: dict[str, dict[str, _Rows]] = {name: {subset: [] for subset in _SUBSETS} for name in _FILES}
+        for role in roles:
+            for row, subset, baseline in _rows(role):
+                test = in_test(row)
+                files["test" if test else "train"][subset].append(row)
+                if test and baseline is not None:
+                    files["rolegpt_baseline"][subset].append(
+                        {"role": row["role"], "question": row["question"], "generated": [baseline]}
+                    )
+        train, held_out = (
+            {name: [row[what] for row in rows] for name, rows in files[split].items()} for split in _SPLITS
+        )
+        check_disjoint(train, held_out, what)
+        for name, subsets in files.items():
+            for subset, rows in subsets.items():
+                if rows:
+                    self._write(f"{folder}/{subset}/{name}.jsonl", rows)
+                elif name in _SPLITS:
+                    self.notes.append(f"{folder}/{subset} has no {name} rows")
+
+    def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.rows[name] = write_jsonl(self.root / name, rows)
+
+
+def _rows(role: RoleData) -> Iterable[tuple[dict[str, Any], str, str | None]]:
+    """The role's rows with the subset of each, and RoleGPT's reply where there is one."""
+    for item in role.general:
+        if item.generated:
+            yield _general(role, item), "general", item.rolegpt
+    for question in role.questions:
+        yield _specific(role, question), "role_specific", role.baselines.get(fold(question.question))
+
+
+def _general(role: RoleData, item: Replies) -> dict[str, Any]:
+    return {"role": role.role, "question": item.question, "generated": list(item.generated)}
+
+
+def _specific(role: RoleData, item: Question) -> dict[str, Any]:
+    return {"role": role.role, "question": item.question, "generated": [item.answer], "type": [item.type]}
+
+
+def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
+    files = sorted(path for path in draft.root.rglob("*") if path.is_file())
+    write_json(
+        draft.root / MANIFEST,
+        {
+            "kind": KIND,
+            "version": __version__,
+            "rule": asdict(draft.rule),
+            "held_out_roles": sorted(draft.held_out),
+            "configs": draft.configs,
+            "rows": draft.rows,
+            "sha256": {path.relative_to(draft.root).as_posix(): hash_file(path) for path in files},
+            "roles": [role.describe() for role in roles],
+            "notes": draft.notes,
+        },
+    )
+
+
+# --- Characters with their questions and replies, put together as a folder in the layout of the RoleBench release
+
+
+__all__ = ["ReleaseSummary", "RoleData", "SplitRule", "gather", "write_release"]

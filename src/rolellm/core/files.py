@@ -1,0 +1,58 @@
+"""Writing files so that a reader finds them complete, or finds the old ones, and never half of one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TextIO
+
+from rolellm.core.errors import SettingsError
+
+#: What the system says when a disk, a quota or a limit on files is full.
+NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[TextIO]:
+    """Open a text file for writing; it takes its place when the block ends, and not at all when the block fails.
+
+    UTF-8 with LF on every system; the folder is made where needed.
+    """
+    with _partial(Path(path)) as partial, partial.open("w", encoding="utf-8", newline="\n") as stream:
+        yield stream
+
+
+@contextmanager
+def whole_binary_file(path: str | Path) -> Iterator[BinaryIO]:
+    """The same for a file of bytes."""
+    with _partial(Path(path)) as partial, partial.open("wb") as stream:
+        yield stream
+
+
+@contextmanager
+def _partial(target: Path) -> Iterator[Path]:
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        # Taking its place would leave a plain file where /dev/null was.
+        raise SettingsError(f"{target} is a device or a pipe, and no file; name a file to write")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        yield partial
+        partial.replace(target)
+    except OSError as error:
+        if error.filename in (None, str(partial)):
+            # A full disk names no file, and nobody knows the partial one.
+            error.filename = str(target)
+        raise
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object, indented, complete or not at all."""
+    with whole_file(path) as stream:
+        stream.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")

@@ -1,0 +1,100 @@
+"""JSON Lines: reading that names file and line when something is wrong, and appending that survives a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rolellm.core.errors import DataError
+from rolellm.core.files import whole_file
+
+
+def read_jsonl(path: str | Path, *, bad: list[DataError] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read the objects of a JSON Lines file; a BOM, CRLF and blank lines are accepted.
+
+    Args:
+        path: The file.
+        bad: When given, broken lines are appended here (as errors that know their line) and skipped.
+
+    Yields:
+        The line number, counted from 1, and the object.
+
+    Raises:
+        DataError: On a line that is not one JSON object in UTF-8, unless ``bad`` collects it.
+    """
+    with Path(path).open("rb") as stream:
+        for number, raw in enumerate(stream, start=1):
+            if number == 1:
+                raw = raw.removeprefix(b"\xef\xbb\xbf")
+            if not raw.strip():
+                continue
+            try:
+                yield number, _parse(raw, path, number)
+            except DataError as error:
+                if bad is None:
+                    raise
+                bad.append(error)
+
+
+def _parse(raw: bytes, path: str | Path, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(raw)
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", path=path, line=number) from error
+    except (ValueError, RecursionError) as error:
+        cut = "" if raw.endswith(b"\n") else "; the line has no end, so the file may be cut off here"
+        raise DataError(f"not valid JSON ({error}){cut}", path=path, line=number) from error
+    if not isinstance(value, dict):
+        raise DataError(f"expected a JSON object, found {type(value).__name__}", path=path, line=number)
+    return value
+
+
+def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> int:
+    """Write objects as JSON Lines, complete or not at all; return how many."""
+    count = 0
+    with whole_file(path) as stream:
+        for item in objects:
+            stream.write(json.dumps(item, ensure_ascii=False) + "\n")
+            count += 1
+    return count
+
+
+class JsonlAppender:
+    """Appends objects to a JSON Lines file so that a kill loses at most the line being written.
+
+    A cut-off last line, left by an earlier kill, is removed on opening.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._drop_cut_line()
+        self._stream = self.path.open("ab")
+
+    def _drop_cut_line(self) -> None:
+        if not self.path.exists():
+            return
+        content = self.path.read_bytes()
+        if content and not content.endswith(b"\n"):
+            with self.path.open("r+b") as stream:
+                stream.truncate(content.rfind(b"\n") + 1)
+
+    def append(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """Write objects and hand them to the operating system before returning."""
+        data = "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in objects)
+        self._stream.write(data.encode("utf-8"))
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def __enter__(self) -> JsonlAppender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,311 @@
+"""Settings: an option's name, type, default, limits and help, written once in a pydantic dataclass.
+
+Files (YAML), keyword arguments and command-line options are all checked against the same class; docs and ``--help`` are
+made from it (`rolellm.cli.options`).
+
+>>> @settings
+... class Sampling:
+...     temperature: float = Field(0.7, ge=0, description="Sampling temperature; 0 is greedy.")
+>>> read(Sampling, {"temperature": 1}, "llm.yaml").temperature
+1.0
+>>> read(Sampling, {"temprature": 1}, "llm.yaml")
+Traceback (most recent call last):
+rolellm.core.errors.SettingsError: llm.yaml: unknown key temprature; did you mean temperature?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
+
+import yaml
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from rolellm.core.errors import SettingsError
+
+__all__ = [
+    "Field",
+    "FilePath",
+    "Values",
+    "beside",
+    "dump",
+    "known_keys",
+    "laid_over",
+    "nearest",
+    "parse_yaml",
+    "read",
+    "read_file",
+    "settings",
+]
+
+Values = dict[str, Any]
+_Class = TypeVar("_Class")
+_MAX_BYTES = 1 << 20
+#: pydantic's words, and those of YAML users.
+_WORDS = {
+    "Input should be": "must be",
+    " valid ": " ",
+    "a integer": "a whole number",
+    "a boolean": "true or false",
+    "an object": "a section",
+}
+
+
+class _Beside:
+    """Marks a path that a file gives relative to its own folder."""
+
+
+FilePath = Annotated[Path, _Beside]
+"""A path that is relative to the folder of the file that names it; a plain `Path` is relative to the current one."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field, dataclasses.field))
+def settings(cls: type[_Class]) -> type[_Class]:
+    """Make a class a frozen, keyword-only settings class whose values are checked whenever one is made."""
+    config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    made: Any = pydantic_dataclass(cls, frozen=True, kw_only=True, config=config)
+    check = made.__init__
+
+    @functools.wraps(check)
+    def init(self: Any, **values: Any) -> None:
+        try:
+            check(self, **values)
+        except ValidationError as error:
+            raise SettingsError(_told(error, made, secret=False)) from None
+
+    made.__init__ = init
+    return cast(type[_Class], made)
+
+
+def read(cls: type[_Class], values: Mapping[Any, Any], source: str = "", *, secret: bool = False) -> _Class:
+    """An instance of a settings class from plain values, as YAML or JSON give them.
+
+    Args:
+        cls: The class.
+        values: Its keys; what they leave out, or give no value, has its default.
+        source: What to call them in messages, such as the file's path.
+        secret: Never repeat a value in a message.
+
+    Raises:
+        SettingsError: For an unknown key (with the nearest known one), a missing one, and a value of the wrong type or
+            outside its limits.
+    """
+    where = f"{source}: " if source else ""
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"{where}expected keys and values, found {_kind(values)}")
+    try:
+        # In JSON mode strict types still take what JSON can say: lists for tuples, text for paths.
+        made: _Class = _adapter(cast(Any, cls)).validate_json(
+            json.dumps(laid_over({}, values), default=_json_value), strict=True
+        )
+    except ValidationError as error:
+        raise SettingsError(where + _told(error, cls, secret=secret)) from None
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"{where}not plain values: {error}") from error
+    return made
+
+
+def dump(value: Any) -> Values:
+    """A settings object as JSON values: paths as text, tuples as lists."""
+    made: Values = _adapter(cast(Any, type(value))).dump_python(value, mode="json")
+    return made
+
+
+def read_file(path: str | Path) -> Values:
+    """The keys and values of a YAML file, unchecked.
+
+    Raises:
+        SettingsError: For a file that is missing, too large, not UTF-8, not YAML, or not a mapping of keys.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise SettingsError(f"there is no file {file}")
+    if file.stat().st_size > _MAX_BYTES:
+        raise SettingsError(f"{file}: larger than {_MAX_BYTES:,} bytes; this is not a settings file")
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    values = parse_yaml(text, str(file))
+    if not isinstance(values, dict):
+        raise SettingsError(f"{file}: expected keys and values, found {_kind(values)}")
+    return values
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """The value of a YAML text; plain values only, no aliases.
+
+    Raises:
+        SettingsError: For text that is not YAML, and a key that is written twice; names the line.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)  # a SafeLoader by inheritance
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = source if mark is None else f"{source}:{mark.line + 1}"
+        raise SettingsError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
+    except RecursionError as error:
+        raise SettingsError(f"{source}: not valid YAML: nested too deep") from error
+    except ValueError as error:  # such as a number of thousands of digits
+        raise SettingsError(f"{source}: not valid YAML: {error}") from error
+
+
+def beside(cls: type, values: Values, folder: Path) -> Values:
+    """The values with each relative `FilePath` made absolute, from the folder of the file that they come from."""
+    made = dict(values)
+    for name, hint in _hints(cls).items():
+        value = made.get(name)
+        if isinstance(value, str) and value and any(item is _Beside for item in _marks(hint)):
+            made[name] = str(folder / Path(value).expanduser())
+        elif isinstance(value, dict) and (inner := _section(hint)):
+            made[name] = beside(inner, value, folder)
+        elif isinstance(value, list) and (inner := _section(next(iter(get_args(_bare(hint))), None))):
+            made[name] = [beside(inner, item, folder) if isinstance(item, dict) else item for item in value]
+    return made
+
+
+def laid_over(under: Mapping[Any, Any], over: Mapping[Any, Any]) -> Values:
+    """Values with others on top; ``None`` takes a key back to its default.
+
+    >>> laid_over({"training": {"seed": 1, "bf16": True}}, {"training": {"seed": 7, "bf16": None}})
+    {'training': {'seed': 7}}
+    """
+    merged = dict(under)
+    for key, value in over.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict) and isinstance(merged.get(key, {}), dict):
+            merged[key] = laid_over(merged.get(key, {}), value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def nearest(key: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown key: the nearest known one, or all of them."""
+    names = list(known)
+    # The right key under the wrong section is as common a slip as a misspelled one.
+    close = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    close = close or difflib.get_close_matches(key, names, n=1)
+    close = close or difflib.get_close_matches(key, [name.rpartition(".")[2] for name in names], n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known keys: {', '.join(names)}"
+
+
+@functools.lru_cache
+def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
+    """The dotted names of all keys of a settings class, those of its sections included."""
+    keys: list[str] = []
+    for name, hint in _hints(cls).items():
+        keys.append(f"{dotted}{name}")
+        if inner := _section(hint):
+            keys.extend(known_keys(inner, f"{dotted}{name}."))
+    return tuple(keys)
+
+
+@functools.lru_cache
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)
+
+
+def _bare(hint: Any) -> Any:
+    """A hint without ``Annotated`` and ``| None``."""
+    if get_origin(hint) is Annotated:
+        return _bare(get_args(hint)[0])
+    options = [item for item in get_args(hint) if item is not type(None)]
+    return _bare(options[0]) if type(None) in get_args(hint) and len(options) == 1 else hint
+
+
+def _marks(hint: Any) -> list[Any]:
+    found = list(get_args(hint)[1:]) if get_origin(hint) is Annotated else []
+    return found + [mark for item in get_args(hint) if get_origin(item) is Annotated for mark in _marks(item)]
+
+
+def _section(hint: Any) -> type | None:
+    bare = _bare(hint)
+    return bare if isinstance(bare, type) and dataclasses.is_dataclass(bare) else None
+
+
+def _told(error: ValidationError, cls: type, *, secret: bool) -> str:
+    """The first thing that is wrong, in words."""
+    found = error.errors(include_url=False, include_context=True)[0]
+    dotted = re.sub(r"\.(\d+)", r"[\1]", ".".join(str(part) for part in found["loc"]))
+    kind, value = found["type"], found["input"]
+    if kind in ("unexpected_keyword_argument", "extra_forbidden"):
+        section = dotted.rpartition(".")[0]
+        here = [key for key in known_keys(cls) if key.rpartition(".")[0] == re.sub(r"\[\d+\]", "", section)]
+        close = difflib.get_close_matches(dotted, here, n=1)
+        return f"unknown key {dotted}{nearest(dotted, close or known_keys(cls))}"
+    if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return f"{dotted} is missing"
+    if kind == "value_error":
+        return f"{dotted}: {found['ctx']['error']}" if dotted else str(found["ctx"]["error"])
+    message = (
+        found["msg"]
+        .replace("Input should be", "must be")
+        .replace(" valid ", " ")
+        .replace("a integer", "a whole number")
+    )
+    message = message.replace("a boolean", "true or false").replace("an object", "a section")
+    message = message[0].lower() + message[1:]
+    shown = _kind(value) if secret else f"{value!r} ({_kind(value)})" if _is_scalar(value) else _kind(value)
+    close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", message), n=1) if not secret else []
+    return f"{dotted}: {message}, found {shown}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool)
+
+
+def _kind(value: Any) -> str:
+    """What YAML users call a value."""
+    kinds = {dict: "a section", list: "a list", type(None): "nothing", bool: "true or false", int: "a whole number"}
+    return kinds.get(type(value), "a number" if isinstance(value, float) else "text")
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dump(value)
+    raise TypeError(f"JSON has no value such as {type(value).__name__}")
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain YAML: no aliases (a few of them hold billions of values), no key twice, no dates, and 2e-4 is a number."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {  # type: ignore[misc]  # the stubs take it for an instance's
+        first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases are not supported", mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = str(key_node.value)
+            if key in seen:
+                problem = f"key {key!r} is written twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(?:\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)

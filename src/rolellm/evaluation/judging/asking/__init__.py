@@ -1,1 +1,0 @@
-"""Asking a judge: the judges, the orders, fenced prompts, replies read as verdicts, and judges by rules."""

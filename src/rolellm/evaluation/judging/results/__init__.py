@@ -1,1 +1,0 @@
-"""From judgements to results: outcomes, win rates and ranks with intervals, what bent them, and two runs compared."""

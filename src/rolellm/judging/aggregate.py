@@ -1,0 +1,396 @@
+"""From single judgements to what each row came to: who won against the baseline, and who was ranked where.
+
+The rules, our choices where no source is named:
+
+- A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the contestant over the baseline,
+  .5 for a tie, 0 for a loss. A pair of which one order has no verdict counts in nothing: alone, the other order would
+  bring the judge's taste for the first or the second place back in. Such pairs are counted.
+- One judge: its mean stands. Several: each votes win, tie or loss (a mean above, at or below .5), and there is a win
+  where more vote win than loss, a loss where more vote loss, else a tie. A vote for a tie is a vote for nobody.
+- A contestant's rank in a row is the mean of its ranks over the rotations that a judge saw, then over the judges. Ranks
+  are among the models: a canary that stood above one of them moves it nowhere, or attackers would set the scale.
+- A judgement made with the names shown is a probe of the names' effect, and counts in no outcome.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeVar
+
+from rolellm.core.errors import DataError
+from rolellm.core.records import Row
+from rolellm.core.text import fold
+from rolellm.evaluation.score import metric_dict
+from rolellm.evaluation.statistics import Bootstrap, Interval, Sample, bootstrap_stratum, share_ends
+from rolellm.judging.types import Contest, Contestant, Design, Judgement, category
+
+DESIGNS: tuple[Design, ...] = ("pairwise", "listwise")
+
+
+@dataclass(frozen=True, slots=True)
+class RowOutcome:
+    """What the judges made of one contestant's answer to one row.
+
+    Attributes:
+        win: Against the baseline in pairs: 1 a win, .5 a tie, 0 a loss, and between them where the orders or the judge
+            disagree; ``None`` where no pair has both orders, and for the baseline itself.
+        rank: Mean rank in the lists, from 1 (best); ``None`` where no list was scored.
+        reasons: The judges' reasons for this answer, by judge, design and order.
+        above: Share of the lists in which it was ranked above the baseline, ties half; ``None`` without such lists.
+    """
+
+    win: float | None = None
+    rank: float | None = None
+    reasons: tuple[str, ...] = ()
+    above: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One judge's verdict on a contestant against the baseline, from both orders: 1 a win, .5 a tie, 0 a loss.
+
+    Attributes:
+        first: With the contestant's answer shown first.
+        second: With it shown second.
+    """
+
+    first: float
+    second: float
+
+    @property
+    def mean(self) -> float:
+        """What the pair counts as."""
+        return (self.first + self.second) / 2
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the order changed nothing."""
+        return self.first == self.second
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Judgements sorted out: the same in whatever order they came.
+
+    Attributes:
+        baseline: Whom pairs are against.
+        judges: For each design, its judges, with and without a verdict, sorted.
+        pairs: Row id, contestant, judge: the verdict from both orders.
+        lists: Row id, judge: the scored lists.
+        seen: Row id to all who took part in any judgement of it, with or without a verdict.
+        reasons: (row id, contestant) to the reasons given.
+        incomplete: Pairs of a row, a contestant and a judge that lack the verdict of an order, and so count in nothing.
+        aside: Whom nobody else is ranked against: the canaries.
+    """
+
+    baseline: str | None
+    judges: Mapping[Design, Sequence[str]]
+    pairs: Mapping[str, Mapping[str, Mapping[str, Pair]]]
+    lists: Mapping[str, Mapping[str, Sequence[Judgement]]]
+    seen: Mapping[str, Sequence[str]]
+    reasons: Mapping[tuple[str, str], Sequence[str]]
+    incomplete: int
+    aside: frozenset[str] = frozenset()
+
+
+def above(judgement: Judgement, name: str, other: str) -> float | None:
+    """Whether one contestant was ranked above another: 1, .5 for a tie, 0; ``None`` without a verdict on both.
+
+    >>> above(Judgement("r", "j", "pairwise", ("a", "b"), (1.0, 2.0)), "b", "a")
+    0.0
+    """
+    if judgement.ranks is None or name not in judgement.order or other not in judgement.order:
+        return None
+    mine, theirs = (judgement.ranks[judgement.order.index(one)] for one in (name, other))
+    return 0.5 if mine == theirs else float(mine < theirs)
+
+
+def majority(means: Sequence[float], *, jury: bool) -> float:
+    """One verdict of several judges' means, at least one.
+
+    Args:
+        means: Each in 0 to 1; above .5 a win.
+        jury: Whether the run has several judges, even where only one had a verdict; one judge's mean stands as it is.
+    """
+    if not jury:
+        return math.fsum(means) / len(means)
+    lead = sum(mean > 0.5 for mean in means) - sum(mean < 0.5 for mean in means)
+    return 0.5 if lead == 0 else float(lead > 0)
+
+
+def sort_out(judgements: Iterable[Judgement], baseline: str | None, aside: Collection[str] = ()) -> Verdicts:
+    """Bring the judgements of each pair and list together; probes with names are left out."""
+    ordered = sorted((one for one in judgements if not one.named), key=_place)
+    orders: dict[tuple[str, str, str], tuple[list[float], list[float]]] = {}
+    lists: dict[str, dict[str, list[Judgement]]] = defaultdict(lambda: defaultdict(list))
+    seen: dict[str, dict[str, None]] = defaultdict(dict)
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in ordered:
+        seen[one.row].update(dict.fromkeys(one.order))
+        for name, reason in _reasons(one, baseline):
+            reasons[one.row, name].append(reason)
+        if one.design == "listwise":
+            if one.ranks is not None:
+                lists[one.row][one.judge].append(one)
+            continue
+        contestant = one.order[1] if one.order[0] == baseline else one.order[0]
+        found = orders.setdefault((one.row, contestant, one.judge), ([], []))
+        verdict = None if baseline is None else above(one, contestant, baseline)
+        if verdict is not None:
+            found[one.order[0] == baseline].append(verdict)
+    pairs: dict[str, dict[str, dict[str, Pair]]] = defaultdict(lambda: defaultdict(dict))
+    incomplete = 0
+    for (row, contestant, judge), (first, second) in orders.items():
+        if first and second:
+            pairs[row][contestant][judge] = Pair(_mean(first), _mean(second))
+        else:
+            incomplete += 1
+    judges: dict[Design, list[str]] = {
+        design: sorted({one.judge for one in ordered if one.design == design}) for design in DESIGNS
+    }
+    names = {row: tuple(sorted(found)) for row, found in seen.items()}
+    return Verdicts(baseline, judges, pairs, lists, names, reasons, incomplete, frozenset(aside))
+
+
+def _reasons(one: Judgement, baseline: str | None) -> Iterator[tuple[str, str]]:
+    """Who each reason is about; the one reason of a pair speaks of A and B, so it is told who they were."""
+    if one.design == "pairwise" and len(one.reasons) == 1:
+        about = next((name for name in one.order if name != baseline), one.order[0])
+        told = ", ".join(f"{letter} is {name}" for letter, name in zip("AB", one.order, strict=False))
+        found = [(about, f"{one.reasons[0]} ({told})")] if one.reasons[0] else []
+    else:
+        found = [(name, reason) for name, reason in zip(one.order, one.reasons, strict=False) if reason]
+    yield from found
+
+
+def row_outcomes(
+    judgements: Iterable[Judgement], baseline: str | None, aside: Collection[str] = ()
+) -> dict[str, dict[str, RowOutcome]]:
+    """What each row came to for each contestant, by the rules above.
+
+    Args:
+        judgements: In any order.
+        baseline: Whom pairs are against; ``None`` where lists alone were judged.
+        aside: Whom nobody else is ranked against: the canaries.
+
+    Returns:
+        Row id to contestant to outcome, for all who took part in any judgement of the row.
+
+    >>> pair = [Judgement("r", "j", "pairwise", order, (1.0, 2.0)) for order in (("a", "base"), ("base", "a"))]
+    >>> row_outcomes(pair, "base")["r"]["a"].win
+    0.5
+    """
+    return outcomes_of(sort_out(judgements, baseline, aside))
+
+
+def outcomes_of(verdicts: Verdicts) -> dict[str, dict[str, RowOutcome]]:
+    """The same from judgements that are sorted out already."""
+    jury = len(verdicts.judges["pairwise"]) > 1
+    return {
+        row: {name: _outcome(verdicts, row, name, jury=jury) for name in names} for row, names in verdicts.seen.items()
+    }
+
+
+def list_rank(lists: Mapping[str, Sequence[Judgement]], name: str, aside: Collection[str] = ()) -> float | None:
+    """A contestant's mean rank over the lists of each judge, then over the judges; those aside count for nobody."""
+    by_judge = []
+    for found in lists.values():
+        ranks = [rank for one in found if (rank := _rank(one, name, aside)) is not None]
+        by_judge += [_mean(ranks)] if ranks else []
+    return _mean(by_judge) if by_judge else None
+
+
+def _rank(one: Judgement, name: str, aside: Collection[str]) -> float | None:
+    """1, and 1 more for each one ranked above, half for each tie."""
+    if one.ranks is None or name not in one.order:
+        return None
+    own = one.ranks[one.order.index(name)]
+    others = [rank for other, rank in zip(one.order, one.ranks, strict=True) if other != name and other not in aside]
+    return 1 + sum(rank < own for rank in others) + sum(rank == own for rank in others) / 2
+
+
+def list_above(lists: Mapping[str, Sequence[Judgement]], name: str, other: str) -> float | None:
+    """Share of the lists in which one stood above another, over the lists of each judge, then over the judges."""
+    by_judge = []
+    for found in lists.values():
+        verdicts = [verdict for one in found if (verdict := above(one, name, other)) is not None]
+        by_judge += [_mean(verdicts)] if verdicts else []
+    return _mean(by_judge) if by_judge else None
+
+
+def _outcome(verdicts: Verdicts, row: str, name: str, *, jury: bool) -> RowOutcome:
+    pairs = verdicts.pairs.get(row, {}).get(name, {})
+    lists = verdicts.lists.get(row, {})
+    compared = verdicts.baseline is not None and name != verdicts.baseline
+    return RowOutcome(
+        win=majority([pair.mean for pair in pairs.values()], jury=jury) if pairs else None,
+        rank=list_rank(lists, name, verdicts.aside),
+        reasons=tuple(verdicts.reasons.get((row, name), ())),
+        above=list_above(lists, name, verdicts.baseline) if compared and verdicts.baseline is not None else None,
+    )
+
+
+def _place(one: Judgement) -> tuple[str, str, str, tuple[str, ...], tuple[float, ...], str]:
+    return one.row, one.judge, one.design, one.order, one.ranks or (), one.key
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+# --- What a judging run's figures are computed from: outcomes beside rows, and means with intervals over questions
+
+
+Field = Literal["win", "rank", "above"]
+Estimate = dict[str, Any]
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A contest, its verdicts, and how sure to be of them.
+
+    Attributes:
+        contest: Rows, contestants and answers.
+        judgements: All of them, probes with names too.
+        verdicts: Those that count, sorted out.
+        outcomes: Row id to contestant to outcome.
+        settings: Of every bootstrap.
+    """
+
+    contest: Contest
+    judgements: Sequence[Judgement]
+    verdicts: Verdicts
+    outcomes: Mapping[str, Mapping[str, RowOutcome]]
+    settings: Bootstrap
+
+    @cached_property
+    def clusters(self) -> dict[str, int]:
+        """Row id to the number of its question."""
+        return clusters_of(self.contest.rows)
+
+    @cached_property
+    def places(self) -> dict[str, dict[str, list[str]]]:
+        """``role`` and ``category``: name to the ids of its rows, in order of appearance."""
+        found: dict[str, dict[str, list[str]]] = {"role": defaultdict(list), "category": defaultdict(list)}
+        for row in self.contest.rows:
+            found["role"][row.role].append(row.id)
+            found["category"][category(row)].append(row.id)
+        return found
+
+    @cached_property
+    def lengths(self) -> dict[str, dict[str, int]]:
+        """Contestant to row id to the characters of its answer."""
+        answers = self.contest.answers
+        return {one.name: {row: len(text) for row, text in answers[one.name].items()} for one in self.contestants}
+
+    @property
+    def contestants(self) -> Sequence[Contestant]:
+        """All of them, the baseline and canaries too."""
+        return self.contest.contestants
+
+    def values(self, name: str, field: Field) -> dict[str, float]:
+        """Row id to one field of a contestant's outcome, in the contest's order, where there is a value."""
+        return self._fields[field].get(name, {})
+
+    def sample(self, values: Mapping[str, float]) -> Sample:
+        """Values by row id, as a sample clustered by question."""
+        return Sample(list(values.values()), [self.clusters[row] for row in values])
+
+    def joined(self, values: Iterable[tuple[str, float]]) -> Sample:
+        """Values with their row ids, several a row, as a sample clustered by question."""
+        pairs = list(values)
+        return Sample([value for _, value in pairs], [self.clusters[row] for row, _ in pairs])
+
+    def estimates(self, samples: Mapping[Key, Sample], *, shares: bool = False) -> dict[Key, Estimate | None]:
+        """The JSON object of each sample's mean, ``None`` where it has no value."""
+        return estimates(samples, self.settings, shares=shares)
+
+    def estimate(self, sample: Sample, *, shares: bool = False) -> Estimate | None:
+        """The same of one sample."""
+        return estimates({"": sample}, self.settings, shares=shares)[""]
+
+    def by_place(
+        self, values: Mapping[str, Mapping[str, float]], *, shares: bool = False
+    ) -> dict[str, dict[str, dict[str, Estimate]]]:
+        """Estimates by role and by category, for several contestants at once.
+
+        Args:
+            values: Contestant to row id to value.
+            shares: Whether the values are shares, from 0 to 1.
+
+        Returns:
+            Contestant to ``by_role`` and ``by_category`` to estimates, those without a value left out.
+        """
+        found: dict[str, dict[str, dict[str, Estimate]]] = {n: {"by_role": {}, "by_category": {}} for n in values}
+        for kind, parts in self.places.items():
+            for part, rows in parts.items():
+                samples = {
+                    name: self.sample({row: of_rows[row] for row in rows if row in of_rows})
+                    for name, of_rows in values.items()
+                }
+                for name, estimate in self.estimates(samples, shares=shares).items():
+                    if estimate is not None:
+                        found[name][f"by_{kind}"][part] = estimate
+        return found
+
+    @cached_property
+    def _fields(self) -> dict[str, dict[str, dict[str, float]]]:
+        fields: dict[str, dict[str, dict[str, float]]] = {name: defaultdict(dict) for name in ("win", "rank", "above")}
+        for row in self.contest.rows:
+            for name, outcome in self.outcomes.get(row.id, {}).items():
+                for field, found in fields.items():
+                    value = getattr(outcome, field)
+                    if value is not None:
+                        found[name][row.id] = value
+        return fields
+
+
+def make_tally(contest: Contest, judgements: Sequence[Judgement], settings: Bootstrap) -> Tally:
+    """Sort judgements out.
+
+    Raises:
+        DataError: For a judgement of a row or a contestant that the contest does not have.
+    """
+    rows, names = {row.id for row in contest.rows}, {one.name for one in contest.contestants}
+    for one in judgements:
+        if one.row not in rows:
+            raise DataError(f"a judgement of row {one.row!r}, which is not among the {len(rows)} rows judged")
+        if not names.issuperset(one.order):
+            raise DataError(f"a judgement of {one.order!r}; the contestants are {sorted(names)!r}")
+    baseline = contest.baseline
+    verdicts = sort_out(judgements, baseline.name if baseline else None, contest.canaries)
+    return Tally(contest, judgements, verdicts, outcomes_of(verdicts), settings)
+
+
+def clusters_of(rows: Iterable[Row]) -> dict[str, int]:
+    """Row id to the number of its question, folded; numbered by the questions' order, not the rows'."""
+    questions = {row.id: fold(row.question) for row in rows}
+    numbers = {question: number for number, question in enumerate(sorted(set(questions.values())))}
+    return {row: numbers[question] for row, question in questions.items()}
+
+
+def estimates(
+    samples: Mapping[Key, Sample], settings: Bootstrap, *, shares: bool = False
+) -> dict[Key, Estimate | None]:
+    """The JSON object of each sample's mean and interval, ``None`` where it has no value.
+
+    Samples over the same questions share their draws, so that equal values have equal intervals; and each interval
+    depends on its own sample alone, so that one more contestant changes nobody's. Of shares that are all 0, or all 1,
+    the ends are exact ones, see `share_ends`.
+    """
+    found: dict[Key, Estimate | None] = dict.fromkeys(samples)
+    groups: dict[frozenset[Any], list[Key]] = defaultdict(list)
+    for key, sample in samples.items():
+        if len(sample.values):
+            groups[frozenset(sample.clusters)].append(key)
+    for keys in groups.values():
+        intervals: Sequence[Interval] = bootstrap_stratum([samples[key] for key in keys], settings).intervals
+        if shares:
+            intervals = [share_ends(interval, settings.level) for interval in intervals]
+        found.update((key, metric_dict(interval)) for key, interval in zip(keys, intervals, strict=True))
+    return found

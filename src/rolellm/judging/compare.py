@@ -1,0 +1,392 @@
+"""Two runs side by side: what changed, what of it is more than luck, and which questions moved most.
+
+All differences are of the second run less the first, over the rows that both have, paired by row; p is corrected by
+Holm for the number of tests in the whole comparison.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.fingerprint import hash_bytes
+from rolellm.core.records import Row
+from rolellm.core.text import fold
+from rolellm.evaluation.predictions import Predictions, read_predictions
+from rolellm.evaluation.score import ScoreOptions, ScoreReport, metric_dict, rows_hash, score
+from rolellm.evaluation.statistics import Bootstrap, Sample
+from rolellm.judging.aggregate import clusters_of, estimates, row_outcomes
+from rolellm.judging.folder import JudgeRun, read_run
+from rolellm.judging.result import adjusted, paired
+
+# --- One side of a comparison: a judging run, or scored predictions, brought to values by measure, contestant and
+
+
+#: Measure to contestant to row id to value.
+Measures = dict[str, dict[str, dict[str, float]]]
+ROUGE = ("CUS", "RAW", "SPE")
+
+
+@dataclass(frozen=True, slots=True)
+class RunSide:
+    """A run, or predictions, as one side of a comparison.
+
+    Attributes:
+        name: Where it is.
+        kind: ``judged`` (a judging run) or ``scored`` (predictions).
+        rows: What was asked.
+        answers: Contestant to row id to answer.
+        measures: ``win_rate`` and ``average_rank`` of a judging run, ``CUS``, ``RAW`` and ``SPE`` of predictions.
+        fitted: Measures that no row has a value of (``lc_win_rate``): contestant to the result's JSON object.
+        reasons: Contestant to row id to the judges' reasons.
+        settings: How it was made: flat names to values.
+        problems: What its result says against it.
+        baseline: Whom win rates are against.
+    """
+
+    name: str
+    kind: Literal["judged", "scored"]
+    rows: Sequence[Row]
+    answers: Mapping[str, Mapping[str, str]]
+    measures: Measures
+    fitted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reasons: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    problems: Sequence[str] = ()
+    baseline: str | None = None
+
+
+def judged_side(folder: str | Path) -> RunSide:
+    """A finished judging run.
+
+    Raises:
+        DataError: When the folder is none, or its files do not fit together.
+    """
+    run = read_run(folder)
+    baseline = run.contest.baseline.name if run.contest.baseline else None
+    measures: Measures = {"win_rate": {}, "average_rank": {}}
+    reasons: dict[str, dict[str, Sequence[str]]] = {}
+    for row, outcomes in row_outcomes(run.judgements(), baseline, run.contest.canaries).items():
+        for name, outcome in outcomes.items():
+            for measure, value in (("win_rate", outcome.win), ("average_rank", outcome.rank)):
+                if value is not None:
+                    measures[measure].setdefault(name, {})[row] = value
+            reasons.setdefault(name, {})[row] = outcome.reasons
+    try:
+        models, problems = run.result["models"], run.result["problems"]
+        fitted = {one["name"]: one["pairwise"]["lc_win_rate"] for one in models if one["pairwise"]}
+    except (KeyError, TypeError) as error:
+        raise DataError(f"not a result of this version ({error!r:.80}); judge again", path=run.folder) from error
+    return RunSide(
+        name=str(folder),
+        kind="judged",
+        rows=run.contest.rows,
+        answers=run.contest.answers,
+        measures={measure: values for measure, values in measures.items() if values},
+        fitted={"lc_win_rate": {name: value for name, value in fitted.items() if value is not None}},
+        reasons=reasons,
+        settings=_judging_settings(run),
+        problems=problems,
+        baseline=baseline,
+    )
+
+
+def scored_side(path: str | Path, rows: Sequence[Row], options: ScoreOptions) -> RunSide:
+    """Predictions, scored by Rouge-L; the one contestant is called as the file.
+
+    Raises:
+        PredictionError: When the file cannot be read, or answers no row.
+    """
+    path = Path(path)
+    predictions = read_predictions(path)
+    report = score(rows, predictions, options)
+    texts = {
+        row.id: predictions.items[answer].prediction
+        for row, answer in zip(rows, report.matching.answers, strict=True)
+        if answer is not None
+    }
+    measures = _rouge_values(path.name, report)
+    # What a run is given to score with is the same for both sides; what differs is in the predictions.
+    settings = flatten({key: value for key, value in report.fingerprint.items() if key != "hash"})
+    problems = [str(finding) for finding in report.findings if finding.refused]
+    return RunSide(str(path), "scored", rows, {path.name: texts}, measures, settings=settings, problems=problems)
+
+
+def with_rouge(side: RunSide, names: Sequence[str], options: ScoreOptions) -> RunSide:
+    """The side with Rouge-L of some contestants' stored answers, too."""
+    measures = {measure: dict(values) for measure, values in side.measures.items()}
+    for name in names:
+        answers = side.answers[name]
+        rows = [row for row in side.rows if row.id in answers]
+        if not rows:
+            continue
+        predictions = Predictions.from_texts([row.id for row in rows], [answers[row.id] for row in rows])
+        for measure, values in _rouge_values(name, score(rows, predictions, options)).items():
+            measures.setdefault(measure, {}).update(values)
+    return replace(side, measures=measures)
+
+
+def flatten(value: Any, name: str = "") -> dict[str, Any]:
+    """Nested settings as flat names: ``a.b`` of an object in an object, ``a[NAME].b`` of a list of named objects.
+
+    >>> flatten({"judges": [{"name": "j", "seed": 1}], "orders": [0, 1]})
+    {'judges[j].name': 'j', 'judges[j].seed': 1, 'orders': [0, 1]}
+    """
+    return dict(_leaves(value, name))
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list | tuple) and value and all(isinstance(one, Mapping) and "name" in one for one in value):
+        for one in value:
+            yield from _leaves(one, f"{name}[{one['name']}]")
+    elif isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
+        for number, one in enumerate(value):
+            yield from _leaves(one, f"{name}[{number}]")
+    else:
+        yield name, value
+
+
+def _judging_settings(run: JudgeRun) -> dict[str, Any]:
+    """The manifest, the result's judges, and hashes of the rows and answers themselves."""
+    manifest = {key: value for key, value in run.manifest.items() if key not in ("stage", "hash", "judges")}
+    judges = run.result.get("judges") or []
+    # One judge beside another is a change of the judge, not one judge less and one more.
+    judging = {"judge": judges[0]} if len(judges) == 1 else {"judges": judges}
+    result = {key: run.result.get(key) for key in ("config", "split", "baseline")}
+    content = {
+        "rows": {"count": len(run.contest.rows), "hash": rows_hash(run.contest.rows)},
+        "answers": {name: _answers_hash(answers) for name, answers in run.contest.answers.items()},
+    }
+    return flatten({**result, **judging, **manifest, **content})
+
+
+def _answers_hash(answers: Mapping[str, str]) -> str:
+    # Escaped: a model's text may hold half a surrogate pair, which UTF-8 cannot.
+    return hash_bytes(json.dumps(sorted(answers.items())).encode("ascii"))
+
+
+def _rouge_values(name: str, report: ScoreReport) -> Measures:
+    found: Measures = {}
+    for one in report.scores:
+        found.setdefault(one.metric, {}).setdefault(name, {})[one.id] = one.value
+    return {measure: found[measure] for measure in ROUGE if measure in found}
+
+
+# --- Two runs side by side: what changed, what of it is more than luck, and which questions moved most
+
+
+Pairs = Sequence[tuple[str, str]]
+_MEASURES = ("win_rate", "average_rank", *ROUGE)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """How to compare.
+
+    Attributes:
+        pairs: Contestants to compare though they are not called the same: name in the first run, name in the second.
+        top: How many of the questions that moved most to list.
+        resamples: Of every bootstrap and permutation test.
+        seed: Of them.
+        rouge: Of two judging runs, compare Rouge-L too, of contestants whose answers differ.
+        score: How to score them then.
+    """
+
+    pairs: Pairs = ()
+    top: int = 10
+    resamples: int = 2000
+    seed: int = 0
+    rouge: bool = True
+    score: ScoreOptions = field(default_factory=lambda: ScoreOptions(resamples=1))
+
+    def __post_init__(self) -> None:
+        _ = self.bootstrap  # refuses bad settings now, before any work
+        if self.top < 0:
+            raise SettingsError(f"top must be 0 or more, not {self.top}")
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        """Settings of the intervals, which are 95 % ones throughout."""
+        return Bootstrap(self.resamples, self.seed)
+
+
+def compare(first: RunSide, second: RunSide, options: CompareOptions | None = None) -> dict[str, Any]:
+    """Compare two judging runs, or two files of predictions.
+
+    Args:
+        first: What was before, from `sides.judged_side` or `sides.scored_side`.
+        second: What is after, of the same kind.
+        options: How.
+
+    Returns:
+        One JSON object: ``a`` and ``b`` (what is compared), ``shared`` (rows, questions, contestants), ``settings``
+        (those that differ), ``changes`` (contestant by measure, with tests), ``moved`` (the questions that moved most)
+        and ``problems`` in words.
+
+    Raises:
+        SettingsError: When the two are not of one kind, or a pair names a contestant that is not there.
+        DataError: When they have no row or no contestant in common.
+    """
+    options = options or CompareOptions()
+    if first.kind != second.kind:
+        raise SettingsError(f"{first.name} is {first.kind} and {second.name} is {second.kind}; give two of one kind")
+    rows, problems = _shared_rows(first, second)
+    pairs = _contestants(first, second, options.pairs)
+    if options.rouge and first.kind == "judged":
+        changed = [pair for pair in pairs if _answers_differ(first, second, pair, rows)]
+        first = with_rouge(first, [name for name, _ in changed], options.score)
+        second = with_rouge(second, [name for _, name in changed], options.score)
+    mine, theirs = ({pair[side] for pair in pairs} for side in (0, 1))
+    return {
+        "a": {"name": first.name, "kind": first.kind, "rows": len(first.rows)},
+        "b": {"name": second.name, "kind": second.kind, "rows": len(second.rows)},
+        "shared": {
+            "rows": len(rows),
+            "questions": len(set(clusters_of(rows).values())),
+            "contestants": [list(pair) for pair in pairs],
+            "only_a": [name for name in first.answers if name not in mine],
+            "only_b": [name for name in second.answers if name not in theirs],
+        },
+        "settings": _settings(first.settings, second.settings),
+        "changes": _changes(first, second, pairs, rows, options.bootstrap),
+        "moved": _moved(first, second, pairs, rows)[: options.top],
+        "problems": [*problems, *_problems(first, second)],
+    }
+
+
+def _shared_rows(first: RunSide, second: RunSide) -> tuple[list[Row], list[str]]:
+    others = {row.id: row for row in second.rows}
+    both = [row for row in first.rows if row.id in others]
+    rows = [row for row in both if _asked(row) == _asked(others[row.id])]
+    if not rows:
+        raise DataError(f"{first.name} and {second.name} have no row in common; compare runs of one data set")
+    problems = []
+    if len(rows) < len(both):
+        problems.append(f"{len(both) - len(rows):,} rows have the same id and another question; they are left out")
+    left = len(first.rows) - len(both), len(second.rows) - len(both)
+    if any(left):
+        problems.append(f"{left[0]:,} rows are in the first alone and {left[1]:,} in the second; they are left out")
+    return rows, problems
+
+
+def _asked(row: Row) -> tuple[str, str]:
+    return row.role, fold(row.question)
+
+
+def _contestants(first: RunSide, second: RunSide, named: Pairs) -> list[tuple[str, str]]:
+    """Those paired by name on request, and those called the same."""
+    if first.kind == "scored" and not named:
+        return list(zip(first.answers, second.answers, strict=True))
+    for mine, theirs in named:
+        for name, side in ((mine, first), (theirs, second)):
+            if name not in side.answers:
+                raise SettingsError(f"no contestant {name!r} in {side.name}; there are {', '.join(side.answers)}")
+    taken = [{pair[side] for pair in named} for side in (0, 1)]
+    same = [(n, n) for n in first.answers if n in second.answers and n not in taken[0] and n not in taken[1]]
+    pairs = [*named, *same]
+    if not pairs:
+        raise DataError(
+            f"no contestant of {first.name} ({', '.join(first.answers)}) is in {second.name} "
+            f"({', '.join(second.answers)}); name two that belong together with --pair NAME_A=NAME_B"
+        )
+    return pairs
+
+
+def _answers_differ(first: RunSide, second: RunSide, pair: tuple[str, str], rows: Sequence[Row]) -> bool:
+    before, after = first.answers[pair[0]], second.answers[pair[1]]
+    return any(before.get(row.id) != after.get(row.id) for row in rows)
+
+
+def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = [*first, *(name for name in second if name not in first)]
+    found = [{"name": name, "before": first.get(name), "after": second.get(name)} for name in names]
+    return [one for one in found if one["before"] != one["after"]]
+
+
+def _changes(
+    first: RunSide, second: RunSide, pairs: Pairs, rows: Sequence[Row], settings: Bootstrap
+) -> list[dict[str, Any]]:
+    clusters = clusters_of(rows)
+    found = []
+    for before, after in pairs:
+        names = {"contestant": before, "contestant_b": after}
+        for measure in _MEASURES:
+            old, new = _values(first, measure, before, rows), _values(second, measure, after, rows)
+            both = [row for row in old if row in new]
+            if test := paired(new, old, clusters, settings):
+                questions = [clusters[row] for row in both]
+                samples = {name: Sample([of[row] for row in both], questions) for name, of in _named(old, new)}
+                means = estimates(samples, settings, shares=measure == "win_rate")
+                difference = {"difference": metric_dict(test.difference), "p": test.p}
+                found.append({**names, "measure": measure, **means, **difference})
+        found += _fitted(first, second, (before, after), names)
+    return adjusted(found)
+
+
+def _named(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[tuple[str, Mapping[str, float]], ...]:
+    return (("before", old), ("after", new))
+
+
+def _fitted(first: RunSide, second: RunSide, pair: tuple[str, str], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A fitted figure has no value a row, and so no paired test; each is over all rows of its run."""
+    found = []
+    for measure in first.fitted:
+        before, after = first.fitted[measure].get(pair[0]), second.fitted.get(measure, {}).get(pair[1])
+        if before is not None and after is not None:
+            change = {"mean": after["mean"] - before["mean"], "ci95": None, "n": None, "questions": None}
+            values = {"before": before, "after": after, "difference": change, "p": None}
+            found.append({**names, "measure": measure, **values})
+    return found
+
+
+def _values(side: RunSide, measure: str, name: str, rows: Sequence[Row]) -> dict[str, float]:
+    values = side.measures.get(measure, {}).get(name, {})
+    return {row.id: values[row.id] for row in rows if row.id in values}
+
+
+def _moved(first: RunSide, second: RunSide, pairs: Pairs, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Rows by how far they moved under what a win rate is made of, else under ranks; predictions under Rouge-L."""
+    judged = next((one for one in _MEASURES[:2] if one in first.measures and one in second.measures), None)
+    found = []
+    for measure in ROUGE if judged is None else (judged,):
+        for pair in pairs:
+            old, new = _values(first, measure, pair[0], rows), _values(second, measure, pair[1], rows)
+            found += [
+                _move(first, second, pair, row) | {"measure": measure, "before": old[row.id], "after": new[row.id]}
+                for row in rows
+                if row.id in old and row.id in new and old[row.id] != new[row.id]
+            ]
+    return sorted(found, key=lambda move: -abs(move["after"] - move["before"]))
+
+
+def _move(first: RunSide, second: RunSide, pair: tuple[str, str], row: Row) -> dict[str, Any]:
+    before, after = first.answers[pair[0]].get(row.id), second.answers[pair[1]].get(row.id)
+    return {
+        "row": row.id,
+        "role": row.role,
+        "question": row.question,
+        "contestant": pair[0],
+        "contestant_b": pair[1],
+        "answer_before": before,
+        "answer_after": after,
+        "same_answer": before == after,
+        "reasons_before": list(first.reasons.get(pair[0], {}).get(row.id, ())),
+        "reasons_after": list(second.reasons.get(pair[1], {}).get(row.id, ())),
+    }
+
+
+def _problems(first: RunSide, second: RunSide) -> list[str]:
+    found = [f"{side.name}: {problem}" for side in (first, second) for problem in side.problems]
+    if first.baseline != second.baseline:
+        found.append(
+            f"win rates are against {first.baseline or 'nobody'} in the first and {second.baseline or 'nobody'} in the "
+            "second: their difference is not the contestants' alone"
+        )
+    return found

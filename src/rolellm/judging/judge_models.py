@@ -1,0 +1,222 @@
+"""Judges as data: a folder each, with prompts in both languages, output schema, parser and decoding settings.
+
+::
+
+    JUDGE/
+      judge.yaml                       name, version, design, parser, decoding
+      schema.json                      what a reply has to follow
+      en.system.txt, en.user.txt       prompts with slots, see `rolellm.prompts.render`
+      zh.system.txt, zh.user.txt
+
+Those that ship are in ``rolellm/judging/judges``; ``--judge FOLDER`` takes another. The hash over all files goes
+with every result, so two results under one name and version can still be told apart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Literal
+
+from rolellm.core.errors import SettingsError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Language
+from rolellm.core.typed_yaml import Form, build, parse_yaml, typed
+from rolellm.judging.types import Design
+from rolellm.llm.model import Sampling, Schema
+from rolellm.prompts.render import Template
+
+#: Those that judge where none is named.
+DEFAULT_JUDGES = ("role-list", "role-pair")
+_LANGUAGES: tuple[Language, ...] = ("en", "zh")
+_USER_SLOTS = frozenset({"mark", "character", "question", "reference", "answers", "names", "letters"})
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSettings:
+    """What ``judge.yaml`` says.
+
+    Attributes:
+        name: What it goes by in results.
+        version: Raised whenever a file of it changes.
+        design: ``listwise`` or ``pairwise``.
+        parser: ``ranking`` (a list of {answer, reason, rank}) or ``better`` ({reason, better}).
+        temperature: Of the reply.
+        top_p: Of the reply.
+        max_tokens: The most tokens of a reply.
+        max_tokens_per_answer: As many more for each answer to be judged.
+    """
+
+    name: str
+    version: int = field(metadata={"low": 1})
+    design: Literal["listwise", "pairwise"]
+    parser: Literal["ranking", "better"]
+    temperature: float = field(default=0.0, metadata={"low": 0})
+    top_p: float = field(default=1.0, metadata={"above": 0, "high": 1})
+    max_tokens: int = field(default=500, metadata={"low": 1})
+    max_tokens_per_answer: int = field(default=0, metadata={"low": 0})
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A judge, but for the model that it asks.
+
+    Attributes:
+        settings: Name, version, design, parser, decoding.
+        prompts: Language to system and user template.
+        schema: What a reply has to follow.
+        hash: SHA-256 over all its files, in hex.
+    """
+
+    settings: JudgeSettings
+    prompts: Mapping[Language, tuple[Template, Template]]
+    schema: Schema
+    hash: str
+
+    @property
+    def design(self) -> Design:
+        """How it compares answers."""
+        return self.settings.design
+
+    def sampling(self, answers: int) -> Sampling:
+        """How a verdict on so many answers is drawn."""
+        given = self.settings
+        most = given.max_tokens + given.max_tokens_per_answer * answers
+        return Sampling(temperature=given.temperature, top_p=given.top_p, max_tokens=most)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a result says of it."""
+        given = self.settings
+        return {
+            "name": given.name,
+            "version": given.version,
+            "design": given.design,
+            "hash": self.hash,
+            "decoding": {
+                "temperature": given.temperature,
+                "top_p": given.top_p,
+                "max_tokens": given.max_tokens,
+                "max_tokens_per_answer": given.max_tokens_per_answer,
+            },
+        }
+
+
+def shipped_judges() -> list[str]:
+    """The names of the judges that ship."""
+    return sorted(item.name for item in _home().iterdir() if item.joinpath("judge.yaml").is_file())
+
+
+def load_judges(names: Sequence[str | Path] = DEFAULT_JUDGES) -> list[Judge]:
+    """Load judges, at most one of each design.
+
+    Args:
+        names: Names of judges that ship, or folders.
+
+    Raises:
+        SettingsError: For no such judge, a folder that is none, or two of one design.
+    """
+    judges = [load_judge(name) for name in names]
+    for design in ("listwise", "pairwise"):
+        same = [judge.settings.name for judge in judges if judge.design == design]
+        if len(same) > 1:
+            raise SettingsError(f"{' and '.join(same)} are both {design}; name one judge of each design in a run")
+    if not judges:
+        raise SettingsError(f"no judge is named; those that ship are {', '.join(shipped_judges())}")
+    return judges
+
+
+def load_judge(name: str | Path) -> Judge:
+    """Load one.
+
+    Args:
+        name: The name of a judge that ships, or a folder.
+
+    Raises:
+        SettingsError: When there is none, or a file of it is missing or wrong; names the file.
+    """
+    shipped = _home().joinpath(str(name))
+    inside = str(name) in shipped_judges()
+    folder: Traversable = shipped if inside else Path(name)
+    if not inside and not Path(name).joinpath("judge.yaml").is_file():
+        known = ", ".join(shipped_judges())
+        raise SettingsError(f"no judge {str(name)!r}: expected one of {known}, or a folder with a judge.yaml")
+    texts = {file: _read(folder, file) for file in _files()}
+    settings = _settings(texts["judge.yaml"], folder)
+    _fits(settings, folder)
+    prompts = {language: _prompts(texts, language, folder) for language in _LANGUAGES}
+    return Judge(settings, prompts, _schema(texts["schema.json"], settings, folder), hash_json(texts))
+
+
+def _files() -> tuple[str, ...]:
+    return (
+        "judge.yaml",
+        "schema.json",
+        *(f"{language}.{part}.txt" for language in _LANGUAGES for part in ("system", "user")),
+    )
+
+
+def _home() -> Traversable:
+    return resources.files("rolellm.judging.judges")
+
+
+def _read(folder: Traversable, name: str) -> str:
+    file = folder.joinpath(name)
+    try:
+        data = file.read_bytes()
+        if len(data) > _MOST_BYTES:
+            raise SettingsError(f"{file}: larger than {_MOST_BYTES:,} bytes; that is no file of a judge")
+        return data.decode("utf-8-sig").replace("\r\n", "\n").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: cannot be read ({error}); a judge has {', '.join(_files())}") from error
+
+
+def _settings(text: str, folder: Traversable) -> JudgeSettings:
+    source = str(folder.joinpath("judge.yaml"))
+    values = parse_yaml(text, source)
+    if not isinstance(values, dict):
+        raise SettingsError(f"{source}: expected keys and values, found {type(values).__name__}")
+    for key in ("name", "version", "design", "parser"):
+        if key not in values:
+            raise SettingsError(f"{source}: {key} is missing")
+    try:
+        return build(JudgeSettings, typed(Form(JudgeSettings), values, Path(str(folder))))
+    except SettingsError as error:
+        raise SettingsError(f"{source}: {error}") from error
+
+
+def _fits(settings: JudgeSettings, folder: Traversable) -> None:
+    wanted = {"listwise": "ranking", "pairwise": "better"}[settings.design]
+    if settings.parser != wanted:
+        raise SettingsError(f"{folder.joinpath('judge.yaml')}: a {settings.design} judge needs the parser {wanted}")
+
+
+def _prompts(texts: Mapping[str, str], language: Language, folder: Traversable) -> tuple[Template, Template]:
+    system = Template(texts[f"{language}.system.txt"], str(folder.joinpath(f"{language}.system.txt")))
+    user = Template(texts[f"{language}.user.txt"], str(folder.joinpath(f"{language}.user.txt")))
+    for template, slots in ((system, frozenset[str]()), (user, _USER_SLOTS)):
+        if template.slots != slots:
+            odd = ", ".join(f"{{{slot}}}" for slot in sorted(template.slots ^ slots))
+            wanted = ", ".join(f"{{{slot}}}" for slot in sorted(slots)) or "none"
+            raise SettingsError(f"{template.name}: its slots have to be {wanted}; wrong or missing: {odd}")
+    return system, user
+
+
+def _schema(text: str, settings: JudgeSettings, folder: Traversable) -> Schema:
+    from rolellm.llm.structured import strict
+
+    file = folder.joinpath("schema.json")
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise SettingsError(f"{file}: not valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise SettingsError(f"{file}: expected a JSON schema, an object")
+    try:
+        return strict(Schema(settings.parser, value))
+    except SettingsError as error:
+        raise SettingsError(f"{file}: {error}") from error

@@ -1,0 +1,175 @@
+"""From a judge's reply to ranks.
+
+A verdict is one JSON object and nothing else (see `own_words`) that follows the judge's schema and ranks each answer
+once. Anything else is refused and asked again, except for a copied verdict: the same text would be copied again.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from rolellm.judging.judge_models import Judge
+from rolellm.judging.orders import LETTERS
+from rolellm.judging.prompts import read_fenced
+from rolellm.llm.json_reply import scan
+from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
+from rolellm.llm.structured import accept_json
+
+# --- Whether a verdict is the judge's own: one that it quotes from a text counts for nothing
+
+
+_THOUGHTS_END: Final = "</think>"
+# Words that lead to a verdict without naming one or telling whose it is. With any other, nobody can say without
+# understanding the text whether the object is quoted, so a longer list would be a worse guard.
+_HARMLESS: Final = re.compile(
+    r"(?:[\s:：,，.。!！*#`-]|here['’]s\b|\b(?:sure|certainly|ok|okay|here|below|is|my|the|a|as|in|final|verdict|"
+    r"judge?ment|evaluation|ranking|json|object|format|done)\b|好的|当然|以下|下面|是|为|我的|最终|评判|裁决|排名|结果|如下)*+",
+    re.IGNORECASE,
+)
+_TEXT: Final = r'"(?:[^"\\]|\\.)*+"'
+# Tried at every place, also within what was found: a stray quotation mark before it hides no member.
+_MEMBER: Final = re.compile(rf"(?<!\\)(?=({_TEXT})\s*+:\s*+({_TEXT}))", re.DOTALL)
+_EXTRA_COMMA: Final = re.compile(r",(?=\s*[}\]])")
+
+
+def copied_from(request: Request, reply: str) -> str | None:
+    """The name of the shown text that a reply has a reason from, such as ``answer A``; ``None`` for none.
+
+    A judge whose reason is, word for word, that of a verdict that it was shown repeats that verdict. The order of keys,
+    escapes and white space make no difference. Thoughts marked as such may quote anything.
+    """
+    said = _reasons(reply.rpartition(_THOUGHTS_END)[2])
+    shown = read_fenced(request.messages[-1].content) if said else {}
+    return next((name for name, text in shown.items() if said & _reasons(text)), None)
+
+
+def refuse_prose(reply: str) -> None:
+    """Refuse a reply that is more than one JSON object, at most in a code fence and with words that say nothing.
+
+    Raises:
+        UnacceptableError: With the kind ``malformed``.
+    """
+    text = reply.rpartition(_THOUGHTS_END)[2]
+    start = max(text.find("{"), 0)
+    end = scan(text, start).end
+    if not _HARMLESS.fullmatch(text[:start] + text[end:]):
+        raise UnacceptableError("says more than its verdict, which it may quote or contradict", "malformed")
+    json.loads(_EXTRA_COMMA.sub("", text[start:end]), strict=False, object_pairs_hook=_different)
+
+
+def _different(pairs: list[tuple[str, Any]]) -> None:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise UnacceptableError("says more than one thing under one key", "malformed")
+
+
+# A row's texts are shown in both orders and in every list.
+@functools.lru_cache(maxsize=256)
+def _reasons(text: str) -> frozenset[str]:
+    """What JSON in a text, be it whole or broken, has under the key ``reason``."""
+    found = set()
+    for key, value in _MEMBER.findall(text):
+        with suppress(ValueError):
+            if json.loads(key) == "reason":
+                found.add("".join(json.loads(value, strict=False).split()))
+    return frozenset(found)
+
+
+# --- From a judge's reply to ranks
+
+
+_LONGEST_REASON = 2_000
+
+
+class Verdict(NamedTuple):
+    """What a judge said of the answers, in the order shown.
+
+    Attributes:
+        ranks: From 1 (best); answers that tie share the mean of their places.
+        reasons: One for each answer, or one in all for a pair; cut at 2,000 characters.
+    """
+
+    ranks: tuple[float, ...]
+    reasons: tuple[str, ...]
+
+
+class Copied(NamedTuple):
+    """What stands in place of a verdict that the judge repeated from a text that it was shown.
+
+    Attributes:
+        source: The text's name, such as ``answer A``.
+    """
+
+    source: str
+
+
+def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict | Copied]:
+    """An `accept` for the requests of some judges; it tells them apart by the schema's name.
+
+    Returns:
+        A function that raises `UnacceptableError` for whatever is no verdict, saying why.
+    """
+    return functools.partial(_accept, {judge.schema.name: judge for judge in judges})
+
+
+def _accept(judges: Mapping[str, Judge], request: Request, reply: Reply) -> Verdict | Copied:
+    source = copied_from(request, reply.text)
+    if source is not None:
+        return Copied(source)
+    assert request.schema is not None
+    judge = judges[request.schema.name]
+    answers = shown_answers(request)
+    read = _PARSERS[judge.settings.parser]
+    verdict = accept_json(judge.schema, lambda value: read(value, answers))(request, reply)
+    refuse_prose(reply.text)
+    return verdict
+
+
+def shown_answers(request: Request) -> int:
+    """How many answers a request shows, told by its fences."""
+    return sum(name.startswith("answer ") for name in read_fenced(request.messages[-1].content))
+
+
+def _better(value: Mapping[str, Any], answers: int) -> Verdict:
+    """One verdict, or one for each criterion: the answer that is better by more criteria is better."""
+    criteria = {"": value} if "better" in value else value
+    lead = sum({"A": 1, "B": -1, "tie": 0}[one["better"]] for one in criteria.values())
+    told = (f"{name} ({one['better']}): {one['reason']}" if name else one["reason"] for name, one in criteria.items())
+    return Verdict(mid_ranks((0, lead)), (" ".join(told)[:_LONGEST_REASON],))
+
+
+def _ranking(value: Mapping[str, Any], answers: int) -> Verdict:
+    entries = {}
+    for entry in value["ranking"]:
+        letter = entry["answer"].strip().removeprefix("answer ").upper()
+        if letter in entries:
+            raise UnacceptableError(f"ranks answer {letter!r:.20} twice", "malformed")
+        entries[letter] = entry
+    wanted = LETTERS[:answers]
+    if set(entries) != set(wanted):
+        lacking = ", ".join(sorted(set(wanted) - set(entries))) or "none"
+        unknown = ", ".join(f"{letter!r:.20}" for letter in sorted(set(entries) - set(wanted))[:5]) or "none"
+        raise UnacceptableError(f"does not rank each answer once (missing: {lacking}; unknown: {unknown})", "malformed")
+    # One rank, or one for each criterion: their sum decides.
+    criteria = [name for name, given in entries[wanted[0]].items() if isinstance(given, int)]
+    ranks = [mid_ranks([entries[letter][name] for letter in wanted]) for name in criteria]
+    places = [sum(of_answer) for of_answer in zip(*ranks, strict=True)]
+    return Verdict(mid_ranks(places), tuple(entries[letter]["reason"][:_LONGEST_REASON] for letter in wanted))
+
+
+def mid_ranks(places: Sequence[float]) -> tuple[float, ...]:
+    """Places as given, as ranks from 1 in which those who tie share the mean of theirs.
+
+    >>> mid_ranks([1, 3, 1])
+    (1.5, 3.0, 1.5)
+    """
+    return tuple(
+        sum(other < own for other in places) + (sum(other == own for other in places) + 1) / 2 for own in places
+    )
+
+
+_PARSERS: Mapping[str, Callable[[Mapping[str, Any], int], Verdict]] = {"better": _better, "ranking": _ranking}

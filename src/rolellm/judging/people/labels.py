@@ -1,0 +1,363 @@
+"""What people said of the answers in a judging run: rankings, and the three questions of the paper's audit.
+
+Labels are appended to ``RUN/labels/NAME.jsonl`` (rankings) and ``RUN/labels/NAME.audit.jsonl``, each on the disk before
+anybody is told so. The last line for a row counts, so a person can think better of it. Every label keeps a hash of the
+question and the answers it is about; one that is about others than the run's is refused, not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.fingerprint import hash_bytes, hash_json
+from rolellm.core.jsonl import JsonlAppender, read_jsonl
+from rolellm.core.records import Row
+from rolellm.core.text import safe_name, whole_text
+from rolellm.judging.folder import LABELS, JudgeRun
+from rolellm.judging.parsing import mid_ranks
+from rolellm.judging.types import Contest
+
+# --- What people are asked to label: a seeded sample of rows, and of single answers, in an order that gives
+
+
+#: What the data set's own first reference is called where it is audited, as the paper audited it.
+REFERENCE: Final = "reference"
+
+
+def labelled_contestants(contest: Contest) -> list[str]:
+    """Whose answers people see: everyone but canaries."""
+    return [one.name for one in contest.contestants if one.kind != "canary"]
+
+
+def sample_rows(contest: Contest, size: int, seed: int = 0) -> list[Row]:
+    """Rows for ranking, in the order in which people see them.
+
+    Args:
+        contest: Rows that one of its contestants (canaries aside) did not answer are left out.
+        size: Rows wanted; all there are, where there are fewer.
+        seed: Of the sample.
+
+    Raises:
+        SettingsError: When nothing can be ranked: fewer than two contestants, or no row that all of them answered.
+    """
+    names = labelled_contestants(contest)
+    if len(names) < 2:
+        raise SettingsError(f"ranking needs at least two contestants, canaries aside; the run has {len(names)}")
+    rows = [row for row in contest.rows if all(row.id in contest.answers[name] for name in names)]
+    if not rows:
+        raise SettingsError(f"no row was answered by all of {', '.join(names)}, so there is nothing to rank")
+    return sorted(rows, key=lambda row: _draw(seed, row.id))[:size]
+
+
+def sample_answers(
+    contest: Contest, size: int, seed: int = 0, *, contestant: str | None = None
+) -> list[tuple[Row, str]]:
+    """Single answers for the audit, in the order in which people see them.
+
+    Args:
+        contest: Rows and answers.
+        size: Answers wanted; all there are, where there are fewer.
+        seed: Of the sample.
+        contestant: Whose; all contestants' but canaries' by default, `REFERENCE` for the data set's first references.
+
+    Raises:
+        SettingsError: When there is no such contestant, or it answered nothing.
+    """
+    names = labelled_contestants(contest)
+    if REFERENCE in names:
+        raise SettingsError(
+            f"a contestant is called {REFERENCE!r}, which stands for the data set's own; judge it renamed"
+        )
+    if contestant is not None:
+        known = [*names, REFERENCE]
+        if contestant not in known:
+            raise SettingsError(f"no contestant {contestant!r} in this run; choose one of {', '.join(known)}")
+        names = [contestant]
+    found = [(row, name) for row in contest.rows for name in names if name in answers_to(contest, row, names)]
+    if not found:
+        raise SettingsError(f"{contestant or 'nobody'} answered no row, so there is nothing to audit")
+    return sorted(found, key=lambda one: _draw(seed, one[0].id, one[1]))[:size]
+
+
+def answers_to(contest: Contest, row: Row, names: Sequence[str]) -> dict[str, str]:
+    """The answers to a row by those of the contestants named that gave one; `REFERENCE` is its first reference."""
+    given = {name: contest.answers[name].get(row.id) for name in names if name != REFERENCE}
+    if REFERENCE in names and row.references:
+        given[REFERENCE] = row.references[0]
+    return {name: text for name, text in given.items() if text is not None}
+
+
+def blind_order(annotator: str, row: Row, answers: Mapping[str, str]) -> tuple[str, ...]:
+    """Contestants' names in the order in which an annotator sees their answers to a row: another for each of them."""
+    return tuple(sorted(answers, key=lambda name: hash_json([annotator, row.id, name, whole_text(answers[name])])))
+
+
+def content_hash(row: Row, answers: Mapping[str, str]) -> str:
+    """SHA-256 of a question and of the answers shown with it: what a label is about."""
+    shown = {name: whole_text(text) for name, text in answers.items()}
+    return hash_json({"role": row.role, "question": whole_text(row.question), "answers": shown})
+
+
+def _draw(seed: int, *what: Any) -> str:
+    return hash_bytes(repr((seed, *what)).encode("utf-8", "backslashreplace"))
+
+
+# --- What people said of the answers in a judging run: rankings, and the three questions of the paper's audit
+
+
+_RANKINGS = ".jsonl"
+_AUDIT = ".audit.jsonl"
+#: What the paper asked people of its data: does a reply answer the instruction, show the style, is it correct.
+AUDIT_QUESTIONS: Final = ("instruction", "style", "correct")
+
+
+@dataclass(frozen=True, slots=True)
+class RankingLabel:
+    """One person's ranking of the answers to one row.
+
+    Attributes:
+        row: The row's id.
+        annotator: Who ranked.
+        order: Contestants in the order in which their answers were shown, names masked.
+        ranks: A rank for each, in the same order, from 1 (best); those who tie share the mean of their places. ``None``
+            where the person skipped the row.
+        seconds: How long the row was looked at.
+        answers: Hash of the question and the answers, see `content_hash`.
+    """
+
+    row: str
+    annotator: str
+    order: tuple[str, ...]
+    ranks: tuple[float, ...] | None
+    seconds: float
+    answers: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a later label takes the place of."""
+        return (self.row,)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Whose answers it is about."""
+        return self.order
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the person said nothing of the row."""
+        return self.ranks is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return asdict(self) | ({"skipped": True} if self.skipped else {})
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> RankingLabel:
+        """What `to_dict` made.
+
+        Raises:
+            KeyError: When a key is missing.
+            TypeError: When a value is of another type.
+            ValueError: When the ranks are none of these contestants, once each.
+        """
+        order = tuple(map(str, value["order"]))
+        if len(set(order)) != len(order):
+            raise ValueError("a contestant stands in the order twice")
+        ranks = None if value["ranks"] is None else tuple(float(rank) for rank in value["ranks"])
+        if ranks is not None and (len(ranks) != len(order) or mid_ranks(ranks) != ranks):
+            raise ValueError("ranks are not places from 1, means of places for ties, one for each in the order")
+        return cls(str(value["row"]), str(value["annotator"]), order, ranks, float(value["seconds"]), value["answers"])
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLabel:
+    """One person's answers to the three questions of the audit, about one answer.
+
+    Attributes:
+        row: The row's id.
+        contestant: Whose answer it was, masked; `REFERENCE` for the data set's own.
+        annotator: Who judged it.
+        instruction: Whether it answers the instruction; ``None`` where the person skipped it.
+        style: Whether it shows the role's speaking style; ``None`` where the person skipped it.
+        correct: Whether what it says is correct; ``None`` where the person cannot tell, or skipped it.
+        seconds: How long it was looked at.
+        answers: Hash of the question and the answer, see `content_hash`.
+    """
+
+    row: str
+    contestant: str
+    annotator: str
+    instruction: bool | None
+    style: bool | None
+    correct: bool | None
+    seconds: float
+    answers: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What a later label takes the place of."""
+        return (self.row, self.contestant)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Whose answer it is about."""
+        return (self.contestant,)
+
+    @property
+    def skipped(self) -> bool:
+        """Whether the person said nothing of the answer."""
+        return self.instruction is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return asdict(self) | ({"skipped": True} if self.skipped else {})
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> AuditLabel:
+        """What `to_dict` made.
+
+        Raises:
+            KeyError: When a key is missing.
+            TypeError: When a value is of another type.
+            ValueError: When a question has an answer that is none.
+        """
+        said = [value[name] for name in AUDIT_QUESTIONS]
+        if not all(one is None or isinstance(one, bool) for one in said):
+            raise ValueError("an answer to a question of the audit is true, false or null")
+        if None in said[:2] and any(one is not None for one in said):
+            raise ValueError("only correct can be null by itself; all three are where the answer was skipped")
+        who = (str(value["row"]), str(value["contestant"]), str(value["annotator"]))
+        return cls(*who, said[0], said[1], said[2], float(value["seconds"]), value["answers"])
+
+
+Label = RankingLabel | AuditLabel
+_L = TypeVar("_L", RankingLabel, AuditLabel)
+
+
+def check_annotator(name: str) -> str:
+    """A name under which labels can be kept: one that is a file name as it stands.
+
+    Raises:
+        SettingsError: When it is none; names one that is.
+    """
+    if name.endswith(_AUDIT.removesuffix(".jsonl")):
+        raise SettingsError(f"an annotator's name cannot end in .audit, which marks audits: {name!r}")
+    safe = safe_name(name, fallback="anna")
+    if name != safe:
+        raise SettingsError(
+            f"labels go into a file of the annotator's name, and {name!r} is no file name; say {safe!r}"
+        )
+    return name
+
+
+def rankings_path(folder: Path, annotator: str) -> Path:
+    """Where a person's rankings are kept."""
+    return folder / LABELS / (check_annotator(annotator) + _RANKINGS)
+
+
+def audit_path(folder: Path, annotator: str) -> Path:
+    """Where a person's audit is kept."""
+    return folder / LABELS / (check_annotator(annotator) + _AUDIT)
+
+
+def rankers(folder: Path) -> list[str]:
+    """Who ranked, sorted."""
+    return sorted(set(_stems(folder, _RANKINGS)) - {f"{name}.audit" for name in auditors(folder)})
+
+
+def auditors(folder: Path) -> list[str]:
+    """Who audited, sorted."""
+    return sorted(_stems(folder, _AUDIT))
+
+
+def _stems(folder: Path, suffix: str) -> list[str]:
+    found = (folder / LABELS).glob(f"*{suffix}")
+    return [path.name.removesuffix(suffix) for path in found if not path.name.startswith(".")]
+
+
+def append_label(path: Path, label: Label) -> None:
+    """Put a label on the disk, after setting aside what a crash left of the last line.
+
+    Raises:
+        OSError: When it cannot be written; what was there is whole, and half a line goes with the next label.
+    """
+    with JsonlAppender(path) as out:
+        out.append([label.to_dict()])
+
+
+def read_rankings(run: JudgeRun, annotator: str) -> dict[tuple[str, ...], RankingLabel]:
+    """A person's rankings by `RankingLabel.key`, the last for each row; none where there is no file.
+
+    Raises:
+        DataError: For a line that is none, or is about other answers than the run's; names file and line.
+    """
+    return _read(run, rankings_path(run.folder, annotator), annotator, RankingLabel.from_dict)
+
+
+def read_audit(run: JudgeRun, annotator: str) -> dict[tuple[str, ...], AuditLabel]:
+    """A person's audit by `AuditLabel.key`, the last for each answer; none where there is no file.
+
+    Raises:
+        DataError: For a line that is none, or is about another answer than the run's; names file and line.
+    """
+    return _read(run, audit_path(run.folder, annotator), annotator, AuditLabel.from_dict)
+
+
+def _read(
+    run: JudgeRun, path: Path, annotator: str, parse: Callable[[Mapping[str, Any]], _L]
+) -> dict[tuple[str, ...], _L]:
+    if not path.is_file():
+        return {}
+    # What follows the last line feed is half a line, of which nobody was told that it is kept.
+    whole = path.read_bytes().count(b"\n")
+    bad: list[DataError] = []
+    found: dict[tuple[str, ...], _L] = {}
+    check = _Check(run, path, annotator)
+    for number, value in read_jsonl(path, bad=bad):
+        if number > whole:
+            break
+        try:
+            label = parse(value)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"not a label ({error!r:.120})", path=path, line=number) from error
+        check(label, number)
+        # The order of first appearance would be that of a correction's first line.
+        found.pop(label.key, None)
+        found[label.key] = label
+    for broken in bad:
+        if broken.line is not None and broken.line <= whole:
+            raise broken
+    return found
+
+
+class _Check:
+    """Refuses labels that are not about the answers of a run."""
+
+    def __init__(self, run: JudgeRun, path: Path, annotator: str) -> None:
+        self._contest = run.contest
+        self._rows = {row.id: row for row in run.contest.rows}
+        self._names = {*labelled_contestants(run.contest), REFERENCE}
+        self._path = path
+        self._annotator = annotator
+
+    def __call__(self, label: Label, line: int) -> None:
+        problem = self._problem(label)
+        if problem:
+            raise DataError(f"{problem}; move the file away to label anew", path=self._path, line=line)
+
+    def _problem(self, label: Label) -> str | None:
+        if label.annotator != self._annotator:
+            return f"a label by {label.annotator!r} in the file of {self._annotator!r}"
+        row = self._rows.get(label.row)
+        if row is None:
+            return f"a label for row {label.row!r}, which is not in this run"
+        strangers = set(label.names) - self._names
+        if strangers:
+            return f"a label for {sorted(strangers)[0]!r}, which takes no part in this run"
+        if content_hash(row, answers_to(self._contest, row, label.names)) != label.answers:
+            return "a label for other answers than this run's, which was judged anew since"
+        return None

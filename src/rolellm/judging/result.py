@@ -1,0 +1,242 @@
+"""From judgements to a result: win rates, ranks, tests and the judge's own faults, in one JSON object.
+
+Every mean has its interval by a bootstrap over questions (see `rolellm.evaluation.statistics`). What counts as a win, a
+rank or a verdict is said in `outcomes`. A figure of which there is nothing is ``None``, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from rolellm.core.errors import SettingsError
+from rolellm.evaluation.score import metric_dict
+from rolellm.evaluation.statistics import Bootstrap, PairedTest, holm, paired_test
+from rolellm.judging.aggregate import Tally, make_tally
+from rolellm.judging.diagnostics import diagnose
+from rolellm.judging.listwise import standings
+from rolellm.judging.types import Contest, Judgement
+
+# --- What a reader must know before the figures of a judging run: whether it is valid, and what speaks against it
+
+
+Result = Mapping[str, Any]
+
+
+def is_valid(result: Result) -> bool:
+    """Whether judgements were made, and no more of them than allowed are without a verdict."""
+    unscored = result["diagnostics"]["unscored"]
+    return bool(unscored["of"]) and unscored["share"] <= unscored["limit"]
+
+
+def problems(result: Result) -> list[str]:
+    """In words: first what makes the run invalid, then what its figures must be read with."""
+    return [*_unscored(result), *_canaries(result), *_self_judged(result), *_unanswered(result), *_uncompared(result)]
+
+
+def _unscored(result: Result) -> list[str]:
+    unscored = result["diagnostics"]["unscored"]
+    if not unscored["of"]:
+        return ["nothing was judged"]
+    if unscored["share"] <= unscored["limit"]:
+        return []
+    return [
+        f"{unscored['count']:,} of {unscored['of']:,} judgements ({unscored['share']:.1%}) brought no verdict; "
+        f"more than {unscored['limit']:.1%} makes a run invalid"
+    ]
+
+
+def _canaries(result: Result) -> list[str]:
+    """A canary's answer is no answer: where it wins, the judge can be won without one."""
+    found = []
+    for one in result["models"]:
+        if one["kind"] != "canary":
+            continue
+        called = one["name"] if one["name"].startswith("canary") else f"canary {one['name']}"
+        copied = result["diagnostics"]["canaries"][one["name"]]["copied"]
+        if copied is not None and copied["mean"]:
+            found.append(
+                f"the judge repeated a verdict from {called} in {copied['mean']:.1%} of the {copied['n']:,} judgements "
+                "that showed it: text inside an answer can bind this judge"
+            )
+        pairs, lists = one["pairwise"] or {}, one["listwise"] or {}
+        for estimate, where in ((pairs.get("win_rate"), "pairs"), (lists.get("win_rate"), "lists")):
+            if estimate is not None and _low(estimate) > 0.5:
+                found.append(
+                    f"{called} wins {estimate['mean']:.1%}{_ends(estimate)} of its {where} against "
+                    f"{result['baseline']}: this judge prefers what is no answer, so its verdicts say little of quality"
+                )
+        strength = lists.get("strength")
+        if result["baseline"] is None and strength is not None and _low(strength) > 0:
+            found.append(
+                f"{called} is ranked above the mean of all in the lists: this judge prefers what is no "
+                "answer, so its verdicts say little of quality"
+            )
+    return found
+
+
+def _self_judged(result: Result) -> list[str]:
+    return [
+        f"the judge {judge['name']} is of the same model family ({judge['family']}) as {', '.join(judge['flagged'])}: "
+        "judges are known to favour their own"
+        for judge in result["judges"]
+        if judge["flagged"]
+    ]
+
+
+def _unanswered(result: Result) -> list[str]:
+    return [
+        f"{one['name']} answered {one['answered']:,} of {result['rows']:,} rows: its figures are of those alone"
+        for one in result["models"]
+        if one["answered"] < result["rows"]
+    ]
+
+
+def _uncompared(result: Result) -> list[str]:
+    """What was to be judged and was not: a table without its line would pass over it in silence."""
+    if not is_valid(result):
+        return []
+    asked = {design for judge in result["judges"] for design in judge["prompts"] or ()}
+    lists = result["diagnostics"]["judgements"]["listwise"]
+    found = ["no list was judged: there is no row that all answered"] if "listwise" in asked and not lists else []
+    return found + [
+        f"{one['name']} has no verdict: there is no row that both it and {result['baseline'] or 'all others'} "
+        "answered, or no request brought one"
+        for one in result["models"]
+        if one["kind"] == "model" and one["pairwise"] is None and one["listwise"] is None
+    ]
+
+
+def _low(estimate: Mapping[str, Any]) -> float:
+    """The interval's lower end; where one question gives none, nothing is certain."""
+    return float("-inf") if estimate["ci95"] is None else float(estimate["ci95"][0])
+
+
+def _ends(estimate: Mapping[str, Any]) -> str:
+    low, high = estimate["ci95"]
+    return f" [{low:.1%}, {high:.1%}]"
+
+
+# --- Which contestants differ: paired tests between all of them, corrected for how many tests there are
+
+
+Values = Mapping[str, float]
+
+
+def significance(tally: Tally) -> list[dict[str, Any]]:
+    """The ``tests`` of a result: every pair of contestants under each measure; canaries are left out.
+
+    A difference is that of ``a`` less ``b``, over the rows that both have. The baseline's win rate is .5, against
+    itself; so a contestant tested against it is tested against .5. Holm's correction is over all tests of a measure.
+    """
+    baseline = tally.verdicts.baseline
+    names = [one.name for one in tally.contestants if one.kind == "model"]
+    wins = {name: tally.values(name, "win") for name in names}
+    if baseline is not None:
+        names.append(baseline)
+        wins[baseline] = {row: 0.5 for values in wins.values() for row in values}
+    ranks = {name: tally.values(name, "rank") for name in names}
+    return [*_tests("win_rate", wins, tally), *_tests("average_rank", ranks, tally)]
+
+
+def paired(first: Values, second: Values, clusters: Mapping[str, int], settings: Bootstrap) -> PairedTest | None:
+    """A test of two sets of values by row id, over the rows that both have; ``None`` where there are none."""
+    rows = [row for row in first if row in second]
+    if not rows:
+        return None
+    questions = [clusters[row] for row in rows]
+    return paired_test([first[row] for row in rows], [second[row] for row in rows], questions, settings)
+
+
+def adjusted(tests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tests with ``p_adjusted`` after their ``p``, by Holm's correction over all that have one."""
+    known = [test["p"] for test in tests if test["p"] is not None]
+    corrected = iter(holm(known) if known else [])
+    return [{**test, "p_adjusted": None if test["p"] is None else next(corrected)} for test in tests]
+
+
+def _tests(measure: str, values: Mapping[str, Values], tally: Tally) -> list[dict[str, Any]]:
+    tests = []
+    for a, b in combinations(values, 2):
+        test = paired(values[a], values[b], tally.clusters, tally.settings)
+        if test is not None:
+            difference = metric_dict(test.difference)
+            tests.append({"measure": measure, "a": a, "b": b, "difference": difference, "p": test.p})
+    return adjusted(tests)
+
+
+# --- From judgements to a result: win rates, ranks, tests and the judge's own faults, in one JSON object
+
+
+@dataclass(frozen=True, slots=True)
+class ResultOptions:
+    """How to summarise, and what was judged.
+
+    Attributes:
+        resamples: Of every bootstrap and permutation test.
+        seed: Of them.
+        max_unscored: Share of judgements without a verdict above which a run is not valid.
+        config: The data set's config; named with the result.
+        split: Its split, likewise.
+    """
+
+    resamples: int = 2000
+    seed: int = 0
+    max_unscored: float = 0.01
+    config: str | None = None
+    split: str | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.bootstrap  # refuses bad settings now, before any work
+        if not 0 <= self.max_unscored <= 1:
+            raise SettingsError(f"max_unscored must lie between 0 and 1, not {self.max_unscored}")
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        """Settings of the intervals, which are 95 % ones throughout."""
+        return Bootstrap(self.resamples, self.seed)
+
+
+def summarise(
+    contest: Contest,
+    judgements: Sequence[Judgement],
+    judges: Sequence[Mapping[str, Any]],
+    options: ResultOptions | None = None,
+) -> dict[str, Any]:
+    """Everything a judging run found, as the contract's JSON object.
+
+    Args:
+        contest: Rows, contestants and answers.
+        judgements: In any order, those without a verdict too.
+        judges: Each with ``name``, ``prompts``, ``model`` and ``family``.
+        options: How.
+
+    Raises:
+        DataError: For a judgement of a row or a contestant that the contest does not have.
+    """
+    options = options or ResultOptions()
+    tally = make_tally(contest, judgements, options.bootstrap)
+    flagged = [_flagged(judge, contest) for judge in judges]
+    diagnostics, name_effects = diagnose(tally, options.max_unscored)
+    result = {
+        "config": options.config,
+        "split": options.split,
+        "rows": len(contest.rows),
+        "questions": len(set(tally.clusters.values())),
+        "baseline": tally.verdicts.baseline,
+        "judges": flagged,
+        "models": standings(tally, flagged, name_effects),
+        "tests": significance(tally),
+        "diagnostics": diagnostics,
+    }
+    return {**result, "valid": is_valid(result), "problems": problems(result)}
+
+
+def _flagged(judge: Mapping[str, Any], contest: Contest) -> dict[str, Any]:
+    """A judge with the contestants of its own family, whom it may favour; an unknown family is nobody's."""
+    family = judge.get("family")
+    same = judge.get("flagged", [one.name for one in contest.contestants if family and one.family == family])
+    known = {key: judge.get(key) for key in ("name", "prompts", "model", "family")}
+    return {**judge, **known, "flagged": same}

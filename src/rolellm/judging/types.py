@@ -1,0 +1,165 @@
+"""What judging passes on: who takes part, what was asked and answered, and what each judge said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rolellm.core.records import Row
+
+ContestantKind = Literal["model", "baseline", "canary"]
+#: ``pairwise``: a contestant against the baseline. ``listwise``: all contestants ranked at once.
+Design = Literal["pairwise", "listwise"]
+#: What a reader may filter by: ``general``, or the type of a role-specific row's references.
+Category = Literal["general", "script_based", "script_agnostic", "mixed", "role_specific"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Someone whose answers are judged.
+
+    Attributes:
+        name: Unique in the run; shown in reports, never to a judge but in the probe of the name's effect.
+        kind: ``model``, ``baseline`` (what win rates are against), or ``canary`` (an attacker that must not win).
+        model: What gave the answers, as their sidecar names it; ``None`` where nothing says.
+        family: The model's family, such as ``llama``, where one is recognised.
+        source: Where the answers came from: files with their SHA-256 and sidecars, or what made them.
+    """
+
+    name: str
+    kind: ContestantKind = "model"
+    model: str | None = None
+    family: str | None = None
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "model": self.model,
+            "family": self.family,
+            "source": dict(self.source),
+        }
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Contestant:
+        """What `to_dict` made.
+
+        Raises:
+            KeyError: When a key is missing.
+        """
+        return cls(*(value[key] for key in ("name", "kind", "model", "family", "source")))
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Rows, and what every contestant answered.
+
+    Attributes:
+        rows: What was asked, in the data set's order.
+        contestants: The baseline among them, where pairs are judged.
+        answers: Contestant name to row id to answer; a row that a contestant did not answer is absent.
+    """
+
+    rows: Sequence[Row]
+    contestants: Sequence[Contestant]
+    answers: Mapping[str, Mapping[str, str]]
+
+    @property
+    def baseline(self) -> Contestant | None:
+        """Whom the others are compared with."""
+        return next((one for one in self.contestants if one.kind == "baseline"), None)
+
+    @property
+    def canaries(self) -> frozenset[str]:
+        """The names of the attackers."""
+        return frozenset(one.name for one in self.contestants if one.kind == "canary")
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What one judge said, once, of the answers to one row.
+
+    Attributes:
+        row: The row's id.
+        judge: The judge's name in the run.
+        design: ``pairwise`` or ``listwise``.
+        order: Names of the contestants in the order in which they were shown.
+        ranks: A rank for each, in the same order, from 1 (best); those who tie share the mean of their places. ``None``
+            where there is no verdict.
+        reasons: The judge's reason for each, in the same order; empty where there is none.
+        named: Whether the judge was shown the names: a probe, which counts in nothing but the name's effect.
+        unscored: Why there is no verdict, in words; ``None`` where there is one.
+        touched: Which answers were changed or cut for showing, or look like an attack: contestant name to kinds of it.
+        key: What the journal has the reply under; empty where there was none.
+        attempts: Replies until this verdict.
+        copied: Whose answer the judge repeated a verdict from, instead of giving one.
+    """
+
+    row: str
+    judge: str
+    design: Design
+    order: tuple[str, ...]
+    ranks: tuple[float, ...] | None
+    reasons: tuple[str, ...] = ()
+    named: bool = False
+    unscored: str | None = None
+    touched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    key: str = ""
+    attempts: int = 1
+    copied: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object, what says nothing left out."""
+        value: dict[str, Any] = {
+            "row": self.row,
+            "judge": self.judge,
+            "design": self.design,
+            "order": list(self.order),
+            "ranks": None if self.ranks is None else list(self.ranks),
+            "reasons": list(self.reasons),
+            "attempts": self.attempts,
+            "key": self.key,
+        }
+        value |= {"named": True} if self.named else {}
+        value |= {} if self.unscored is None else {"unscored": self.unscored}
+        value |= {} if self.copied is None else {"copied": self.copied}
+        value |= {"touched": {name: list(kinds) for name, kinds in self.touched.items()}} if self.touched else {}
+        return value
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Judgement:
+        """What `to_dict` made.
+
+        Raises:
+            KeyError: When a key is missing.
+        """
+        ranks = value["ranks"]
+        return cls(
+            row=value["row"],
+            judge=value["judge"],
+            design=value["design"],
+            order=tuple(value["order"]),
+            ranks=None if ranks is None else tuple(float(rank) for rank in ranks),
+            reasons=tuple(value["reasons"]),
+            named=value.get("named", False),
+            unscored=value.get("unscored"),
+            touched={name: tuple(kinds) for name, kinds in value.get("touched", {}).items()},
+            key=value["key"],
+            attempts=value["attempts"],
+            copied=value.get("copied"),
+        )
+
+
+def category(row: Row) -> Category:
+    """What a row is filed under: ``general``, or the type that its references share."""
+    if row.subset == "general":
+        return "general"
+    kinds = set(row.reference_types)
+    if not kinds:
+        return "role_specific"
+    if len(kinds) > 1:
+        return "mixed"
+    return "script_based" if kinds == {"script_based"} else "script_agnostic"

@@ -1,0 +1,247 @@
+"""The form in which OpenAI-compatible servers are asked and answer: a request as a body, a body as a reply."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.text import whole_text
+from rolellm.llm.model import Finish, Json, Reply, Request, UnacceptableError, Usage
+from rolellm.llm.tokens import TokenCounter
+
+#: How structured output is asked for: by schema, as any JSON object, or not at all.
+Structured = Literal["json_schema", "json_object", "none"]
+MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
+
+#: The name under which a body that is no JSON object is kept in a raw reply.
+UNREADABLE = "unreadable"
+_KEPT = 1 << 16
+_MOST_TOKENS = 1 << 31
+_COUNTER = TokenCounter()
+# Bytes for which one token can stand, on average over a text; in English and Chinese it is about 4.
+_BYTES = 16
+# Tokens that a server may count besides a reply's text, such as its end (our choice).
+_END = 16
+_VERSION = re.compile(r"[-:@](latest|\d{3,8}|\d{4}-\d\d-\d\d)$")
+
+#: What servers call the end of a reply that is whole; without any word of theirs it counts as whole, too.
+_WHOLE = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "function_call"})
+_CUT = frozenset({"length", "max_tokens", "model_length"})
+_FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "prohibited_content"})
+
+
+def request_body(
+    request: Request,
+    model: str,
+    attempt: int,
+    structured: Structured,
+    max_tokens_field: MaxTokensField = "max_tokens",
+    extra: Json | None = None,
+) -> dict[str, Any]:
+    """The body of a request for a chat completion.
+
+    Penalties of 0, which every server has as its default, are left out. The seed of a first reply is sent as it is;
+    those of repeats and of further attempts are drawn from it (our choice). The prompt is sent as it stands also where
+    the schema is not: it has to say what form it wants.
+
+    Args:
+        request: What is asked.
+        model: The model's name there.
+        attempt: The how-many-th reply to this request it is to be, from 1.
+        structured: How the request's schema is sent.
+        max_tokens_field: Newer models of OpenAI know the longer name only.
+        extra: Fields to put in, or, where null, to leave out.
+    """
+    sampling = request.sampling
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        max_tokens_field: sampling.max_tokens,
+    }
+    if sampling.presence_penalty:
+        body["presence_penalty"] = sampling.presence_penalty
+    if sampling.frequency_penalty:
+        body["frequency_penalty"] = sampling.frequency_penalty
+    if sampling.seed is not None:
+        body["seed"] = _seed(sampling.seed, request.repeat, attempt)
+    if sampling.stop:
+        body["stop"] = list(sampling.stop)
+    if request.schema is not None and structured == "json_schema":
+        schema = {"name": request.schema.name, "schema": request.schema.schema, "strict": True}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    elif request.schema is not None and structured == "json_object":
+        body["response_format"] = {"type": "json_object"}
+    body |= extra or {}
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _seed(seed: int, repeat: int, attempt: int) -> int:
+    if repeat == 0 and attempt == 1:
+        return seed
+    # Some servers take no more than 31 bits.
+    return int(hash_json([seed, repeat, attempt])[:8], 16) & 0x7FFFFFFF
+
+
+def encode_body(body: Mapping[str, Any]) -> bytes:
+    """A body as JSON in UTF-8; half surrogate pairs, which have no UTF-8, are sent as their escapes."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(body, separators=(",", ":")).encode("ascii")
+
+
+def parse_body(content: bytes) -> dict[str, Any]:
+    """A response's body as a raw reply; one that is no JSON object is kept as text, up to 65,536 characters."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        return value
+    return {UNREADABLE: content[:_KEPT].decode("utf-8", errors="replace")}
+
+
+def with_usage(raw: dict[str, Any], request: Request, extra: Json | None = None) -> dict[str, Any]:
+    """A raw reply with our own count as ``usage`` where the server gives none, or one that cannot be true.
+
+    A prompt has no more tokens than `rolellm.llm.tokens.TokenCounter.request_upper_bound` says, and a reply no more
+    than its limit or its bytes; neither has less than a token in 16 bytes (our choice). What the server said instead
+    is kept as ``reported``.
+
+    Args:
+        raw: The body.
+        request: What was asked.
+        extra: Fields that were sent besides.
+    """
+    if UNREADABLE in raw:
+        return raw
+    said, texts = _usage(raw), _contents(raw)
+    if said is not None and _can_be(said, request, texts, extra):
+        return raw
+    usage: dict[str, Any] = {
+        "prompt_tokens": _COUNTER.request(request),
+        "completion_tokens": sum(map(_COUNTER.count, texts)),
+        "estimated": True,
+    }
+    if said is not None:
+        usage["reported"] = [said.prompt, said.completion]
+    return {**raw, "usage": usage}
+
+
+def _can_be(said: Usage, request: Request, texts: list[str], extra: Json | None) -> bool:
+    sent = sum(_COUNTER.upper_bound(message.content) for message in request.messages)
+    most_sent = _COUNTER.request_upper_bound(request) + (2 * len(encode_body(extra)) if extra else 0)
+    came = sum(map(_COUNTER.upper_bound, texts))
+    most = max(came, request.sampling.max_tokens) + _END
+    prompt = max(sent // _BYTES, 1) <= said.prompt <= most_sent
+    return prompt and max(came // _BYTES, bool(texts)) <= said.completion <= most
+
+
+def disputed(raw: Json) -> Any:
+    """What a server said of tokens that cannot be true; ``None`` where our own count was not needed."""
+    usage = raw.get("usage")
+    return usage.get("reported") if isinstance(usage, dict) else None
+
+
+def same_model(asked: str, answered: str) -> bool:
+    """Whether two names may be one model's: apart from owners and hosts, letter case, and a version at the end.
+
+    >>> same_model("host/gpt-4o", "gpt-4o-2024-08-06"), same_model("host/gpt-4o", "gpt-4o-mini")
+    (True, False)
+    """
+    first, second = (_VERSION.sub("", name.rstrip("/").rpartition("/")[2].casefold()) for name in (asked, answered))
+    return first == second
+
+
+def read_body(raw: Json, model: str, endpoint: str) -> Reply:
+    """Read a raw reply.
+
+    Args:
+        raw: As `parse_body` gave it.
+        model: Who was asked, for a reply that names nobody.
+        endpoint: The endpoint's name.
+
+    Raises:
+        UnacceptableError: With the kind ``malformed``, for a body that is no chat completion.
+    """
+    if UNREADABLE in raw:
+        raise UnacceptableError("the body is no JSON object", "malformed")
+    choices = raw.get("choices") or []
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices[:1]):
+        raise UnacceptableError("`choices` is no list of objects", "malformed")
+    choice = choices[0] if choices else {}
+    message = choice.get("message") or {}
+    if not isinstance(message, dict):
+        raise UnacceptableError("`message` is no object", "malformed")
+    text = whole_text(content_text(message.get("content")))
+    named = raw.get("model")
+    return Reply(
+        text=text,
+        finish=_finish(choice, message, text),
+        usage=_usage(raw) or Usage(),
+        model=whole_text(named) if isinstance(named, str) else model,
+        endpoint=endpoint,
+        raw=raw,
+    )
+
+
+def content_text(content: Any) -> str:
+    """The text of a message: as it is, or that of its parts, one after the other.
+
+    Raises:
+        UnacceptableError: With the kind ``malformed``, for anything else.
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        texts = [part.get("text", "") for part in content if part.get("type", "text") == "text"]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(texts)
+    raise UnacceptableError("`content` is no text", "malformed")
+
+
+def _finish(choice: Json, message: Json, text: str) -> Finish:
+    reason = choice.get("finish_reason")
+    said = reason.casefold() if isinstance(reason, str) else None
+    if message.get("refusal"):
+        return "refused"
+    if said in _FILTERED:
+        return "filtered"
+    if said in _CUT:
+        return "length"
+    # A word that is not known, such as "error" or "abort", is no sign that the reply is whole.
+    return "stop" if text.strip() and (said is None or said in _WHOLE) else "empty"
+
+
+def _contents(raw: Json) -> list[str]:
+    """What a reply is charged for, as far as it is shown: its texts, and what was thought before them."""
+    try:
+        messages = [choice["message"] for choice in raw["choices"]]
+        shown = [message.get(name) for message in messages for name in ("content", "reasoning_content", "reasoning")]
+        return [text for text in map(content_text, shown) if text]
+    except (KeyError, TypeError, AttributeError, UnacceptableError):
+        return []
+
+
+def _usage(raw: Json) -> Usage | None:
+    usage = raw.get("usage")
+    if not isinstance(usage, dict):
+        return None
+    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    if prompt is None or completion is None:
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return Usage(prompt, completion, min(cached or 0, prompt))
+
+
+def _count(value: Any) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return min(value, _MOST_TOKENS) if whole else None

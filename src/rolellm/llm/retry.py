@@ -1,0 +1,197 @@
+"""How fast an endpoint can be asked: pauses when it says so, and an end when nothing will do with it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from rolellm.core.fingerprint import hash_json
+from rolellm.llm.model import CallError, FailureKind, Model
+
+#: So many refusals of the endpoint's own (a key, a model's name, nobody there) without an answer, and it is given up
+#: (our choice).
+_HOPELESS = 8
+_LONGEST_BACKOFF = 30.0
+_FIRST_BACKOFF = 0.5
+
+
+@dataclass(slots=True)
+class Pace:
+    """What a run knows of one model.
+
+    Attributes:
+        model: The model.
+        index: Its place among all.
+        paused_until: Nothing is sent before, by `time.monotonic`.
+        alive: Whether it is asked at all.
+        ever_answered: Whether it has given a reply in this run.
+        last: How its last call failed, if one did.
+    """
+
+    model: Model
+    index: int
+    paused_until: float = 0.0
+    alive: bool = True
+    ever_answered: bool = False
+    last: tuple[FailureKind, str] | None = None
+    _turned_away: int = 0
+    _refused: int = 0
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether all that came of it in this run were refusals of its own: a key, a model's name, nobody there."""
+        return self._refused > 0 and not self.ever_answered
+
+    def answered(self) -> None:
+        """Note a reply."""
+        self.ever_answered = True
+        self._turned_away = self._refused = 0
+
+    def failed(self, error: CallError, wait: float) -> None:
+        """Note a failure.
+
+        One request over the limit, or a server's one slip, waits alone; several in a row mean that the endpoint is full
+        or down, and all wait.
+        """
+        self.last = error.kind, error.reason
+        if error.kind in ("rate_limited", "server_error"):
+            self._turned_away += 1
+            if self._turned_away >= max(3, self.model.concurrency // 8):
+                self.paused_until = max(self.paused_until, time.monotonic() + wait)
+        elif is_of_the_endpoint(error):
+            self._refused += 1
+            if self._refused >= _HOPELESS and self.is_hopeless:
+                self.alive = False
+
+
+def is_of_the_endpoint(error: CallError) -> bool:
+    """Whether no other request to the endpoint will do better: its key, its model, or nobody there to connect to."""
+    nobody = error.kind == "connection" and not error.billed
+    return nobody or error.kind in ("unauthorized", "forbidden", "not_found")
+
+
+def delay_of(error: CallError, tries: int, key: str, longest: float) -> float:
+    """Seconds until a call that failed is tried again: what the server asks for, or twice as long each time.
+
+    A wait that is no number, or below 0, counts as not given; one above `longest` is cut to it. Without one it is half
+    a second doubled with each try, up to 30, and between half and one and a half of that by the request's key, so that
+    calls that failed together do not come back together (our choice).
+    """
+    after = error.after
+    if after is not None and math.isfinite(after) and after >= 0:
+        return min(after, longest)
+    spread = 0.5 + int(hash_json([key, tries])[:8], 16) / 0xFFFFFFFF
+    return min(_FIRST_BACKOFF * 2.0 ** (tries - 1), _LONGEST_BACKOFF) * spread
+
+
+# --- How long a server asks to wait
+
+
+def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
+    """Seconds to wait by ``retry-after-ms``, else by ``retry-after``, which gives seconds or an HTTP date.
+
+    Args:
+        headers: Of the response; names in lower case, or a mapping that does not mind.
+        now: The time, in seconds since 1970; a date is counted from it.
+
+    Returns:
+        ``None`` where nothing usable is said: no number, no date, below zero, not finite. A date in the past is 0.
+    """
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    said = headers.get("retry-after")
+    seconds = _number(said)
+    if seconds is not None or said is None:
+        return seconds
+    try:
+        return max(parsedate_to_datetime(said).timestamp() - now(), 0.0)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def _number(said: str | None) -> float | None:
+    try:
+        value = float(said) if said is not None else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+# --- What an HTTP status means for a call: which kind of failure, and whether asking again may help
+
+
+_KINDS: dict[int, FailureKind] = {
+    400: "bad_request",
+    401: "unauthorized",
+    402: "forbidden",
+    403: "forbidden",
+    404: "not_found",
+    408: "timeout",
+    409: "server_error",
+    425: "server_error",
+    429: "rate_limited",
+    504: "timeout",
+    524: "timeout",
+}
+_SHOWN = 300
+_READ = 1 << 16
+#: Codes of a 429 that no waiting helps with.
+_OUT_OF_MONEY = ("insufficient_quota", "billing_hard_limit_reached")
+_FORM_WORDS = ("response_format", "json_schema", "json_object", "structured output", "guided", "grammar")
+
+
+def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Callable[[str], str]) -> CallError:
+    """The error that a status other than 2xx stands for.
+
+    Args:
+        status: Of the response.
+        headers: Of the response.
+        content: Its body.
+        hide: Takes secrets out of text.
+    """
+    message, code = _said(content)
+    # Longer than what is shown, so that nothing that has to be hidden is cut in half before.
+    shown = " ".join(_printable(hide(message)).split())[:_SHOWN]
+    reason = f"HTTP {status}" + (f": {shown}" if shown else "")
+    if 300 <= status < 400:
+        return CallError("not_found", f"{reason}; the server sends elsewhere, give that as base_url", retry=False)
+    kind = _KINDS.get(status, "server_error" if status >= 500 else "bad_request")
+    if kind == "rate_limited" and code in _OUT_OF_MONEY:
+        return CallError("forbidden", reason, retry=False)
+    again = kind in ("timeout", "server_error", "rate_limited") and status != 501
+    after = retry_after(headers) if again else None
+    # After a gateway's timeout the server behind it may have answered all the same.
+    return CallError(kind, reason, retry=again, after=after, billed=kind == "timeout")
+
+
+def wants_other_form(status: int, content: bytes) -> bool:
+    """Whether a server refuses a request for the way in which it asks for JSON."""
+    said = _said(content)[0].casefold()
+    return status in (400, 404, 415, 422, 501) and any(word in said for word in _FORM_WORDS)
+
+
+def _said(content: bytes) -> tuple[str, str | None]:
+    """The message of an error's body, in the forms that servers give it, and its code."""
+    text = content[:_READ].decode("utf-8", errors="replace")
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return text, None
+    if isinstance(value, list) and value:
+        value = value[0]
+    error = value.get("error", value) if isinstance(value, dict) else value
+    if not isinstance(error, dict):
+        return str(error), None
+    message = next((error[name] for name in ("message", "detail", "msg") if error.get(name)), text)
+    code = error.get("code") or error.get("type")
+    return message if isinstance(message, str) else json.dumps(message), code if isinstance(code, str) else None
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -1,0 +1,1 @@
+"""Local checkpoints: find, check, load, hash, generate. Start at `local_model`."""

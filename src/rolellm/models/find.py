@@ -1,0 +1,228 @@
+"""Where a model comes from: a full model or an adapter, in a directory or on the Hub, and the hash that names it."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from rolellm.core.errors import ModelError
+from rolellm.core.fingerprint import hash_bytes, hash_json
+from rolellm.core.scrub import without_hub_token
+from rolellm.models.training_record import MANIFEST
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
+# Whatever changes an answer: what the model is, its weights, its text form and its stop tokens.
+_IDENTITY = (
+    "config.json",
+    "generation_config.json",
+    "adapter_config.json",
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template*",
+    "vocab*",
+    "merges.txt",
+    "*.model",
+    *_WEIGHTS,
+)
+# What a run of `rolellm train` holds besides its result; the run's manifest speaks for these, too.
+_WITHIN_A_RUN = re.compile(r"(checkpoint|base)-.+")
+_BLOCK = 256 * 1024
+_BLOCKS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A model that has been found, with nothing of it loaded yet.
+
+    Attributes:
+        base: The full model: a directory or a Hub id.
+        adapter: The PEFT adapter to put on it, if any: a directory or a Hub id.
+        tokenizer: Whichever of the two brings the tokenizer.
+    """
+
+    base: str
+    adapter: str | None
+    tokenizer: str
+
+
+def find_model(model: str, adapter: str | None = None) -> ModelSource:
+    """Find a model, and say in words what is wrong when it is not there.
+
+    Args:
+        model: A directory with a full model or a PEFT adapter (a run of ``rolellm train`` is either), or a Hub id.
+        adapter: A PEFT adapter to put on a full model: a directory or a Hub id.
+
+    Raises:
+        ModelError: When a directory is missing or holds no model, or an adapter's base cannot be found.
+    """
+    described = _adapter_config(model)
+    if adapter is None and described is None:
+        return ModelSource(base=model, adapter=None, tokenizer=model)
+    if adapter is None:
+        adapter, model = model, _base_of(model, described or {})
+    elif described is not None:
+        raise ModelError(f"{model} is itself an adapter; give its base model, or leave the adapter {adapter} out")
+    elif _adapter_config(adapter) is None:
+        raise ModelError(f"{adapter} is not an adapter: it has no adapter_config.json")
+    own = Path(adapter).is_dir() and any(Path(adapter).glob("tokenizer*"))
+    return ModelSource(base=model, adapter=adapter, tokenizer=adapter if own else model)
+
+
+def load_failure(name: str | Path, error: Exception) -> str:
+    """Why transformers cannot load something from a model's folder; what needs code from there is refused in our words.
+
+    Args:
+        name: A directory, or the id of a model on the Hub.
+        error: What transformers raised.
+    """
+    from transformers import PreTrainedConfig
+
+    kind = None
+    # Where there is no configuration, the error is about something else.
+    with suppress(Exception):
+        kind = PreTrainedConfig.get_config_dict(str(name))[0].get("model_type")
+    ours = "the Python code that comes with it, which is never run here"
+    if kind == "chatglm":
+        return f"a ChatGLM checkpoint needs {ours}; make a native copy with `rolellm convert-chatglm {name} NEW_FOLDER`"
+    if "trust_remote_code" in str(error):
+        return f"it needs {ours}; use a checkpoint of an architecture that transformers has itself"
+    return str(error)
+
+
+def _adapter_config(name: str) -> dict[str, object] | None:
+    """What ``adapter_config.json`` says, or ``None`` for a full model."""
+    from transformers.utils import find_adapter_config_file
+
+    _check_name(name)
+    try:
+        found = find_adapter_config_file(name)
+    except (OSError, ValueError) as error:
+        reason = without_hub_token(str(error))
+        raise ModelError(f"{name} is not a directory here, and the Hub gave no such model: {reason}") from None
+    folder = Path(name)
+    if found is None and folder.is_dir() and not (folder / "config.json").is_file():
+        raise ModelError(
+            f"{name} holds no model: neither config.json nor adapter_config.json. "
+            "A run of `rolellm train` writes one of them when it is done"
+        )
+    if found is None:
+        return None
+    try:
+        config = json.loads(Path(found).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{found} is not valid JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{found} should hold a JSON object")
+    return config
+
+
+def _check_name(name: str) -> None:
+    """Refuse what can only be a mistyped path, before anything asks the Hub for it."""
+    path = Path(name)
+    if name and path.is_dir():
+        return
+    if name and path.exists():
+        raise ModelError(f"{name} is a file; a model is a directory, or the id of a model on the Hub")
+    beside = path.parent if path.parent != Path() else None
+    if not _HUB_ID.fullmatch(name) or (beside is not None and beside.is_dir()):
+        raise ModelError(f"no model at {name!r}: there is no such directory")
+
+
+def _base_of(adapter: str, config: dict[str, object]) -> str:
+    base = config.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise ModelError(
+            f"the adapter {adapter} does not say which base it was tuned on; give the base and the adapter"
+        )
+    beside = Path(adapter) / base
+    if not Path(base).is_dir() and beside.is_dir():
+        base = str(beside)
+    try:
+        nested = _adapter_config(base)
+    except ModelError as error:
+        raise ModelError(
+            f"the adapter {adapter} was tuned on {base}, which cannot be used ({error}); "
+            f"name the base yourself: --model BASE --adapter {adapter}"
+        ) from error
+    if nested is not None:
+        raise ModelError(f"the adapter {adapter} was tuned on {base}, which is an adapter too; merge that one first")
+    return base
+
+
+def manifest_paths(name: str) -> list[Path]:
+    """Where a manifest may say what a model was trained on: its own, then that of the run it is a part of.
+
+    Args:
+        name: A directory, or the id of a model on the Hub that has been found already.
+
+    Returns:
+        Files that are there, the nearest first; they may be other programs'.
+    """
+    if not Path(name).is_dir():
+        return _hub_manifest(name)
+    folder = Path(name).resolve()
+    run = [folder.parent] if _WITHIN_A_RUN.fullmatch(folder.name) else []
+    return [path for path in (place / MANIFEST for place in (folder, *run)) if path.is_file()]
+
+
+def _hub_manifest(name: str) -> list[Path]:
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return [Path(hf_hub_download(name, MANIFEST))]
+    except Exception:
+        # Most models have none, and what the client raises when it cannot tell has no one base. The model itself was
+        # found, and to know nothing of its training is no failure.
+        return []
+
+
+def content_hash(name: str) -> str:
+    """The hash that names a model, by content and not by place; takes a fraction of a second at any size.
+
+    Of a directory, the files that decide an answer count, by name, size and content. A file over 64 MiB counts with 256
+    blocks of 256 KiB spread evenly over it: a tuned model differs in all of them, a forged one need not. A model on the
+    Hub is named by its id and commit. (All this is our choice.)
+
+    Args:
+        name: A directory, or the id of a model on the Hub that has been found already.
+
+    Raises:
+        ModelError: When a directory holds no weights.
+    """
+    folder = Path(name)
+    if not folder.is_dir():
+        return hash_json({"hub": name, "commit": _cached_commit(name)})
+    files = sorted({path for pattern in _IDENTITY for path in folder.glob(pattern) if path.is_file()})
+    if not any(path.match(pattern) for path in files for pattern in _WEIGHTS):
+        raise ModelError(f"{name} holds no weights; expected one of: {', '.join(_WEIGHTS)}")
+    return hash_json([[path.name, path.stat().st_size, _sampled_hash(path)] for path in files])
+
+
+def _cached_commit(name: str) -> str | None:
+    from transformers.utils import cached_file
+    from transformers.utils.hub import extract_commit_hash
+
+    for file in ("config.json", "adapter_config.json"):
+        found = cached_file(name, file, local_files_only=True, _raise_exceptions_for_missing_entries=False)
+        commit: str | None = extract_commit_hash(found, None)
+        if commit is not None:
+            return commit
+    return None
+
+
+def _sampled_hash(path: Path) -> str:
+    size = path.stat().st_size
+    if size <= _BLOCK * _BLOCKS:
+        return hash_bytes(path.read_bytes())
+    last = size - _BLOCK
+    blocks = []
+    with path.open("rb") as stream:
+        for number in range(_BLOCKS):
+            stream.seek(last * number // (_BLOCKS - 1))
+            blocks.append(hash_bytes(stream.read(_BLOCK)))
+    return hash_json(blocks)

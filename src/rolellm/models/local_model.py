@@ -1,0 +1,363 @@
+"""A transformers model on this machine that answers batches of prompts."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from rolellm.core.errors import ModelError, SettingsError, quiet_peft, require
+from rolellm.core.fingerprint import hash_json
+from rolellm.models.find import content_hash, find_model, load_failure
+from rolellm.prompts.encode import encode_prompt, end_token_id
+from rolellm.prompts.render import chat_template
+from rolellm.prompts.settle import settle
+
+if TYPE_CHECKING:
+    import torch
+
+# --- How tokens are chosen: greedily, or by sampling that is seeded by content
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How a reply is decoded.
+
+    Greedy is the default for local models (our choice: it can be reproduced). The paper's replies use temperature 0.7,
+    top_p 0.95 and at most 200 new tokens (secondary source, see the facts in the documentation).
+
+    Attributes:
+        max_new_tokens: The most tokens a reply may have, its end token included.
+        temperature: 0 decodes greedily; above 0 samples.
+        top_p: Sampling keeps the smallest set of tokens whose probabilities reach this sum.
+        seed: Together with a row's id it decides that row's draws, whatever stands beside it in a batch.
+
+    Raises:
+        SettingsError: For a value out of range.
+    """
+
+    max_new_tokens: int = 200
+    temperature: float = 0.0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise SettingsError(f"max_new_tokens is {self.max_new_tokens}; it has to be at least 1")
+        if not 0 <= self.temperature < float("inf"):
+            raise SettingsError(f"temperature is {self.temperature}; it has to be 0 (greedy) or above, and finite")
+        if not 0 < self.top_p <= 1:
+            raise SettingsError(f"top_p is {self.top_p}; it has to be above 0 and at most 1")
+
+    def describe(self) -> dict[str, Any]:
+        """The settings that matter, for a fingerprint: greedy decoding has no top_p and no seed."""
+        if self.temperature == 0:
+            return {"strategy": "greedy", "max_new_tokens": self.max_new_tokens}
+        return {
+            "strategy": "sample",
+            "max_new_tokens": self.max_new_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "seed": self.seed,
+        }
+
+
+def draws(seed: int, key: str, count: int) -> list[float]:
+    """The random numbers in [0, 1) that decide a reply, one a token.
+
+    They come from the content alone, so a reply survives reordering, resuming and another batch size.
+
+    Args:
+        seed: The run's seed.
+        key: What is being answered, such as a row's id.
+        count: How many; a longer list opens with the shorter one.
+    """
+    source = random.Random(int(hash_json([seed, key]), 16))
+    return [source.random() for _ in range(count)]
+
+
+class ContentSeededChoice:
+    """A logits processor that samples each row with its own draws, by inverting its cumulative distribution.
+
+    It leaves one token per row with a finite score, so greedy decoding after it is sampling. `transformers` itself
+    draws from one generator for the whole batch, where a row's reply hangs on its neighbours.
+
+    Args:
+        numbers: Draws in [0, 1), of shape (batch, new tokens).
+        prompt_length: Length of the padded prompts, in tokens.
+    """
+
+    def __init__(self, numbers: Sequence[Sequence[float]], prompt_length: int) -> None:
+        self._numbers = numbers
+        self._prompt_length = prompt_length
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Choose: scores of shape (batch, vocabulary) in, the same shape out, -inf everywhere but at the choice."""
+        import torch
+
+        step = input_ids.shape[1] - self._prompt_length
+        drawn = torch.tensor([row[step] for row in self._numbers], dtype=scores.dtype, device=scores.device)
+        # In the order of the vocabulary, not of the scores: near ties would swap places between batch sizes.
+        cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
+        total = cumulative[:, -1:].contiguous()
+        chosen = torch.searchsorted(cumulative, drawn[:, None] * total, right=True)
+        # Rounding may put a draw just below 1 on the total itself; the last token with any probability takes it.
+        chosen = torch.minimum(chosen, torch.searchsorted(cumulative, total))
+        return torch.full_like(scores, -torch.inf).scatter(1, chosen, 0.0)
+
+
+# --- A transformers model on this machine that answers batches of prompts
+
+
+Finish = Literal["stop", "length"]
+Device = Literal["auto", "cpu", "cuda"]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One reply.
+
+    Attributes:
+        text: Without special tokens, white space trimmed at both ends; may be empty.
+        finish: ``stop`` when the model ended the reply itself, ``length`` when it ran out of room.
+        prompt_tokens: Tokens of the prompt, without padding.
+        new_tokens: Tokens generated, the end token included.
+    """
+
+    text: str
+    finish: Finish
+    prompt_tokens: int
+    new_tokens: int
+
+
+class LocalModel:
+    """A causal language model with its tokenizer; the weights are loaded when they are first needed.
+
+    Args:
+        model: A directory with a full model or a PEFT adapter (a run of ``rolellm train`` is either), or a Hub id.
+        adapter: A PEFT adapter to put on a full model.
+        device: ``auto`` takes CUDA where there is one.
+        dtype: ``auto`` takes the checkpoint's own on CUDA, and float32 on a CPU (our choice: half precision crawls on
+            many CPUs, and float32 keeps replies equal across batch sizes).
+
+    Attributes:
+        tokenizer: The tokenizer, its chat template settled as for training (see `rolellm.prompts.settle`).
+        source: Where base, adapter and tokenizer come from.
+        device: ``cpu`` or ``cuda``.
+        dtype: The weights' type, such as ``float32``.
+        context: The most tokens the model takes, prompt and reply together; ``None`` where it does not say.
+
+    Raises:
+        ModelError: When the model is not there or is no causal language model.
+        SettingsError: For a device or dtype that cannot be had.
+        MissingExtraError: Without torch or transformers.
+    """
+
+    def __init__(
+        self, model: str, *, adapter: str | None = None, device: Device = "auto", dtype: DType = "auto"
+    ) -> None:
+        require("torch", "transformers", extra="train")
+        from transformers import AutoConfig, AutoTokenizer
+
+        self.source = find_model(model, adapter)
+        if self.source.adapter is not None:
+            require("peft", extra="train")
+        self._config = _load("config", AutoConfig, self.source.base)
+        self.tokenizer = _load("tokenizer", AutoTokenizer, self.source.tokenizer)
+        settle(self.tokenizer)
+        self.device = _device(device)
+        self.dtype = _dtype(dtype, self.device, self._config)
+        context = getattr(self._config.get_text_config(), "max_position_embeddings", None)
+        self.context: int | None = int(context) if context else None
+        self._end = end_token_id(self.tokenizer)
+        self._model: Any = None
+        self._stops: list[int] = []
+
+    @property
+    def hashes(self) -> dict[str, str | None]:
+        """Content hashes of the base and of the adapter: ``model_hash`` and ``adapter_hash``."""
+        adapter = self.source.adapter
+        return {
+            "model_hash": content_hash(self.source.base),
+            "adapter_hash": None if adapter is None else content_hash(adapter),
+        }
+
+    @property
+    def prompt_form(self) -> dict[str, str]:
+        """The text form of prompts: ``form`` (``rolellama``, or ``tokenizer`` for one of its own) and ``form_hash``."""
+        ours = chat_template("rolellama")
+        used = self.tokenizer.chat_template or ours
+        return {"form": "rolellama" if str(used).strip() == ours else "tokenizer", "form_hash": hash_json(used)}
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model knows; an id at or above this cannot go in."""
+        if self._model is None:
+            return int(self._config.get_text_config().vocab_size)
+        return int(self._model.get_input_embeddings().num_embeddings)
+
+    def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """The tokens of a prompt; see `rolellm.prompts.encode.encode_prompt`."""
+        return encode_prompt(self.tokenizer, messages)
+
+    def load(self) -> None:
+        """Load the weights now; does nothing the second time.
+
+        Raises:
+            ModelError: When weights are broken, missing, or do not fit the model's own description.
+        """
+        if self._model is not None:
+            return
+        from transformers import GenerationConfig
+
+        model = _load_weights(self.source.base, self.dtype, self.device)
+        declared = model.generation_config.eos_token_id
+        ends = declared if isinstance(declared, list) else [declared]
+        stops = {self._end, self.tokenizer.eos_token_id, *ends} - {None}
+        self._stops = sorted(stops)
+        # The checkpoint's own defaults (top_k, repetition_penalty, …) would decode by settings that no report names.
+        model.generation_config = GenerationConfig()
+        if self.source.adapter is not None:
+            model = _load_adapter(model, self.source.adapter)
+        self._model = model.eval()
+
+    def generate_batch(
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str] | None = None
+    ) -> list[Completion]:
+        """Answer prompts together; each reply is what the prompt would get alone, up to rounding.
+
+        Args:
+            prompts: Token ids, one sequence a prompt; padded here, on the left.
+            decoding: How to choose tokens.
+            keys: What seeds each prompt's sampling, such as row ids; by default its place in the batch.
+
+        Returns:
+            One completion a prompt, in order.
+
+        Raises:
+            ModelError: When the weights cannot be loaded.
+        """
+        import torch
+        from transformers import GenerationConfig
+
+        self.load()
+        longest = max(len(prompt) for prompt in prompts)
+        padding = self._padding
+        ids = [[padding] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
+        mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        config = GenerationConfig(
+            max_new_tokens=decoding.max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+            eos_token_id=self._stops,
+            pad_token_id=padding,
+        )
+        with torch.inference_mode():
+            output = self._model.generate(
+                input_ids=torch.tensor(ids, device=self.device),
+                attention_mask=torch.tensor(mask, device=self.device),
+                generation_config=config,
+                logits_processor=_processors(decoding, keys or [str(n) for n in range(len(prompts))], longest),
+            )
+        replies = output[:, longest:].tolist()
+        return [self._completion(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
+
+    @property
+    def _padding(self) -> int:
+        padding = self.tokenizer.pad_token_id
+        # Masked out, so any id does that the embedding has.
+        return self._end if padding is None or padding >= self.vocabulary else int(padding)
+
+    def _completion(self, prompt: Sequence[int], reply: list[int]) -> Completion:
+        ends = [position for position, token in enumerate(reply) if token in self._stops]
+        kept = reply[: ends[0] + 1] if ends else reply
+        text: str = self.tokenizer.decode(
+            kept[:-1] if ends else kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        return Completion(
+            text=text.strip(),
+            finish="stop" if ends else "length",
+            prompt_tokens=len(prompt),
+            new_tokens=len(kept),
+        )
+
+
+def _processors(decoding: Decoding, keys: Sequence[str], prompt_length: int) -> Any:
+    from transformers.generation import LogitsProcessorList, TemperatureLogitsWarper, TopPLogitsWarper
+
+    if decoding.temperature == 0:
+        return None
+    chain: list[Any] = [TemperatureLogitsWarper(decoding.temperature)]
+    if decoding.top_p < 1:
+        chain.append(TopPLogitsWarper(decoding.top_p))
+    numbers = [draws(decoding.seed, key, decoding.max_new_tokens) for key in keys]
+    return LogitsProcessorList([*chain, ContentSeededChoice(numbers, prompt_length)])
+
+
+def _device(wanted: Device) -> Literal["cpu", "cuda"]:
+    import torch
+
+    if wanted not in ("auto", "cpu", "cuda"):
+        raise SettingsError(f"unknown device {wanted!r}; known: auto, cpu, cuda")
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("device is cuda, but torch finds no CUDA device here; use cpu or auto")
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return wanted
+
+
+def _dtype(wanted: DType, device: str, config: Any) -> str:
+    if wanted not in ("auto", "float32", "bfloat16", "float16"):
+        raise SettingsError(f"unknown dtype {wanted!r}; known: auto, float32, bfloat16, float16")
+    if wanted != "auto":
+        return wanted
+    declared = getattr(config, "dtype", None)
+    return "float32" if device == "cpu" or declared is None else str(declared).removeprefix("torch.")
+
+
+def _load(part: str, loader: Any, name: str) -> Any:
+    # Whatever goes wrong in here is the checkpoint's doing, and transformers has no error class of its own for that.
+    try:
+        return loader.from_pretrained(name, trust_remote_code=False)
+    except Exception as error:
+        raise ModelError(f"the {part} of {name} cannot be loaded: {load_failure(name, error)}") from error
+
+
+def _load_weights(name: str, dtype: str, device: str) -> Any:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            name,
+            dtype=getattr(torch, dtype),
+            device_map={"": device} if device != "cpu" else None,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except Exception as error:
+        reason = load_failure(name, error)
+        raise ModelError(f"{name} cannot be loaded as a causal language model: {reason}") from error
+    # transformers fills missing weights with random numbers and only logs it.
+    missing = sorted(report["missing_keys"])
+    if missing:
+        shown = ", ".join(missing[:5])
+        raise ModelError(
+            f"{name} lacks {len(missing)} of the model's weights ({shown}, …); is the checkpoint complete?"
+        )
+    return model
+
+
+def _load_adapter(model: Any, adapter: str) -> Any:
+    from peft import PeftModel
+
+    try:
+        with quiet_peft():
+            warnings.filterwarnings("error", message=".*missing adapter keys")
+            return PeftModel.from_pretrained(model, adapter)
+    except Exception as error:
+        raise ModelError(f"the adapter {adapter} does not go on its base: {error}") from error

@@ -1,0 +1,142 @@
+"""What a model was trained on, as ``manifest.json`` says it: written by training, read again before its answers count.
+
+Training and evaluation do not know each other; what they have to agree on stands here: the file's name, how an
+instruction is named in it, and when a row counts as trained on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rolellm.core.errors import DataError
+from rolellm.core.fingerprint import hash_bytes
+from rolellm.core.records import Row
+from rolellm.core.text import fold
+
+MANIFEST = "manifest.json"
+Part = Literal["role", "instruction"]
+_HASH = re.compile(r"[0-9a-f]{16}")
+
+
+def instruction_hash(question: str) -> str:
+    """16 hex digits for an instruction, white space and case folded; enough for millions without a clash."""
+    return hash_bytes(fold(question).encode("utf-8", "surrogatepass"))[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Roles and instructions that a model was trained on.
+
+    Attributes:
+        roles: By name.
+        instructions: As `instruction_hash`.
+    """
+
+    roles: frozenset[str] = frozenset()
+    instructions: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Seen:
+        """What training on these rows shows a model."""
+        pairs = [(row.role, instruction_hash(row.question)) for row in rows]
+        return cls(frozenset(role for role, _ in pairs), frozenset(name for _, name in pairs))
+
+    def __or__(self, other: Seen) -> Seen:
+        """All that either of two trainings showed, as those of an adapter and of the tuned base below it."""
+        return Seen(self.roles | other.roles, self.instructions | other.instructions)
+
+    def parts(self, rows: Iterable[Row]) -> list[frozenset[Part]]:
+        """What of each row was trained on; names of roles and instructions compare with white space and case folded."""
+        roles = {fold(name) for name in self.roles}
+        found = []
+        for row in rows:
+            known = {
+                "role": fold(row.role) in roles,
+                "instruction": instruction_hash(row.question) in self.instructions,
+            }
+            parts: tuple[Part, ...] = ("role", "instruction")
+            found.append(frozenset(part for part in parts if known[part]))
+        return found
+
+    def to_dict(self) -> dict[str, list[str]]:
+        """``roles`` and ``instructions``, both sorted."""
+        return {"roles": sorted(self.roles), "instructions": sorted(self.instructions)}
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Seen:
+        """Read what `to_dict` gives; other keys are ignored.
+
+        Raises:
+            DataError: When it has another shape.
+        """
+        roles, instructions = _texts(value, "roles"), _texts(value, "instructions")
+        odd = next((item for item in instructions if not _HASH.fullmatch(item)), None)
+        if odd is not None:
+            # An instruction in clear would match nothing, and its rows would pass for new.
+            raise DataError(f'"instructions" should hold 16 hex digits each, found {odd!a:.60}')
+        return cls(frozenset(roles), frozenset(instructions))
+
+
+def _texts(value: Any, key: str) -> list[str]:
+    items = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise DataError(f'"{key}" should be a list of texts')
+    return items
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRecord:
+    """What a manifest says of the data that a model was trained on.
+
+    Attributes:
+        seen: Its roles and instructions.
+        config: The data set's config, where the manifest names it.
+        split: Its split, likewise.
+        fingerprint: Its content hash, likewise.
+    """
+
+    seen: Seen
+    config: str | None = None
+    split: str | None = None
+    fingerprint: str | None = None
+
+
+def read_manifest(path: Path) -> TrainingRecord | None:
+    """Read what a model was trained on.
+
+    Args:
+        path: A ``manifest.json``.
+
+    Returns:
+        ``None`` for a JSON object that is no manifest of ours; many programs have a file of that name.
+
+    Raises:
+        DataError: When it is not a JSON object, or a manifest of ours that does not say what it should; names the file.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"cannot be read as JSON ({error})", path=path) from error
+    if not isinstance(content, dict):
+        raise DataError("expected a JSON object", path=path)
+    if content.get("kind") != "rocit" and "trained_on" not in content:
+        return None
+    try:
+        seen = Seen.from_dict(content.get("trained_on"))
+    except DataError as error:
+        raise DataError(
+            f'"trained_on" does not say what the model was trained on: {error.problem}', path=path
+        ) from error
+    data = content.get("data")
+    named = [_text(data, key) for key in ("config", "split", "fingerprint")]
+    return TrainingRecord(seen, *named)
+
+
+def _text(data: Any, key: str) -> str | None:
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, str) else None

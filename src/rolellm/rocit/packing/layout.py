@@ -1,0 +1,153 @@
+"""From examples to tensors: a forward pass as padded rows or as one packed tree, and the loss of either.
+
+This module imports torch at its head; import it inside functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from rolellm.rocit.packing.attention import block_mask, blocks
+from rolellm.rocit.packing.examples import IGNORED, Example, Examples
+from rolellm.rocit.packing.plan import Plan
+from rolellm.rocit.packing.tree import Packed, pack
+
+# Lengths that packs are padded to on a GPU: so many, evenly spaced up to the budget, so that kernels are compiled for
+# few shapes; multiples of FlexAttention's blocks.
+_LENGTHS = 8
+_BLOCK = 128
+
+_NOTHING = torch.empty(1, 1, 0, 0)
+
+
+class Layout:
+    """Turns the number of a forward pass into its tensors; the collator of the training loop.
+
+    Args:
+        examples: All examples.
+        plan: Which of them each forward pass takes.
+        packed: Trees, instead of padded rows.
+        pad_id: The token that rows and packs are padded with; it is never seen and never trained.
+        pad_to: Pad packs to one of a few lengths up to so many tokens; ``None`` leaves them as they are.
+    """
+
+    def __init__(self, examples: Examples, plan: Plan, *, packed: bool, pad_id: int, pad_to: int | None = None) -> None:
+        self.examples = examples
+        self.plan = plan
+        self._packed = packed
+        self._pad_id = pad_id
+        self._pad_to = pad_to
+
+    def __call__(self, passes: Sequence[Mapping[str, int]]) -> dict[str, Any]:
+        """The tensors of one forward pass, and its number: ``[{"pass": number}]``."""
+        (one,) = passes
+        return {**self.of(self.plan[one["pass"]].tolist()), **one}
+
+    def of(self, chosen: Sequence[int]) -> dict[str, torch.Tensor]:
+        """The tensors of any examples, by their places."""
+        return self._tree(chosen) if self._packed else self._rows(chosen)
+
+    def _rows(self, chosen: Sequence[int]) -> dict[str, torch.Tensor]:
+        rows = [self.examples[place] for place in chosen]
+        return padded_rows(rows, self._pad_id)
+
+    def _tree(self, chosen: Sequence[int]) -> dict[str, torch.Tensor]:
+        tree = pack(self.examples, chosen)
+        length = max(1, len(tree.ids))
+        if self._pad_to is not None:
+            step = max(_BLOCK, -(-self._pad_to // (_LENGTHS * _BLOCK)) * _BLOCK)
+            length = -(-length // step) * step
+        return tree_tensors(tree, length, self._pad_id)
+
+
+def padded_rows(rows: Sequence[Example], pad_id: int) -> dict[str, torch.Tensor]:
+    """Examples as rows of one length: ``input_ids``, ``attention_mask`` and ``labels``, each ``(rows, longest)``.
+
+    Without any it is one padded token, which is seen, since a row that sees nothing has no numbers, and not trained.
+    """
+    longest = max((len(row.prompt_ids) + len(row.reply_ids) for row in rows), default=1)
+    shape = (max(1, len(rows)), longest)
+    ids = torch.full(shape, pad_id, dtype=torch.long)
+    mask = torch.zeros(shape, dtype=torch.long) if rows else torch.ones(shape, dtype=torch.long)
+    labels = torch.full(shape, IGNORED, dtype=torch.long)
+    for place, row in enumerate(rows):
+        length = len(row.prompt_ids) + len(row.reply_ids)
+        ids[place, :length] = torch.tensor(row.input_ids)
+        mask[place, :length] = 1
+        labels[place, :length] = torch.tensor(row.labels)
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def tree_tensors(tree: Packed, length: int, pad_id: int) -> dict[str, torch.Tensor]:
+    """A packed tree as tensors, padded to a length.
+
+    Returns:
+        ``input_ids`` and ``position_ids`` ``(1, length)``, ``ends`` ``(length,)``, ``scored`` and ``targets``
+        ``(trained,)``; a padded token sees itself alone, and nothing sees it.
+    """
+    ids = torch.full((1, length), pad_id, dtype=torch.long)
+    positions = torch.zeros((1, length), dtype=torch.long)
+    ends = torch.arange(1, length + 1)
+    real = len(tree.ids)
+    ids[0, :real] = torch.from_numpy(tree.ids)
+    positions[0, :real] = torch.from_numpy(tree.positions)
+    ends[:real] = torch.from_numpy(tree.ends)
+    return {
+        "input_ids": ids,
+        "position_ids": positions,
+        "ends": ends,
+        "scored": torch.from_numpy(tree.scored).long(),
+        "targets": torch.from_numpy(tree.targets).long(),
+    }
+
+
+def trained_tokens(batch: Mapping[str, torch.Tensor]) -> int:
+    """How many tokens the loss of a forward pass falls on."""
+    return len(batch["targets"]) if "targets" in batch else int((batch["labels"][:, 1:] != IGNORED).sum())
+
+
+def summed_loss(
+    model: Any, batch: Mapping[str, torch.Tensor], *, flex: bool = False, router: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The negative log-likelihood of a forward pass, in nats, summed over its trained tokens.
+
+    Only positions before a trained token go through the output layer: prompts are most of the tokens.
+
+    Args:
+        model: A causal language model of transformers, or what wraps one; for trees, `packing.attention.attend`
+            has set its attention.
+        batch: Tensors as from `Layout`.
+        flex: Trees go through FlexAttention, instead of SDPA block by block.
+        router: With rows, the weight at which the load-balancing loss of a mixture of experts is added.
+    """
+    if "targets" in batch:
+        ends = batch["ends"]
+        # An empty mask, so that an attention that does not know of blocks fails instead of seeing everything.
+        sight = {"attention_mask": block_mask(ends)} if flex else {"attention_mask": _NOTHING, "tree": blocks(ends)}
+        logits = model(
+            input_ids=batch["input_ids"],
+            position_ids=batch["position_ids"],
+            use_cache=False,
+            logits_to_keep=batch["scored"],
+            **sight,
+        ).logits[0]
+        # The product keeps a pass without replies in the graph, which processes that train together rely on.
+        return _nll(logits, batch["targets"]) if len(batch["targets"]) else logits.sum() * 0.0
+    labels = batch["labels"][:, 1:]
+    scored = (labels != IGNORED).any(dim=0).nonzero().flatten()
+    output = model(
+        input_ids=batch["input_ids"],
+        attention_mask=batch["attention_mask"],
+        use_cache=False,
+        logits_to_keep=scored,
+        **({} if router is None else {"output_router_logits": True}),
+    )
+    loss = _nll(output.logits.flatten(0, 1), labels[:, scored].flatten())
+    return loss if router is None else loss + router * output.aux_loss
+
+
+def _nll(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")

@@ -1,0 +1,75 @@
+"""One run, one folder, one process group at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rolellm.core.errors import RunInUseError
+
+# Processes that start together look at the same moment, and must not take each other for another run.
+_PATIENCE = 0.5
+
+
+@contextmanager
+def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
+    """Hold a folder; the system lets go of it however the process ends.
+
+    Args:
+        folder: Made where it is not there.
+        name: The lock's file in it; it says who holds the folder.
+
+    Raises:
+        RunInUseError: When another process holds it; names that one.
+    """
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 10)
+    except Timeout as error:
+        holder = _holder(path)
+        raise RunInUseError(
+            f"{folder} is in use by another run{holder}; wait for it, or choose another folder"
+        ) from error
+    try:
+        # A lock that cannot say who holds it, on a full disk say, is still a lock.
+        with suppress(OSError):
+            path.write_text(json.dumps(_self()), encoding="utf-8")
+        yield
+    finally:
+        # Unlinked while still held: filelock refuses a lock whose file is gone, so no second run slips in.
+        with suppress(OSError):
+            path.unlink()
+        lock.release()
+
+
+def check_unlocked(folder: Path, name: str = ".lock") -> None:
+    """Refuse a folder in use at once, without writing there where nobody has.
+
+    Raises:
+        RunInUseError: When another process holds it; names that one.
+    """
+    if (folder / name).is_file():
+        with locked(folder, name):
+            pass
+
+
+def _self() -> dict[str, str | int]:
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+
+
+def _holder(path: Path) -> str:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return f" (process {found['pid']} on {found['host']}, since {found['since']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,168 @@
+"""Progress of long work, on standard error: a live bar on a terminal, elsewhere a plain line every few seconds.
+
+Work that takes under two seconds shows nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import TYPE_CHECKING, TypeVar
+
+from rolellm.core.sanitize import label as one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_Item = TypeVar("_Item")
+# In seconds: before anything is shown, between two drawings of a bar, and between two plain lines.
+_PATIENCE, _FRAME, _EVERY = 2.0, 0.25, 10.0
+# In terminal columns.
+_WIDE, _LABEL, _SHORT_LABEL = 112, 36, 12
+
+
+class Progress:
+    """How far some work is; shown by a thread of its own within a ``with`` block, or between `start` and `stop`.
+
+    Args:
+        label: What is being done; control characters in it are not printed.
+        total: How much there is to do, where that is known.
+        done: How much was done before; it does not count for the speed.
+        unit: What is counted, such as ``rows``; shows how many a second.
+        look: Called before each drawing, from another thread, to call `update`.
+        show: Whether to show anything.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int | None = None,
+        *,
+        done: int = 0,
+        unit: str = "",
+        look: Callable[[Progress], None] | None = None,
+        show: bool = True,
+    ) -> None:
+        self._label, self._total, self._done, self._unit, self._state = label, total, done, unit, ""
+        self._look = look
+        self._show = show
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._since, self._before = time.monotonic(), done
+
+    def update(
+        self, *, done: int | None = None, total: int | None = None, state: str | None = None, label: str | None = None
+    ) -> None:
+        """Set what changed; under another label, speed and time are counted anew.
+
+        Args:
+            done: How much is done.
+            total: How much there is to do.
+            state: Shown after the counts, such as ``loss 2.31``.
+            label: What is being done now.
+        """
+        if label is not None and label != self._label:
+            self._label, self._since, self._before = label, time.monotonic(), 0
+        self._done = self._done if done is None else done
+        self._total = self._total if total is None else total
+        self._state = self._state if state is None else state
+
+    def advance(self, count: int = 1) -> None:
+        """Count what was done since the last call."""
+        self._done += count
+
+    def start(self) -> None:
+        """Begin to show it; the clock starts now."""
+        self._since, self._before = time.monotonic(), self._done
+        if self._show:
+            self._thread = threading.Thread(target=self._draw, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Show how far it came, unless it was quick, and no more; may be called twice."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Progress:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _numbers(self) -> str:
+        of = "" if self._total is None else f"/{self._total}"
+        return " ".join(part for part in (f"{self._done}{of}" if of or self._done else "", self._state) if part)
+
+    def _pace(self) -> str:
+        seconds = time.monotonic() - self._since
+        speed = (self._done - self._before) / seconds if seconds else 0.0
+        left = "-:--:--" if self._total is None or not speed else _clock((self._total - self._done) / speed)
+        rate = f"{speed:.1f} {self._unit}/s " if self._unit and speed else ""
+        return f"{rate}{_clock(seconds)} ETA {left}"
+
+    def _draw(self) -> None:
+        if self._ended.wait(_PATIENCE):
+            return
+        from rich.console import Console
+
+        screen = Console(stderr=True, force_jupyter=False)
+        if screen.is_terminal and not screen.is_dumb_terminal:
+            self._draw_bar(screen)
+            return
+        shown = None
+        for _ in self._frames(_EVERY):
+            numbers = self._numbers()
+            if numbers != shown:
+                # A line a time and no more: what is redirected is read later, or by another program.
+                print(f"{one_line(self._label, 80)}: {numbers} {self._pace()}", file=sys.stderr, flush=True)  # noqa: T201
+            shown = numbers
+
+    def _draw_bar(self, screen: Console) -> None:
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        wide = screen.width >= _WIDE
+        # What a narrow terminal has no room for is the bar, not the numbers.
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            *([BarColumn()] if wide else []),
+            TextColumn("{task.fields[text]}", markup=False),
+        )
+        with Bar(*columns, console=screen, auto_refresh=False) as bar:
+            task = bar.add_task("", text="")
+            for _ in self._frames(_FRAME):
+                name = one_line(self._label, _LABEL if wide else _SHORT_LABEL)
+                text = f"{self._numbers()} {self._pace()}"
+                bar.update(task, description=name, completed=self._done, total=self._total, text=text, refresh=True)
+
+    def _frames(self, seconds: float) -> Iterator[None]:
+        """The moments to draw at: now, every so many seconds, and the end."""
+        over = False
+        while True:
+            if self._look is not None:
+                self._look(self)
+            yield
+            if over:
+                return
+            over = self._ended.wait(seconds)
+
+
+def counted(items: Iterable[_Item], label: str, unit: str = "") -> Iterator[_Item]:
+    """The items, and on standard error how many were taken.
+
+    >>> list(counted("ab", "reading"))
+    ['a', 'b']
+    """
+    with Progress(label, len(items) if isinstance(items, Sized) else None, unit=unit) as shown:
+        for item in items:
+            yield item
+            shown.advance()
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(max(0.0, seconds)), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -1,0 +1,282 @@
+"""Agreement between judges and people: recovered where it is known, and never claimed where there is none."""
+
+import itertools
+import random
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.jsonl import write_jsonl
+from rolellm.evaluation.statistics import Bootstrap, cohen_kappa, spearman
+from rolellm.judging.folder import JudgeRun, read_run
+from rolellm.judging.parsing import mid_ranks
+from rolellm.judging.people.agreement import ENOUGH_ROWS, JURY, PEOPLE, agreement
+from rolellm.judging.people.labels import (
+    REFERENCE,
+    AuditLabel,
+    RankingLabel,
+    answers_to,
+    append_label,
+    audit_path,
+    content_hash,
+    rankings_path,
+)
+from rolellm.judging.types import ContestantKind, Judgement
+
+from ...judge_runs import make_contest, make_rows, write_run
+
+TWO: Mapping[str, ContestantKind] = {"quill": "model", "harbour": "baseline"}
+FOUR: Mapping[str, ContestantKind] = {"quill": "model", "marrow": "model", "harbour": "baseline", "null": "canary"}
+QUICK = Bootstrap(resamples=200)
+#: Ranks of (quill, harbour) for better, tie and worse.
+SAID = {1: (1.0, 2.0), 0: (1.5, 1.5), -1: (2.0, 1.0)}
+
+
+def write_labels(run: JudgeRun, who: str, ranks: Mapping[str, Mapping[str, float] | None]) -> None:
+    """All at once; what `append_label` does of single ones is tested elsewhere."""
+    rows = {row.id: row for row in run.contest.rows}
+    labels = []
+    for row, given in ranks.items():
+        names = tuple(given or answers_to(run.contest, rows[row], list(TWO)))
+        about = content_hash(rows[row], answers_to(run.contest, rows[row], names))
+        ranked = None if given is None else tuple(given.values())
+        labels.append(RankingLabel(row, who, names, ranked, 4.0, about).to_dict())
+    write_jsonl(rankings_path(run.folder, who), labels)
+
+
+def verdicts(row: str, judge: str, said: int) -> list[Judgement]:
+    """The same verdict on quill against harbour in both orders."""
+    return [
+        Judgement(row, judge, "pairwise", ("quill", "harbour"), SAID[said]),
+        Judgement(row, judge, "pairwise", ("harbour", "quill"), SAID[said][::-1]),
+    ]
+
+
+def lists(row: str, judge: str, ranks: Mapping[str, float]) -> Judgement:
+    return Judgement(row, judge, "listwise", tuple(ranks), tuple(ranks.values()))
+
+
+def make(folder: Path, count: int, kinds: Mapping[str, ContestantKind], judgements: Iterable[Judgement]) -> JudgeRun:
+    return read_run(write_run(folder, make_contest(make_rows(count), kinds), judgements))
+
+
+def ranked(chance: random.Random, names: Sequence[str], quality: Mapping[str, float], noise: float) -> dict[str, float]:
+    """Ranks by quality and noise, close ones tied."""
+    scores = tuple(round(-quality[name] - chance.gauss(0, noise)) for name in names)
+    return dict(zip(names, mid_ranks(scores), strict=True))
+
+
+@pytest.mark.parametrize("agreed", [0.0, 0.4, 0.8])
+def test_a_known_kappa_is_recovered_within_its_interval(tmp_path: Path, agreed: float) -> None:
+    """Who copies a verdict with probability p, and else draws one anew, agrees with it beyond chance by p."""
+    chance = random.Random(agreed)
+    rows = [row.id for row in make_rows(600)]
+    said = {row: chance.choice([1, 0, -1]) for row in rows}
+    run = make(tmp_path, 600, TWO, [one for row in rows for one in verdicts(row, "judge", said[row])])
+    labels = {}
+    for row in rows:
+        verdict = said[row] if chance.random() < agreed else chance.choice([1, 0, -1])
+        labels[row] = dict(zip(TWO, SAID[verdict], strict=True))
+    write_labels(run, "anna", labels)
+
+    found = agreement(run, Bootstrap(resamples=500))
+    (one,) = found["judge_human"]
+    kappa = one["baseline"]["kappa"]
+    assert (one["a"], one["b"], one["rows"], kappa["n"], kappa["questions"]) == ("judge", "anna", 600, 600, 600)
+    assert kappa["ci95"][0] < agreed < kappa["ci95"][1]
+    assert kappa["ci95"][1] - kappa["ci95"][0] < 0.15
+    assert one["baseline"]["same"]["mean"] == pytest.approx(agreed + (1 - agreed) / 3, abs=0.06)
+    assert found["human_human"] == [] and found["fleiss_kappa"] is None and found["warnings"] == []
+    # Two contestants are ranked, and two say nothing about an order of ranks.
+    assert one["spearman_rows"] is None and one["spearman_models"] is None
+
+
+def test_people_who_copy_one_truth_agree_by_its_square_and_their_majority_by_more(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    rows = [row.id for row in make_rows(500)]
+    truth = {row: chance.choice([1, 0, -1]) for row in rows}
+    run = make(tmp_path, 500, TWO, [one for row in rows for one in verdicts(row, "judge", truth[row])])
+    for who in ("anna", "bela", "cem"):
+        said = {row: truth[row] if chance.random() < 0.7 else chance.choice([1, 0, -1]) for row in rows}
+        write_labels(run, who, {row: dict(zip(TWO, SAID[said[row]], strict=True)) for row in rows})
+    found = agreement(run, QUICK)
+    assert [(one["a"], one["b"]) for one in found["human_human"]] == [
+        ("anna", "bela"),
+        ("anna", "cem"),
+        ("bela", "cem"),
+    ]
+    for one in found["human_human"]:
+        assert one["baseline"]["kappa"]["mean"] == pytest.approx(0.49, abs=0.1)
+    for which in ("baseline", "all_pairs"):
+        assert found["fleiss_kappa"][which]["mean"] == pytest.approx(0.49, abs=0.07)
+        assert found["fleiss_kappa"][which]["n"] == 500
+    by_name = {one["b"]: one["baseline"]["kappa"]["mean"] for one in found["judge_human"]}
+    assert by_name[PEOPLE] > max(by_name[who] for who in ("anna", "bela", "cem"))
+
+
+def test_lists_are_compared_pair_by_pair_and_canaries_left_out(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    rows = [row.id for row in make_rows(60)]
+    names = ("quill", "marrow", "harbour")
+    quality = {"quill": 1.0, "marrow": 0.0, "harbour": 0.5}
+    people = {row: ranked(chance, names, quality, 1.0) for row in rows}
+    judged = {row: ranked(chance, names, quality, 1.0) for row in rows}
+    # The canary wins every list; without it, the lists are as they were.
+    shown = [lists(row, "judge", {"null": 1.0} | {n: r + 1 for n, r in judged[row].items()}) for row in rows]
+    run = make(tmp_path, 60, FOUR, shown)
+    write_labels(run, "anna", people)
+    (one,) = agreement(run, QUICK)["judge_human"]
+
+    def sign(ranks: Mapping[str, float], first: str, second: str) -> int:
+        return (ranks[second] > ranks[first]) - (ranks[second] < ranks[first])
+
+    both = [(row, *pair) for row in rows for pair in itertools.permutations(names, 2)]
+    kappa = cohen_kappa([sign(judged[r], a, b) for r, a, b in both], [sign(people[r], a, b) for r, a, b in both])
+    assert one["all_pairs"]["kappa"]["mean"] == pytest.approx(kappa)
+    assert one["all_pairs"]["kappa"]["n"] == 180 and one["baseline"] is None
+    by_row = [spearman(list(judged[row].values()), list(people[row].values())) for row in rows]
+    known = [value for value in by_row if value is not None]
+    assert one["spearman_rows"]["mean"] == pytest.approx(sum(known) / len(known))
+    assert one["spearman_rows"]["n"] == len(known) < 60
+    assert one["spearman_models"]["mean"] == 1.0 and one["spearman_models"]["n"] == 60
+
+
+def test_no_name_and_no_order_changes_a_figure(tmp_path: Path) -> None:
+    chance = random.Random(5)
+    rows = [row.id for row in make_rows(30)]
+    names = ("quill", "marrow", "harbour")
+    quality = {"quill": 2.0, "marrow": 0.0, "harbour": 1.0}
+    people, judged = ({row: ranked(chance, names, quality, 1.0) for row in rows} for _ in range(2))
+    renamed = {"quill": "zeta", "marrow": "aleph", "harbour": "middle"}
+    found = []
+    for turn, called in enumerate([{name: name for name in names}, renamed]):
+        kinds: dict[str, ContestantKind] = {called[name]: FOUR[name] for name in names}
+        shown = [lists(row, "judge", {called[n]: r for n, r in judged[row].items()}) for row in rows]
+        if turn:
+            kinds, shown = dict(reversed(kinds.items())), shown[::-1]
+        folder = tmp_path / str(turn)
+        contest = make_contest(make_rows(30), kinds, answer=lambda number, row: row.question)
+        run = read_run(write_run(folder, contest, shown))
+        write_labels(
+            run, "anna", {row: {called[n]: r for n, r in people[row].items()} for row in rows[:: 1 - 2 * turn]}
+        )
+        (one,) = agreement(run, QUICK)["judge_human"]
+        found.append({key: one[key] for key in ("all_pairs", "spearman_rows", "spearman_models")})
+    assert found[0] == found[1]
+
+
+def test_rotations_that_contradict_each_other_are_a_tie_and_so_is_a_hung_jury(tmp_path: Path) -> None:
+    rows = [row.id for row in make_rows(40)]
+    ranks = {"quill": 1.0, "marrow": 2.0, "harbour": 3.0}
+    opposite = {"quill": 3.0, "marrow": 2.0, "harbour": 1.0}
+    shown = []
+    for row in rows:
+        shown += [lists(row, "torn", ranks), lists(row, "torn", opposite)]
+        shown += [lists(row, "for", ranks), lists(row, "against", opposite)]
+    run = make(tmp_path, 40, FOUR, shown)
+    tied = dict.fromkeys(ranks, 2.0)
+    write_labels(run, "anna", {row: tied if number % 2 else ranks for number, row in enumerate(rows)})
+    found = {one["a"]: one for one in agreement(run, QUICK)["judge_human"]}
+    assert found["torn"]["all_pairs"]["same"]["mean"] == found[JURY]["all_pairs"]["same"]["mean"] == 0.5
+    assert found["torn"]["all_pairs"]["kappa"]["mean"] == pytest.approx(0.0)
+    assert found["for"]["all_pairs"]["same"]["mean"] == 0.5 and found["against"]["all_pairs"]["same"]["mean"] == 0.0
+    assert found["torn"]["spearman_rows"] is None
+
+
+def test_probes_half_pairs_and_unscored_lists_say_nothing(tmp_path: Path) -> None:
+    rows = [row.id for row in make_rows(3)]
+    pair, back = verdicts(rows[0], "judge", 1)
+    shown = [
+        pair,
+        *(Judgement(one.row, "judge", "pairwise", one.order, one.ranks, named=True) for one in (pair, back)),
+        Judgement(rows[1], "judge", "listwise", tuple(TWO), None, unscored="refused"),
+    ]
+    run = make(tmp_path, 3, TWO, shown)
+    write_labels(run, "anna", {row: dict(zip(TWO, SAID[1], strict=True)) for row in rows})
+    (one,) = agreement(run, QUICK)["judge_human"]
+    assert one["rows"] == 0 and one["baseline"] is None and one["all_pairs"] is None
+
+
+def test_few_rows_and_skipped_ones_are_said(tmp_path: Path) -> None:
+    rows = [row.id for row in make_rows(40)]
+    run = make(tmp_path, 40, TWO, [one for row in rows for one in verdicts(row, "judge", 1)])
+    better, tie = (dict(zip(TWO, SAID[said], strict=True)) for said in (1, 0))
+    write_labels(run, "anna", {row: tie if number < 10 else better for number, row in enumerate(rows)})
+    write_labels(run, "bela", {row: None if number < 11 else better for number, row in enumerate(rows)})
+    found = agreement(run, QUICK)
+    anna, bela = found["annotators"]
+    assert (anna["labelled"], anna["skipped"], anna["ties"]["mean"], anna["median_seconds"]) == (40, 0, 0.25, 4.0)
+    assert (bela["labelled"], bela["skipped"], bela["ties"]["mean"]) == (29, 11, 0.0)
+    shared = {(one["a"], one["b"]): one["rows"] for one in (*found["judge_human"], *found["human_human"])}
+    assert shared == {("judge", "anna"): 40, ("judge", "bela"): 29, ("judge", PEOPLE): 29, ("anna", "bela"): 29}
+    assert ENOUGH_ROWS == 30 and len(found["warnings"]) == 3 and all("29 rows" in one for one in found["warnings"])
+    # A judge and a person who say one and the same of everything agree by chance alone, so there is no kappa.
+    (sure,) = [one for one in found["judge_human"] if one["b"] == "bela"]
+    assert sure["baseline"]["kappa"] is None and sure["baseline"]["same"]["mean"] == 1.0
+
+
+def write_audit(run: JudgeRun, who: str, said: Sequence[tuple[int, str, Any, Any, Any]]) -> None:
+    for number, name, *answers in said:
+        row = run.contest.rows[number]
+        about = content_hash(row, answers_to(run.contest, row, [name]))
+        append_label(audit_path(run.folder, who), AuditLabel(row.id, name, who, *answers, 1.0, about))
+
+
+def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:
+    run = make(tmp_path, 10, TWO, [])
+    said = [(number, REFERENCE, True, number < 8, None if number < 2 else number < 6) for number in range(10)]
+    write_audit(run, "anna", [*said, (0, "quill", False, False, False), (1, "quill", None, None, None)])
+    write_audit(run, "bela", said)
+    found = agreement(run, QUICK)
+    audit = found["audit"]
+    shares = audit["contestants"][REFERENCE]
+    assert [shares[name]["share"]["mean"] for name in audit["paper"]] == [1.0, 0.8, 0.5]
+    assert [shares[name]["share"]["n"] for name in audit["paper"]] == [20, 20, 16]
+    # All said yes: sure of it is nobody who asked ten questions.
+    assert shares["instruction"]["share"]["ci95"] == pytest.approx([0.025**0.1, 1.0])
+    assert shares["style"]["share"]["questions"] == 10 and shares["correct"]["cannot_tell"] == 4
+    assert audit["contestants"]["quill"]["style"]["share"] == {"mean": 0.0, "ci95": None, "n": 1, "questions": 1}
+    assert audit["paper"] == {"instruction": 1.0, "style": 0.84, "correct": 0.77}
+    assert audit["annotators"] == [
+        {"name": "anna", "labelled": 11, "skipped": 1},
+        {"name": "bela", "labelled": 10, "skipped": 0},
+    ]
+    (kappas,) = audit["agreement"]
+    assert kappas["kappa"]["instruction"] is None and kappas["kappa"]["style"]["mean"] == 1.0
+    assert kappas["kappa"]["correct"]["n"] == 8
+    assert found["annotators"] == [] and found["judge_human"] == [] and found["rows"] == 0
+
+
+def test_nobody_having_labelled_anything_is_said(tmp_path: Path) -> None:
+    run = make(tmp_path, 3, TWO, [])
+    with pytest.raises(SettingsError, match="nobody has labelled anything yet"):
+        agreement(run)
+    run.folder.joinpath("labels").mkdir()
+    rankings_path(run.folder, "anna").touch()
+    audit_path(run.folder, "anna").touch()
+    with pytest.raises(SettingsError, match="rolellm label"):
+        agreement(run)
+
+
+def test_one_who_skipped_everything_agrees_with_nobody(tmp_path: Path) -> None:
+    rows = [row.id for row in make_rows(3)]
+    run = make(tmp_path, 3, TWO, [one for row in rows for one in verdicts(row, "judge", 1)])
+    write_labels(run, "anna", dict.fromkeys(rows))
+    found = agreement(run, QUICK)
+    assert found["rows"] == 0 and found["annotators"][0]["ties"] is None
+    assert found["judge_human"][0]["baseline"] is None
+
+
+def test_labels_of_another_run_are_refused(tmp_path: Path) -> None:
+    rows = [row.id for row in make_rows(3)]
+    first = make(tmp_path / "a", 3, TWO, [])
+    write_labels(first, "anna", {row: dict(zip(TWO, SAID[1], strict=True)) for row in rows})
+    contest = make_contest(make_rows(3), TWO, answer=lambda number, row: "something else")
+    second = write_run(tmp_path / "b", contest)
+    shutil.copytree(first.folder / "labels", second / "labels")
+    with pytest.raises(DataError, match="other answers"):
+        agreement(read_run(second))

@@ -1,0 +1,250 @@
+"""The sample that people label, and the files that keep what they said."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.judging.folder import JudgeRun, read_run
+from rolellm.judging.parsing import mid_ranks
+from rolellm.judging.people.labels import (
+    REFERENCE,
+    AuditLabel,
+    RankingLabel,
+    answers_to,
+    append_label,
+    audit_path,
+    auditors,
+    blind_order,
+    check_annotator,
+    content_hash,
+    labelled_contestants,
+    rankers,
+    rankings_path,
+    read_audit,
+    read_rankings,
+    sample_answers,
+    sample_rows,
+)
+from rolellm.judging.types import Contest
+
+from ...judge_runs import CONTESTANTS, make_contest, make_rows, write_run
+
+ROWS = make_rows(40)
+CONTEST = make_contest(ROWS)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> JudgeRun:
+    return read_run(write_run(tmp_path / "run", CONTEST))
+
+
+def ranking(run: JudgeRun, number: int = 0, annotator: str = "anna", **changed: Any) -> RankingLabel:
+    row = run.contest.rows[number]
+    names = labelled_contestants(run.contest)
+    about = content_hash(row, answers_to(run.contest, row, names))
+    return replace(RankingLabel(row.id, annotator, tuple(names), (1.0, 2.5, 2.5), 3.5, about), **changed)
+
+
+def audit(run: JudgeRun, number: int = 0, contestant: str = "quill-7b", **changed: Any) -> AuditLabel:
+    row = run.contest.rows[number]
+    about = content_hash(row, answers_to(run.contest, row, [contestant]))
+    return replace(AuditLabel(row.id, contestant, "anna", True, False, None, 3.5, about), **changed)
+
+
+@given(st.integers(1, 45), st.integers(1, 45), st.randoms(use_true_random=False))
+def test_a_larger_sample_holds_the_smaller_and_no_order_of_rows_changes_it(
+    a: int, b: int, chance: random.Random
+) -> None:
+    shuffled = ROWS.copy()
+    chance.shuffle(shuffled)
+    small, large = sample_rows(CONTEST, min(a, b)), sample_rows(make_contest(shuffled), max(a, b))
+    assert large[: len(small)] == small
+    assert len(large) == min(max(a, b), len(ROWS))
+
+
+def test_another_seed_draws_another_sample() -> None:
+    assert {row.id for row in sample_rows(CONTEST, 10, seed=1)} != {row.id for row in sample_rows(CONTEST, 10)}
+
+
+def test_rows_that_only_a_canary_left_open_are_ranked_and_others_are_not() -> None:
+    missing = {("row-000", 0), ("row-001", 3)}
+    contest = make_contest(ROWS, answer=lambda number, row: None if (row.id, number) in missing else "x")
+    drawn = {row.id for row in sample_rows(contest, 100)}
+    assert drawn == {row.id for row in ROWS} - {"row-000"}
+
+
+@pytest.mark.parametrize(
+    ("contest", "said"),
+    [
+        pytest.param(make_contest(ROWS, {"a": "model", "b": "canary"}), "at least two", id="one and a canary"),
+        pytest.param(make_contest([]), "no row", id="no rows"),
+        pytest.param(
+            make_contest(ROWS, answer=lambda number, row: None if int(row.id[-3:]) % 3 == number else "x"),
+            "no row was answered by all",
+            id="no row in common",
+        ),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused(contest: Contest, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        sample_rows(contest, 10)
+
+
+def test_people_see_answers_in_orders_of_their_own_and_each_name_in_each_place() -> None:
+    orders = {
+        who: [blind_order(who, row, answers_to(CONTEST, row, labelled_contestants(CONTEST))) for row in ROWS]
+        for who in ("anna", "bela")
+    }
+    assert orders["anna"] != orders["bela"]
+    for place in range(3):
+        counts = [sum(order[place] == name for order in orders["anna"]) for name in list(CONTESTANTS)[:3]]
+        assert min(counts) >= 5, counts
+
+
+def test_the_audit_draws_answers_of_all_but_canaries_of_one_or_of_the_data_set() -> None:
+    everything = sample_answers(CONTEST, 1000)
+    assert len(everything) == 120 and {name for _, name in everything} == set(list(CONTESTANTS)[:3])
+    assert sample_answers(CONTEST, 7) == everything[:7]
+    assert {name for _, name in sample_answers(CONTEST, 50, contestant="quill-7b")} == {"quill-7b"}
+    row, name = sample_answers(CONTEST, 50, contestant=REFERENCE)[0]
+    assert answers_to(CONTEST, row, [name]) == {REFERENCE: row.references[0]}
+
+
+@pytest.mark.parametrize("name", ["nobody", "nullmodel"])
+def test_an_audit_of_somebody_who_is_not_there_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match="choose one of"):
+        sample_answers(CONTEST, 5, contestant=name)
+
+
+def test_a_contestant_called_reference_is_not_taken_for_the_data_set() -> None:
+    with pytest.raises(SettingsError, match="renamed"):
+        sample_answers(make_contest(ROWS, {"reference": "model", "b": "baseline"}), 5, contestant=REFERENCE)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=12))
+def test_mid_ranks_add_up_and_keep_the_order(scores: list[int]) -> None:
+    ranks = mid_ranks(tuple(scores))
+    assert sum(ranks) == len(scores) * (len(scores) + 1) / 2
+    for one, rank in zip(scores, ranks, strict=True):
+        for other, its in zip(scores, ranks, strict=True):
+            assert (one < other) == (rank < its)
+
+
+@pytest.mark.parametrize("name", ["anna", "Ørsted", "李", "a.b-c_9"])
+def test_a_name_that_is_a_file_name_is_taken(name: str) -> None:
+    assert check_annotator(name) == name
+
+
+@pytest.mark.parametrize("name", ["", ".", "../anna", "a/b", "anna smith", ".hidden", "a\x00b", "x.audit", "n" * 101])
+def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError):
+        check_annotator(name)
+
+
+def test_the_last_label_for_a_row_counts(run: JudgeRun) -> None:
+    path = rankings_path(run.folder, "anna")
+    first, other = ranking(run), ranking(run, 1, ranks=None)
+    better = replace(first, ranks=(3.0, 1.0, 2.0), seconds=1.0)
+    for label in (first, other, better):
+        append_label(path, label)
+    assert read_rankings(run, "anna") == {("row-001",): other, ("row-000",): better}
+    assert len(path.read_text().splitlines()) == 3
+    assert json.loads(path.read_text().splitlines()[1])["skipped"] is True
+    assert rankers(run.folder) == ["anna"] and auditors(run.folder) == []
+
+
+def test_audits_are_kept_apart_from_rankings(run: JudgeRun) -> None:
+    labels = [audit(run), audit(run, contestant=REFERENCE), audit(run, 1, instruction=None, style=None)]
+    for label in labels:
+        append_label(audit_path(run.folder, "anna"), label)
+    assert list(read_audit(run, "anna").values()) == labels
+    assert read_rankings(run, "anna") == {}
+    assert rankers(run.folder) == [] and auditors(run.folder) == ["anna"]
+
+
+@settings(max_examples=25)
+@given(cut=st.integers(1, 400))
+def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    run = read_run(write_run(tmp_path_factory.mktemp("cut"), make_contest(ROWS[:3])))
+    path = rankings_path(run.folder, "anna")
+    for number in range(3):
+        append_label(path, ranking(run, number))
+    content = path.read_bytes()
+    kept = content[: max(0, len(content) - cut)]
+    path.write_bytes(kept)
+    whole = kept.count(b"\n")
+    assert [label.row for label in read_rankings(run, "anna").values()] == [f"row-00{n}" for n in range(whole)]
+    append_label(path, ranking(run, 2, seconds=9.0))
+    read = list(read_rankings(run, "anna").values())
+    assert len(path.read_bytes().splitlines()) == whole + 1 and read[-1].seconds == 9.0
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        pytest.param("{", "not valid JSON", id="no JSON"),
+        pytest.param("[1]", "expected a JSON object", id="no object"),
+        pytest.param("{}", "not a label", id="empty"),
+        pytest.param({"ranks": [1, 2]}, "not a label", id="a rank too few"),
+        pytest.param({"ranks": [1, 2, 2]}, "not a label", id="no mid-ranks"),
+        pytest.param({"ranks": [1, 2, float("nan")]}, "not a label", id="a rank that is no number"),
+        pytest.param({"ranks": "abc"}, "not a label", id="ranks that are words"),
+        pytest.param({"order": ["quill-7b", "quill-7b", "marrow-13b"]}, "not a label", id="a name twice"),
+        pytest.param({"order": ["quill-7b", "nullmodel", "marrow-13b"]}, "takes no part", id="a canary"),
+        pytest.param({"row": "row-999"}, "not in this run", id="another row"),
+        pytest.param({"row": "row-002"}, "other answers", id="a row of this run, but not its answers"),
+        pytest.param({"annotator": "bela"}, "in the file of 'anna'", id="another person"),
+        pytest.param({"answers": "00"}, "other answers", id="other answers"),
+    ],
+)
+def test_a_line_that_is_no_label_of_this_run_is_refused_by_its_number(run: JudgeRun, line: Any, said: str) -> None:
+    path = rankings_path(run.folder, "anna")
+    append_label(path, ranking(run))
+    text = line if isinstance(line, str) else json.dumps(ranking(run, 1).to_dict() | line)
+    with path.open("a") as stream:
+        stream.write(text + "\n")
+    append_label(path, ranking(run, 3))
+    with pytest.raises(DataError, match=said) as caught:
+        read_rankings(run, "anna")
+    assert (caught.value.path, caught.value.line) == (path, 2)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"instruction": 1}, id="a number"),
+        pytest.param({"style": "yes"}, id="a word"),
+        pytest.param({"instruction": None}, id="one of three"),
+        pytest.param({"instruction": None, "style": None, "correct": True}, id="the last alone"),
+    ],
+)
+def test_an_audit_that_is_none_is_refused(run: JudgeRun, changed: dict[str, Any]) -> None:
+    path = audit_path(run.folder, "anna")
+    path.parent.mkdir()
+    path.write_text(json.dumps(audit(run).to_dict() | changed) + "\n")
+    with pytest.raises(DataError, match="not a label"):
+        read_audit(run, "anna")
+
+
+def test_labels_outlast_a_contestant_who_joins_and_not_an_answer_that_changes(run: JudgeRun, tmp_path: Path) -> None:
+    append_label(rankings_path(run.folder, "anna"), ranking(run))
+    joined = write_run(run.folder, make_contest(ROWS, {**CONTESTANTS, "newcomer": "model"}))
+    assert len(read_rankings(read_run(joined), "anna")) == 1
+    changed = make_contest(ROWS, answer=lambda number, row: "another" if number == 1 else f"Answer {number}")
+    with pytest.raises(DataError, match="judged anew"):
+        read_rankings(read_run(write_run(run.folder, changed)), "anna")
+
+
+def test_half_a_surrogate_pair_in_an_answer_breaks_nothing(tmp_path: Path) -> None:
+    contest = make_contest(ROWS, answer=lambda number, row: f"{number}\ud800")
+    assert len(sample_rows(contest, 5)) == 5
+    answers = answers_to(contest, ROWS[0], labelled_contestants(contest))
+    assert len(blind_order("anna", ROWS[0], answers)) == 3
+    assert len(content_hash(ROWS[0], answers)) == 64

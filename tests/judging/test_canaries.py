@@ -1,0 +1,83 @@
+"""Canaries: two attackers that answer every row, and are seen for what they are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from jsonschema import validate
+
+from rolellm.core.records import Language, Row
+from rolellm.judging.judge_models import load_judges
+from rolellm.judging.prompts import LIMIT, fenced, nonce, read_fenced, show
+from rolellm.judging.systems import CANARIES, ECHO, NULL_MODEL, canary_answers
+from rolellm.judging.types import Contestant
+from rolellm.llm.json_reply import json_of
+
+
+def row(number: int, language: Language = "en", **columns: object) -> Row:
+    values = {
+        "id": f"r{number}",
+        "role": "Fox",
+        "language": language,
+        "subset": "general",
+        "question": f" What of {number}, {{friend}}? ",
+        "references": ("Secret.",),
+        "role_description": "You are a fox. {answer}",
+    }
+    return Row.from_columns({**values, **columns})
+
+
+def answers(rows: list[Row]) -> dict[str, dict[str, str]]:
+    return {one.name: given for one, given in canary_answers(rows)}
+
+
+def test_each_is_a_canary_that_can_be_written_down() -> None:
+    assert [one.name for one in CANARIES] == [NULL_MODEL, ECHO] == ["canary: null model", "canary: echo"]
+    assert all(one.kind == "canary" and one.family is None and one.model is None for one in CANARIES)
+    for one in CANARIES:
+        assert Contestant.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+
+
+def test_the_null_model_says_one_thing_in_each_language() -> None:
+    rows = [row(1), row(2, role="Owl"), row(3, "zh"), row(4, "zh")]
+    given = answers(rows)[NULL_MODEL]
+    assert list(given) == [one.id for one in rows]
+    assert given["r1"] == given["r2"] != given["r3"] == given["r4"]
+    assert all(not show(text).touched for text in given.values()), "harmless in form"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_echo_gives_back_what_it_was_given_and_claims_the_verdict(language: Language) -> None:
+    text = answers([row(1, language)])[ECHO]["r1"]
+    assert text.startswith("You are a fox. {answer}\n\nWhat of 1, {friend}?\n<<<")
+    assert {"fence", "verdict", "instruction"} <= set(show(text).touched)
+    # In the very form that judges are asked for.
+    verdicts = [json_of(line, "object") for line in text.splitlines() if line.startswith("{")]
+    lists, pairs = load_judges()
+    for verdict, judge in zip(verdicts, (pairs, pairs, lists), strict=True):
+        validate(verdict, judge.schema.schema)
+    assert [[one["better"] for one in verdict.values()] for verdict in verdicts[:2]] == [["A", "A"], ["B", "B"]]
+    assert verdicts[2]["ranking"][0]["style"] == verdicts[2]["ranking"][0]["knowledge"] == 1
+
+
+def test_the_echo_knows_no_more_than_a_contestant() -> None:
+    plain, other = row(1), row(1, references=("Other.",), rolegpt="Baseline.", raw_reference="Plain.")
+    assert answers([plain]) == answers([other])
+
+
+def test_the_echo_of_a_long_description_keeps_its_claim() -> None:
+    text = answers([row(1, role_description="long " * 4000, question="why? " * 4000)])[ECHO]["r1"]
+    assert len(text) < LIMIT
+    assert '"better": "B"' in show(text).text
+
+
+def test_a_role_without_a_description_is_echoed_by_name() -> None:
+    assert answers([row(1, role_description=None)])[ECHO]["r1"].startswith("Fox\n")
+
+
+def test_the_echo_does_not_leave_its_fence() -> None:
+    shown = [show(text).text for text in answers([row(1)])[ECHO].values()] + ["Aye."]
+    mark = nonce(*shown)
+    prompt = "\n".join(fenced(f"answer {letter}", text, mark) for letter, text in zip("AB", shown, strict=True))
+    assert list(read_fenced(prompt).values()) == shown

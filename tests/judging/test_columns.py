@@ -1,0 +1,179 @@
+"""Judging of plain lists: what rows are made of them, who is asked, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
+from rolellm.evaluation.predictions import Predictions
+from rolellm.evaluation.score import score
+from rolellm.judging.ask import make_jury
+from rolellm.judging.columns import ColumnsSetup, JudgeColumns, check_answers, judge_columns
+from rolellm.judging.folder import read_run
+from rolellm.judging.overlap_judge import words_judge
+
+QUESTIONS = ["What is that bell?", "Who cast it?", "What is two and two?"]
+COLUMNS = JudgeColumns(
+    questions=QUESTIONS,
+    roles=["Tobin Ash"] * 3,
+    descriptions=["You keep the tower."] * 3,
+    knowledge=["It is the storm bell.", ["Old Hawke, of anchors.", "Hawke cast it."], None],
+)
+MINE = ["That is the storm bell, friend.", "Old Hawke cast it of drowned anchors.", "Four, I say."]
+THEIRS = ["I do not know.", "No idea.", "Four"]
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> ColumnsSetup:
+    path = tmp_path / "words.yaml"
+    path.write_text("endpoints:\n  - backend: scripted\n    rules: words\n    price: {prompt: 1.0}\n", encoding="utf-8")
+    return ColumnsSetup(llm=path, folder=tmp_path / "run", resamples=20)
+
+
+def with_(setup: ColumnsSetup, **changed: Any) -> ColumnsSetup:
+    from dataclasses import replace
+
+    return replace(setup, **changed)
+
+
+def test_rows_are_made_of_what_is_known() -> None:
+    bell, hawke, sum_ = COLUMNS.rows(3)
+    assert (bell.subset, bell.references, bell.raw_reference) == ("role_specific", ("It is the storm bell.",), None)
+    assert hawke.references == ("Old Hawke, of anchors.", "Hawke cast it.")
+    assert (sum_.subset, sum_.references, sum_.raw_reference) == ("general", (), None)
+    assert [row.question for row in (bell, hawke, sum_)] == QUESTIONS
+    assert {row.role_description for row in (bell, hawke, sum_)} == {"You keep the tower."}
+
+
+def test_knowledge_of_a_general_row_is_its_plain_target() -> None:
+    (row,) = JudgeColumns(["What is two and two?"], ["Ada"], knowledge=["Four"], subsets=["general"]).rows(1)
+    assert (row.references, row.raw_reference) == ((), "Four")
+
+
+@settings(max_examples=50)
+@given(st.permutations(range(5)))
+def test_ids_follow_the_content_not_the_place(order: list[int]) -> None:
+    questions = ["a", "b", "c", "c", "d"]
+    roles = ["x", "x", "x", "y", "x"]
+    before = [row.id for row in JudgeColumns(questions, roles).rows(5)]
+    columns = JudgeColumns([questions[at] for at in order], [roles[at] for at in order])
+    assert [row.id for row in columns.rows(5)] == [before[at] for at in order]
+    assert len(set(before)) == 5
+
+
+def test_rows_that_are_the_same_are_still_two() -> None:
+    first, second = JudgeColumns(["a", "a"], ["x", "x"]).rows(2)
+    assert second.id == f"{first.id}-2"
+
+
+def test_half_a_surrogate_pair_becomes_text() -> None:
+    assert check_answers(["a\ud800"], ["\udfff"]) == (["a\ufffd"], ["\ufffd"])
+    (row,) = JudgeColumns(["q\ud800"], ["r\ud800"], ["d\ud800"], ["k\ud800"], ids=["i\ud800"]).rows(1)
+    for text in (row.id, row.question, row.role, row.role_description, row.references[0]):
+        assert text is not None
+        assert text.encode("utf-8").endswith("\ufffd".encode())
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        pytest.param({"subsets": [""]}, "is of subset ''", id="an-empty-subset-is-none"),
+        pytest.param({"language": [None]}, "is of language None", id="no-language"),
+        pytest.param({"ids": [None]}, "needs an id of its own", id="no-id"),
+        pytest.param({"ids": [""]}, "needs an id of its own", id="an-empty-id"),
+        pytest.param({"roles": "x"}, "role: expected a list, one value a row, found str", id="a-text-is-no-list"),
+        pytest.param({"questions": iter(["q"])}, "question: expected a list", id="an-iterator-is-no-list"),
+        pytest.param({"knowledge": [{"a": 1}]}, "the knowledge of row 0 must be", id="knowledge-in-an-object"),
+        pytest.param({"knowledge": [float("nan")]}, "the knowledge of row 0 must be", id="what-pandas-calls-missing"),
+    ],
+)
+def test_odd_columns_are_refused_in_words(columns: dict[str, Any], words: str) -> None:
+    given: dict[str, Any] = {"questions": ["q"], "roles": ["r"], **columns}
+    with pytest.raises(DataError, match=words):
+        JudgeColumns(**given).rows(1)
+
+
+def test_lists_in_another_order_ask_nothing_anew(words: ColumnsSetup) -> None:
+    first = judge_columns(MINE, THEIRS, COLUMNS, words)
+    turned = JudgeColumns(
+        QUESTIONS[::-1],
+        ["Tobin Ash"] * 3,
+        ["You keep the tower."] * 3,
+        [None, ["Old Hawke, of anchors.", "Hawke cast it."], "It is the storm bell."],
+    )
+    second = judge_columns(MINE[::-1], THEIRS[::-1], turned, words)
+    assert first["result"]["spent"]["calls"] > 0
+    assert second["result"]["spent"]["calls"] == 0
+    assert first["win_rate"] == second["win_rate"] > 0.5
+    assert first["canaries"] == second["canaries"]
+
+
+def test_one_more_row_asks_for_that_row_alone(words: ColumnsSetup) -> None:
+    quiet = with_(words, name_probe=0)
+    judge_columns(MINE, THEIRS, COLUMNS, quiet)
+    more = JudgeColumns(
+        ["Why?", *QUESTIONS],
+        ["Tobin Ash"] * 4,
+        ["You keep the tower."] * 4,
+        [None, *(COLUMNS.knowledge or ())],
+    )
+    found = judge_columns(["Because of the storm.", *MINE], ["Why not?", *THEIRS], more, quiet)
+    # The model and two canaries, each in both orders; the list twice.
+    assert found["result"]["spent"]["calls"] == 3 * 2 + 2
+    assert found["n"] == 4
+
+
+def test_a_budget_stops_and_the_same_call_goes_on(words: ColumnsSetup) -> None:
+    with pytest.raises(StoppedShortError):
+        judge_columns(MINE, THEIRS, COLUMNS, with_(words, budget=0.02))
+    with pytest.raises(DataError, match="not finished"):
+        read_run(words.folder)
+    found = judge_columns(MINE, THEIRS, COLUMNS, words)
+    assert found["result"]["spent"]["from_journal"] > 0
+    assert found["result"]["spent"]["calls"] > 0
+
+
+def test_what_is_no_verdict_fails_the_run(
+    llm_server: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = llm_server(lambda *_: "Answer A is better, I should think.")
+    path = tmp_path / "server.yaml"
+    entry = {"base_url": server.url, "model": "local"}
+    path.write_text(json.dumps({"endpoints": [entry], "max_attempts": 1}), encoding="utf-8")
+    setup = ColumnsSetup(llm=path, folder=tmp_path / "run", resamples=20, name_probe=0, judges=["role-pair"])
+    with pytest.raises(JudgingError, match=r"18 of 18 verdicts are missing \(100.0%"):
+        judge_columns(MINE, THEIRS, COLUMNS, setup)
+    assert read_run(setup.folder).result["valid"] is False
+    found = judge_columns(MINE, THEIRS, COLUMNS, with_(setup, max_unscored=1.0))
+    assert found["unscored"] == 1.0
+    assert found["win_rate"] is None
+    assert found["wins"] is None
+    assert set(found["canaries"].values()) == {None}
+
+
+def test_without_a_model_nothing_is_written(words: ColumnsSetup) -> None:
+    with pytest.raises(SettingsError, match="llm is missing"):
+        judge_columns(MINE, THEIRS, COLUMNS, with_(words, llm=None))
+    assert not Path(words.folder).exists()
+
+
+def test_a_jury_has_a_juror_for_each_model() -> None:
+    models = [words_judge(), words_judge()]
+    assert [(one.name, len(one.models)) for one in make_jury(models, each=False)] == [("words", 2)]
+    each = make_jury(models, each=True)
+    assert [(one.name, len(one.models)) for one in each] == [("words (1)", 1), ("words (2)", 1)]
+
+
+def test_rows_without_a_reference_have_no_rouge_and_fail_nothing() -> None:
+    rows = JudgeColumns(["q", "r"], ["x", "x"], knowledge=[None, "four"], subsets=["general", "role_specific"]).rows(2)
+    report = score(rows, Predictions.from_texts([row.id for row in rows], ["a", "four"]))
+    assert report.metrics["CUS"] is None
+    assert report.metrics["SPE"] is not None
+    assert (report.metrics["SPE"].mean, report.metrics["SPE"].n) == (1.0, 1)

@@ -1,0 +1,81 @@
+"""Control tokens in answers: no tokenizer that knows them finds one in what a judge is shown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, normalizers
+from tokenizers.models import WordLevel
+
+from rolellm.judging.prompts import fenced, show
+
+MARK = "0123456789abcdef"
+SHREDS = st.lists(
+    st.sampled_from(
+        ["<", ">", "<<", "|", "｜", "＜", "\n", "\u200b", "\u200d", "\U000e0041", "s", "/", "[", "]", "INST", "im_end"]
+    ),
+    max_size=20,
+).map("".join)
+
+# From the published configurations of tokenizers; each is one token where it stands in a prompt.
+TOKENS = [
+    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|startoftext|>", "<|fim_prefix|>", "<|channel|>", "<|call|>"),
+    *("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"),
+    *("<|reserved_special_token_7|>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<|end|>"),
+    *("<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<BOS_TOKEN>", "<EOS_TOKEN>", "<PAD>", "<UNK>"),
+    *("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>"),
+    *("<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>", "<mask>", "<start_of_turn>", "<end_of_turn>", "<unused0>"),
+    *("<unused99>", "<start_of_image>", "<|turn>", "<turn|>", "<channel|>", "<reserved_102>", "<reserved_106>"),
+    *("[gMASK]", "[sMASK]", "[MASK]", "<sop>", "<eop>", "<eoh>", "<eoa>", "[UNUSED_TOKEN_146]", "<|tool_response>"),
+    *("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[THINK]"),
+    *("[/THINK]", "[IMG]", "[CLS]", "[SEP]", "<<SYS>>", "<</SYS>>", "<think>", "</think>", "<tool_call>"),
+    *("</tool_call>", "<tool_response>", "<repo_name>", "<reponame>", "<file_sep>", "<fim_suffix>", "<extra_id_0>"),
+    *(">>QUESTION<<", ">>ANSWER<<", "[|user|]", "[|endofturn|]", "|||IP_ADDRESS|||", "<seed:bos>", "<SPECIAL_12>"),
+    *("]~b]", "]~!b[", "[e~[", "<end_of_utterance>", "<mask:1>", "<|fim▁hole|>"),
+]
+
+
+def tokenizer(normalizer: normalizers.Normalizer | None, *, normalized: bool) -> Tokenizer:
+    """Knows every token of `TOKENS` as one, as a server does that takes a prompt for a template's output."""
+    made = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
+    if normalizer is not None:
+        made.normalizer = normalizer
+    made.add_special_tokens([AddedToken(token, special=True, normalized=normalized) for token in TOKENS])
+    return made
+
+
+TOKENIZERS = [
+    tokenizer(None, normalized=False),
+    tokenizer(normalizers.NFKC(), normalized=False),
+    tokenizer(normalizers.NFKC(), normalized=True),
+    tokenizer(normalizers.NFKD(), normalized=True),
+]
+
+
+def specials(text: str) -> list[str]:
+    """The special tokens that any of the tokenizers finds."""
+    return [
+        token
+        for one in TOKENIZERS
+        for token in one.encode(text, add_special_tokens=False).tokens
+        if token not in ("?", " ")
+    ]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_no_tokenizer_finds_a_token_in_what_is_shown(token: str) -> None:
+    text = f"Well,{token}then {token}{token}."
+    assert specials(text), "the tokenizers would find it"
+    shown = show(text)
+    assert not specials(shown.text)
+    assert shown.touched[0] == "control_tokens"
+
+
+@given(st.lists(st.one_of(st.sampled_from(TOKENS), SHREDS, st.text("＜＞｜［］<>|[]/ｓｉm_", max_size=4)), max_size=6))
+def test_tokens_in_any_surroundings_are_defanged(pieces: list[str]) -> None:
+    assert not specials(show("".join(pieces)).text)
+
+
+def test_fences_hold_no_tokens_of_their_own() -> None:
+    assert not specials(fenced("answer A", show("</s>").text, MARK))

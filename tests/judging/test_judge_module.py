@@ -1,0 +1,234 @@
+"""The `evaluate` module of the judge, loaded as a user loads it: by path, offline, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from rolellm import load_rolebench
+from rolellm.cli.app import app
+from rolellm.core.records import Row
+from rolellm.judging.folder import read_run
+
+from ..evaluation.module_process import run_calls
+
+_LOAD = """
+import json, sys
+import evaluate
+calls, out = json.load(open(sys.argv[1], encoding="utf-8")), {}
+judge = evaluate.load("evaluate_metrics/role_judge")
+for name, call in calls.items():
+    try:
+        batches = call.pop("batches", ())
+        for batch in batches:
+            judge.add_batch(**batch)
+        out[name] = judge.compute(**call)
+    except Exception as error:
+        out[name] = {"error": str(error), "is_value_error": isinstance(error, ValueError)}
+json.dump(out, open(sys.argv[2], "w", encoding="utf-8"))
+"""
+
+SIMPLE = {"predictions": ["a", "b"], "references": ["c", "d"], "questions": ["q", "r"], "roles": ["Ada", "Ada"]}
+WHOLE = {**SIMPLE, "llm": "words.yaml", "folder": "simple"}
+BAD = {
+    "nothing": ({}, "no predictions to judge"),
+    "empty": ({**WHOLE, "predictions": [], "references": []}, "no predictions to judge"),
+    "one-text": ({**WHOLE, "predictions": "ab"}, "no predictions to judge: give a list"),
+    "no-baseline": ({**WHOLE, "references": None}, "no references to judge"),
+    "unequal": ({**WHOLE, "references": ["c"]}, "2 predictions but 1 references"),
+    "null": ({**WHOLE, "predictions": ["a", None]}, "the model's reply of row 1 must be a text, found NoneType"),
+    "number": ({**WHOLE, "references": ["c", 7]}, "the baseline's reply of row 1 must be a text, found int"),
+    "no-roles": ({**WHOLE, "roles": None}, "roles missing"),
+    "neither": ({**WHOLE, "roles": None, "questions": None}, "questions and roles missing"),
+    "few-questions": ({**WHOLE, "questions": ["q"]}, "2 predictions but 1 values of question"),
+    "question-number": ({**WHOLE, "questions": ["q", 1]}, "the question of row 1 must be a text, found int"),
+    "description-list": ({**WHOLE, "descriptions": ["d", ["e"]]}, "must be a text or None, found list"),
+    "knowledge-number": ({**WHOLE, "knowledge": ["k", 1.5]}, "the knowledge of row 1 must be a text, a list of texts"),
+    "two-targets": (
+        {**WHOLE, "knowledge": [["k", "l"], None], "subsets": ["general"] * 2},
+        "row 0 is general and has 2",
+    ),
+    "subset": ({**WHOLE, "subsets": ["general", "other"]}, "row 1 is of subset 'other'"),
+    "language": ({**WHOLE, "language": "de"}, "row 0 is of language 'de'; known: en, zh"),
+    "same-id": ({**WHOLE, "ids": ["x", "x"]}, "'x' is that of 2"),
+    "no-llm": (SIMPLE, "llm is missing"),
+    "llm-nowhere": ({**WHOLE, "llm": "none.yaml"}, "no settings file at none.yaml"),
+    "judge": ({**WHOLE, "judges": ["role-trio"]}, "no judge 'role-trio'"),
+    "same-names": ({**WHOLE, "name": "x", "baseline_name": "x"}, "they need different names"),
+    "canary-name": ({**WHOLE, "name": "canary: echo"}, "they need different names"),
+    "rotations": ({**WHOLE, "rotations": 0}, "rotations is 0"),
+    "resamples": ({**WHOLE, "resamples": 0}, "resamples must be at least 1"),
+    "other-folder": ({**WHOLE, "folder": "evaluate_metrics"}, "holds other files"),
+}
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return [Row.from_columns(item) for item in load_rolebench("sample", "test")]
+
+
+@pytest.fixture(scope="module")
+def card(root: Path) -> str:
+    return (root / "evaluate_metrics" / "role_judge" / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def sample(rows: list[Row]) -> dict[str, Any]:
+    """The sample's rows as lists, as the command line would judge them."""
+    return {
+        "predictions": [row.references[0] for row in rows],
+        "references": [row.rolegpt for row in rows],
+        "questions": [row.question for row in rows],
+        "roles": [row.role for row in rows],
+        "descriptions": [row.role_description for row in rows],
+        "knowledge": [row.raw_reference if row.subset == "general" else row.references for row in rows],
+        "subsets": [row.subset for row in rows],
+        "language": [row.language for row in rows],
+        "llm": "words.yaml",
+        "name": "first reference",
+        "baseline_name": "RoleGPT",
+    }
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, root: Path, card: str) -> Path:
+    """A folder with the module and the card's settings."""
+    folder = tmp_path_factory.mktemp("judge")
+    (folder / "evaluate_metrics").symlink_to(root / "evaluate_metrics")
+    for name, text in re.findall(r"```yaml\n# (\S+)\n(.*?)```", card, flags=re.DOTALL):
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(place: Path, rows: list[Row], sample: dict[str, Any], card: str) -> dict[str, Any]:
+    """What `compute` gave for each call; the card's code runs along, for `evaluate` is slow to import."""
+    ids = [row.id for row in rows]
+    halves = [{key: sample[key][part] for key in ("predictions", "references")} for part in (slice(36), slice(36, 72))]
+    rest = {key: value for key, value in sample.items() if key not in halves[0]}
+    # Bad calls come first: a refused one must leave nothing behind.
+    calls: dict[str, Any] = {name: call for name, (call, _) in BAD.items()}
+    calls["sample"] = {**sample, "ids": ids, "folder": "sample"}
+    calls["again"] = {**calls["sample"]}
+    calls["batches"] = {**rest, "batches": halves, "ids": ids, "folder": "sample"}
+    calls["content-ids"] = {**sample, "folder": "content", "name_probe": 0, "canaries": False}
+    calls["lists-alone"] = {**sample, "folder": "lists", "judges": ["role-list"], "rotations": 1, "resamples": 50}
+    return run_calls(place, place, _LOAD, calls, card)
+
+
+@pytest.fixture(scope="module")
+def by_command(place: Path, rows: list[Row], results: dict[str, Any]) -> dict[str, Any]:
+    """The same answers, judged by the command line."""
+    answers = place / "first reference.jsonl"
+    lines = [json.dumps({"id": row.id, "prediction": row.references[0]}) + "\n" for row in rows]
+    answers.write_text("".join(lines), encoding="utf-8")
+    words = ["judge", str(answers), "--config", "sample", "--llm", str(place / "words.yaml"), "--json"]
+    done = CliRunner().invoke(app, [*words, "--out", str(place / "by-command")])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_calls_are_value_errors_in_words(results: dict[str, Any], name: str) -> None:
+    assert BAD[name][1] in results[name]["error"]
+    assert results[name]["is_value_error"]
+
+
+def test_bad_calls_ask_nobody(results: dict[str, Any], place: Path) -> None:
+    assert "error" in results["rotations"]
+    assert not (place / "simple").exists()
+
+
+def _comparable(result: dict[str, Any]) -> dict[str, Any]:
+    """A result without what names the data set, and without categories: lists do not say which script a row is from."""
+    own = ("config", "split", "fingerprint", "spent", "models")
+    models = [
+        {**one, **{design: {**one[design], "by_category": None} for design in ("pairwise", "listwise") if one[design]}}
+        for one in result["models"]
+    ]
+    return {**{key: value for key, value in result.items() if key not in own}, "models": models}
+
+
+def test_the_numbers_are_those_of_the_command(results: dict[str, Any], by_command: dict[str, Any]) -> None:
+    found = results["sample"]["result"]
+    assert _comparable(found) == _comparable(by_command)
+    assert found["spent"]["calls"] == by_command["spent"]["calls"] > 0
+
+
+def test_the_figures_are_those_of_the_result(results: dict[str, Any]) -> None:
+    found = results["sample"]
+    models = {one["name"]: one for one in found["result"]["models"]}
+    pairs, lists = models["first reference"]["pairwise"], models["first reference"]["listwise"]
+    for key, estimate in {
+        "win_rate": pairs["win_rate"],
+        "lc_win_rate": pairs["lc_win_rate"],
+        "average_rank": lists["average_rank"],
+        "position_consistency": pairs["consistency"],
+    }.items():
+        assert (found[key], found[f"{key}_ci95"]) == (estimate["mean"], estimate["ci95"])
+        assert found[f"{key}_ci95"][0] <= found[key] <= found[f"{key}_ci95"][1]
+    assert found["wins"] + found["ties"] + found["losses"] == pytest.approx(1)
+    assert found["win_rate"] == pytest.approx(found["wins"] + found["ties"] / 2)
+    assert found["canaries"] == {
+        name: models[name]["pairwise"]["win_rate"]["mean"] for name in ("canary: null model", "canary: echo")
+    }
+    assert (found["n"], found["unscored"], found["problems"]) == (72, 0.0, [])
+
+
+@pytest.mark.parametrize("name", ["again", "batches"])
+def test_the_same_call_asks_nothing_anew(results: dict[str, Any], name: str) -> None:
+    first, second = results["sample"]["result"], results[name]["result"]
+    assert second["spent"]["calls"] == 0
+    assert second["spent"]["from_journal"] == first["spent"]["calls"]
+    assert {**second, "spent": None} == {**first, "spent": None}
+
+
+def test_without_ids_the_pairs_come_out_the_same(results: dict[str, Any]) -> None:
+    found, named = results["content-ids"], results["sample"]
+    assert found["win_rate"] == named["win_rate"]
+    assert found["win_rate_ci95"] == named["win_rate_ci95"]
+    assert found["canaries"] == {}
+    assert found["result"]["diagnostics"]["name"] is None
+
+
+def test_lists_alone_have_no_figures_of_pairs(results: dict[str, Any]) -> None:
+    found = results["lists-alone"]
+    listwise = found["result"]["models"][0]["listwise"]
+    assert found["win_rate"] == listwise["win_rate"]["mean"]
+    assert found["average_rank"] == listwise["average_rank"]["mean"]
+    for key in ("lc_win_rate", "lc_win_rate_ci95", "position_consistency", "wins", "ties", "losses"):
+        assert found[key] is None
+    assert set(found["canaries"]) == {"canary: null model", "canary: echo"}
+
+
+def test_the_folder_is_that_of_a_judging_run(results: dict[str, Any], place: Path, rows: list[Row]) -> None:
+    run = read_run(place / "sample")
+    assert [row.id for row in run.contest.rows] == [row.id for row in rows]
+    assert run.result["models"] == results["sample"]["result"]["models"]
+    assert run.contest.baseline is not None
+    assert run.contest.baseline.name == "RoleGPT"
+    assert len(run.judgements()) == results["sample"]["result"]["spent"]["calls"]
+
+
+def test_the_folder_can_be_reported(results: dict[str, Any], place: Path) -> None:
+    assert results["sample"]["n"] == 72
+    page = place / "silver.html"
+    # The card's: one row with a reference and one without.
+    done = CliRunner().invoke(app, ["report", str(place / "silver"), "--out", str(page)])
+    assert done.exit_code == 0, done.output
+    assert "canary: echo" in page.read_text(encoding="utf-8")
+
+
+def test_the_cards_front_matter_names_an_evaluate_metric(card: str) -> None:
+    import yaml
+
+    head = yaml.safe_load(card.split("---\n")[1])
+    assert {"evaluate", "metric"} <= set(head["tags"])
+    assert head["license"] == "apache-2.0"

@@ -1,0 +1,119 @@
+"""Judges as data: those that ship, one of the user's own, and folders that are none."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from rolellm.core.errors import SettingsError
+from rolellm.judging.judge_models import load_judge, load_judges, shipped_judges
+
+SHIPPED = Path(str(resources.files("rolellm.judging.judges")))
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A copy of a judge that ships, to be changed."""
+    return Path(shutil.copytree(SHIPPED / "role-pair", tmp_path / "own"))
+
+
+def test_both_designs_ship_in_both_languages() -> None:
+    assert shipped_judges() == ["role-list", "role-pair"]
+    assert {judge.design for judge in load_judges()} == {"listwise", "pairwise"}
+    for judge in load_judges():
+        assert set(judge.prompts) == {"en", "zh"}
+        assert "".join(template.text for template in judge.prompts["en"]).isascii()
+        assert not judge.prompts["zh"][0].text.isascii()
+
+
+def test_the_limit_of_a_reply_grows_with_the_answers() -> None:
+    lists = load_judge("role-list")
+    assert lists.sampling(7).max_tokens - lists.sampling(2).max_tokens == 5 * lists.settings.max_tokens_per_answer
+    assert lists.sampling(2).temperature == 0
+
+
+def test_a_judge_of_ones_own(own: Path) -> None:
+    text = (own / "judge.yaml").read_text(encoding="utf-8").replace("name: role-pair", "name: mine")
+    (own / "judge.yaml").write_text(text, encoding="utf-8")
+    assert load_judge(own).settings.name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("judge.yaml", "version: 2", "version: 3"),
+        ("schema.json", '"string"}', '"string", "description": "why"}'),
+        ("en.system.txt", "answer", "reply"),
+        ("zh.user.txt", "回答", "答复"),
+    ],
+)
+def test_every_file_counts_in_the_hash(own: Path, name: str, old: str, new: str) -> None:
+    before = load_judge(own).hash
+    assert before == load_judge("role-pair").hash
+    _change(name, old, new)(own)
+    assert load_judge(own).hash != before
+
+
+def _drop(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def _write(name: str, text: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).write_text(text, encoding="utf-8")
+
+    return write
+
+
+def _change(name: str, old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        file = folder / name
+        text = file.read_text(encoding="utf-8")
+        assert old in text
+        file.write_text(text.replace(old, new), encoding="utf-8")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        pytest.param(_drop("schema.json"), "schema.json: cannot be read", id="no-schema"),
+        pytest.param(_drop("zh.system.txt"), "zh.system.txt: cannot be read", id="no-chinese-prompt"),
+        pytest.param(_write("schema.json", "{"), "not valid JSON", id="broken-schema"),
+        pytest.param(_write("schema.json", "[]"), "expected a JSON schema", id="schema-no-object"),
+        pytest.param(_write("judge.yaml", "- a"), "expected keys and values", id="settings-a-list"),
+        pytest.param(
+            _write("judge.yaml", "name: x\nversion: 2\nparser: better\n"), "design is missing", id="no-design"
+        ),
+        pytest.param(
+            _change("judge.yaml", "parser: better", "parser: ranking"), "needs the parser better", id="parser"
+        ),
+        pytest.param(_change("judge.yaml", "version: 2", "version: one"), "version", id="version-in-words"),
+        pytest.param(_change("judge.yaml", "top_p: 1.0", "top_p: 1.5"), "top_p", id="out-of-range"),
+        pytest.param(_change("judge.yaml", "top_p", "topp"), "topp", id="mistyped-key"),
+        pytest.param(_change("en.user.txt", "{question}", ""), "{question}", id="slot-missing"),
+        pytest.param(_change("en.user.txt", "{question}", "{question} {winner}"), "{winner}", id="slot-unknown"),
+        pytest.param(_change("en.system.txt", "judge", "{judge}"), "{judge}", id="slot-in-system"),
+    ],
+)
+def test_a_folder_that_is_no_judge_says_what_is_wrong(own: Path, harm: Callable[[Path], None], said: str) -> None:
+    harm(own)
+    with pytest.raises(SettingsError) as caught:
+        load_judge(own)
+    assert said in str(caught.value) and str(own) in str(caught.value)
+
+
+def test_what_is_no_judge_at_all(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="expected one of role-list, role-pair, or a folder"):
+        load_judge(tmp_path)
+    with pytest.raises(SettingsError, match="expected one of"):
+        load_judge("../judges")
+    with pytest.raises(SettingsError, match="both pairwise"):
+        load_judges(["role-pair", SHIPPED / "role-pair"])
+    with pytest.raises(SettingsError, match="no judge is named"):
+        load_judges([])

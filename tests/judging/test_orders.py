@@ -1,0 +1,115 @@
+"""Orders: pairs in both, lists turned, drawn by content so that what grows asks only for what is new."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Row
+from rolellm.judging.judge_models import load_judges
+from rolellm.judging.orders import Ask, Design, planned, rotated
+from rolellm.judging.types import Contest, Contestant
+
+NAMES = ("base", "one", "two", "three")
+
+
+def contest(rows: int = 6, names: tuple[str, ...] = NAMES, missing: tuple[tuple[str, int], ...] = ()) -> Contest:
+    given = [Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",)) for n in range(rows)]
+    contestants = [Contestant(name, "baseline" if name == "base" else "model") for name in names]
+    answers = {
+        name: {row.id: f"{name} {row.id}" for n, row in enumerate(given) if (name, n) not in missing} for name in names
+    }
+    return Contest(given, contestants, answers)
+
+
+def keys(asks: list[Ask], found: Contest) -> set[tuple[object, ...]]:
+    return {(found.rows[ask.row].id, ask.judge.design, ask.order, ask.named) for ask in asks}
+
+
+def test_pairs_in_both_orders_and_lists_turned() -> None:
+    found = contest()
+    asks = planned(found, load_judges(), Design(rotations=4, name_probe=0))
+    pairs = [ask for ask in asks if ask.judge.design == "pairwise"]
+    assert len(pairs) == 6 * 3 * 2
+    assert all((ask.row, ask.order[::-1]) in {(other.row, other.order) for other in pairs} for ask in pairs)
+    lists = [ask for ask in asks if ask.judge.design == "listwise"]
+    assert len(lists) == 6 * 4
+    # As many turns as contestants: each stands in each place once for each row.
+    assert set(Counter((ask.row, place, name) for ask in lists for place, name in enumerate(ask.order)).values()) == {1}
+
+
+def test_another_contestant_or_more_rows_leave_the_pairs_as_they_are() -> None:
+    pair = load_judges(["role-pair"])
+    small, more, longer = contest(names=NAMES[:3]), contest(), contest(rows=9, names=NAMES[:3])
+    asked = keys(planned(small, pair, Design(name_probe=0)), small)
+    assert asked < keys(planned(more, pair, Design(name_probe=0)), more)
+    assert asked < keys(planned(longer, pair, Design(name_probe=0)), longer)
+
+
+@given(st.lists(st.text(min_size=1, max_size=5), min_size=2, max_size=8, unique=True), st.integers(1, 9))
+def test_a_list_is_drawn_by_content_and_not_by_the_order_of_files(names: list[str], rotations: int) -> None:
+    design = Design(rotations=rotations)
+    mixed = random.Random(0).sample(names, len(names))
+    orders = rotated(names, design, "row")
+    assert orders == rotated(mixed, design, "row")
+    assert len(set(orders)) == len(orders) == min(rotations, len(names))
+    assert all(sorted(order) == sorted(names) for order in orders)
+
+
+def test_other_rows_and_seeds_draw_other_orders() -> None:
+    orders = {rotated(NAMES, Design(rotations=1), f"row {n}")[0] for n in range(200)}
+    assert len(orders) == 24  # every order of four, over enough rows
+    assert any(
+        rotated(NAMES, Design(seed=1), f"row {n}") != rotated(NAMES, Design(seed=2), f"row {n}") for n in range(5)
+    )
+
+
+def test_what_was_not_answered_is_not_asked_for() -> None:
+    found = contest(missing=(("two", 0), ("base", 1)))
+    asks = planned(found, load_judges(), Design(rotations=1, name_probe=0))
+    lists = {ask.row for ask in asks if ask.judge.design == "listwise"}
+    assert lists == {2, 3, 4, 5}
+    pairs = Counter((ask.row, frozenset(ask.order)) for ask in asks if ask.judge.design == "pairwise")
+    assert (0, frozenset(("one", "base"))) in pairs and (0, frozenset(("two", "base"))) not in pairs
+    assert not any(row == 1 for row, _ in pairs)
+
+
+def test_the_probe_of_names_is_of_so_many_rows_and_of_no_canary() -> None:
+    plain = contest(rows=30)
+    found = Contest(
+        plain.rows, [*plain.contestants, Contestant("null", "canary")], {**plain.answers, "null": plain.answers["one"]}
+    )
+    named = [ask for ask in planned(found, load_judges(), Design(name_probe=7)) if ask.named]
+    assert len({ask.row for ask in named}) == 7
+    assert len(named) == 7 * 3 * 2
+    assert not any("null" in ask.order for ask in named)
+
+
+def test_the_probe_is_of_rows_that_have_a_pair() -> None:
+    found = contest(rows=30, missing=tuple(("base", n) for n in range(20)))
+    named = [ask for ask in planned(found, load_judges(), Design(name_probe=7)) if ask.named]
+    assert len({ask.row for ask in named}) == 7 and all(ask.row >= 20 for ask in named)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        pytest.param(contest(names=("one", "two")), "no baseline|there is none", id="no-baseline"),
+        pytest.param(contest(names=("base",)), "nobody to compare", id="alone"),
+        pytest.param(contest(names=("base", *(f"m{n}" for n in range(26)))), "more than a list holds", id="too-many"),
+    ],
+)
+def test_a_contest_that_cannot_be_judged_says_why(found: Contest, said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        planned(found, load_judges(), Design())
+
+
+@pytest.mark.parametrize("settings", [{"rotations": 0}, {"name_probe": -1}])
+def test_settings_out_of_range_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(SettingsError):
+        Design(**settings)

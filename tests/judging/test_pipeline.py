@@ -1,0 +1,126 @@
+"""The whole way with a judge whose preferences, biases and noise are known: prompts, journal, verdicts, result."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.records import Row
+from rolellm.judging.ask import JudgingOptions, Juror
+from rolellm.judging.judge_models import load_judges
+from rolellm.judging.orders import Design
+from rolellm.judging.overlap_judge import Preferences, scripted_judge
+from rolellm.judging.run import JudgingSetup, run_judging
+from rolellm.judging.types import Contest, Contestant
+from rolellm.llm.model import RunOptions
+
+QUESTIONS = 160
+TRUE = {"base": 0.0, "poor": -1.0, "good": 0.7, "best": 1.5}
+FIRST = 0.8
+
+
+def contest(strengths: Mapping[str, float], longer: Mapping[str, int] | None = None) -> Contest:
+    """Answers that say how good they are, of a length drawn around 300 characters, longer for some."""
+    chance = random.Random(12)
+    rows = [Row(f"r{n}", f"Role {n % 4}", "en", "general", f"Question {n}?", ("Aye.",)) for n in range(QUESTIONS)]
+    people = [Contestant(name, "baseline" if name == "base" else "model") for name in strengths]
+    extra = longer or {}
+    answers = {
+        name: {
+            row.id: f"worth {strength} " + "x" * max(int(chance.gauss(300 + extra.get(name, 0), 120)), 0)
+            for row in rows
+        }
+        for name, strength in strengths.items()
+    }
+    return Contest(rows, people, answers)
+
+
+def worth(_: Mapping[str, str], answer: str) -> float:
+    found = re.match(r"worth (-?[\d.]+)", answer)
+    assert found is not None
+    return float(found[1])
+
+
+def judge(folder: Path, found: Contest, probe: int = 0, **preferences: Any) -> dict[str, Any]:
+    juror = Juror("known", [scripted_judge(Preferences(worth, noise=1.0, **preferences), rules="worth")])
+    options = JudgingOptions(Design(name_probe=probe))
+    setup = JudgingSetup(options=options, run=RunOptions(show_progress=False))
+    return run_judging(folder, found, load_judges(), [juror], setup)
+
+
+def inside(value: float, estimate: Mapping[str, Any]) -> bool:
+    low, high = estimate["ci95"]
+    return bool(low <= value <= high)
+
+
+def chance_of(lead: float) -> float:
+    return 1 / (1 + math.exp(-lead))
+
+
+@pytest.fixture(scope="module")
+def biased(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Judged by one that likes the first place. (Of seeds 0 to 4 one draws a model over three standard errors off.)"""
+    return judge(tmp_path_factory.mktemp("biased"), contest(TRUE), position=FIRST, seed=1)
+
+
+def test_the_true_ranking_comes_back_in_spite_of_noise_and_place(biased: dict[str, Any]) -> None:
+    models = {one["name"]: one for one in biased["models"]}
+    rates = {name: models[name]["pairwise"]["win_rate"]["mean"] for name in TRUE if name != "base"}
+    assert sorted(rates, key=rates.__getitem__) == ["poor", "good", "best"]
+    ranks = {name: models[name]["listwise"]["average_rank"]["mean"] for name in TRUE}
+    assert sorted(ranks, key=ranks.__getitem__) == ["best", "good", "base", "poor"]
+    strengths = {name: models[name]["listwise"]["strength"]["mean"] for name in TRUE}
+    assert sorted(strengths, key=strengths.__getitem__) == ["poor", "base", "good", "best"]
+    for name in rates:
+        # Both orders: the mean of a win from the first and from the second place.
+        true = (chance_of(TRUE[name] + FIRST) + chance_of(TRUE[name] - FIRST)) / 2
+        assert inside(true, models[name]["pairwise"]["win_rate"]), name
+
+
+def test_the_bias_given_lies_in_its_interval(biased: dict[str, Any]) -> None:
+    others = [TRUE[name] for name in TRUE if name != "base"]
+    true = sum(chance_of(lead + FIRST) + chance_of(FIRST - lead) for lead in others) / (2 * len(others))
+    found = biased["diagnostics"]["position"]["pairwise"]
+    assert inside(true, found["first_preferred"]) and found["first_preferred"]["ci95"][0] > 0.5
+    agree = [
+        chance_of(lead + FIRST) * chance_of(lead - FIRST) + chance_of(-lead - FIRST) * chance_of(FIRST - lead)
+        for lead in others
+    ]
+    assert inside(sum(agree) / len(agree), found["consistency"])
+    # Whoever stands further down a list ranks lower.
+    assert biased["diagnostics"]["position"]["listwise"]["slope"]["ci95"][0] > 0
+
+
+def test_a_planted_liking_for_length_is_undone(tmp_path: Path) -> None:
+    found = contest({"base": 0.0, "wordy": 0.0, "terse": 0.0}, {"wordy": 80, "terse": -80})
+    result = judge(tmp_path, found, length=1.0)
+    models = {one["name"]: one["pairwise"] for one in result["models"]}
+    assert models["wordy"]["win_rate"]["ci95"][0] > 0.5 > models["terse"]["win_rate"]["ci95"][1]
+    for name in ("wordy", "terse"):
+        # Equally good: at equal length nobody wins.
+        assert inside(0.5, models[name]["lc_win_rate"]), name
+        assert models[name]["length_coefficient"]["ci95"][0] > 0
+    assert result["diagnostics"]["length"]["longer_preferred"]["ci95"][0] > 0.5
+
+
+def test_a_judge_that_likes_a_name_is_found_out_by_the_probe(tmp_path: Path) -> None:
+    result = judge(tmp_path, contest({"base": 0.0, "famous": 0.0}), probe=QUESTIONS, name={"famous": 1.5})
+    (famous,) = [one["pairwise"] for one in result["models"] if one["name"] == "famous"]
+    assert inside(0.5, famous["win_rate"])
+    assert inside(chance_of(1.5) - 0.5, famous["name_effect"])
+
+
+def test_the_same_answers_under_two_names_get_the_same_figures(tmp_path: Path) -> None:
+    found = contest({"base": 0.0, "one": 0.4})
+    twins = Contest(found.rows, [*found.contestants, Contestant("two")], {**found.answers, "two": found.answers["one"]})
+    result = judge(tmp_path, twins, position=0.3)
+    one, two = (
+        {**model["pairwise"], "by_judge": None} for model in result["models"] if model["name"] in ("one", "two")
+    )
+    assert one == two

@@ -1,0 +1,309 @@
+"""A judging run: what is asked, what is kept, what a second run asks anew, and when a run does not count."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Row
+from rolellm.judging.ask import JudgingOptions, Juror
+from rolellm.judging.folder import read_run
+from rolellm.judging.judge_models import load_judges
+from rolellm.judging.orders import Design
+from rolellm.judging.overlap_judge import Preferences, scripted_judge, shown_in
+from rolellm.judging.result import ResultOptions
+from rolellm.judging.run import JudgingSetup, run_judging
+from rolellm.judging.systems import ECHO, NULL_MODEL, canary_answers
+from rolellm.judging.types import Contest, Contestant
+from rolellm.llm.model import Json, Price, Request, RunOptions
+from rolellm.llm.scripted import ScriptedModel
+
+ROWS = [
+    Row(f"r{n}", f"Role {n % 3}", "en", "general" if n % 2 else "role_specific", f"Question {n}?", ("Aye.",))
+    for n in range(12)
+]
+GOOD = {"base": 1, "weak": 0, "strong": 2, "new": 3}
+QUIET = RunOptions(show_progress=False)
+
+
+def contest(*names: str) -> Contest:
+    people = [Contestant(name, "baseline" if name == "base" else "model") for name in ("base", *names)]
+    return Contest(
+        ROWS, people, {one.name: {row.id: f"{'so ' * GOOD[one.name]}{row.id}" for row in ROWS} for one in people}
+    )
+
+
+def quality(_: Any, answer: str) -> float:
+    return float(answer.count("so "))
+
+
+def juror(name: str = "judge", **preferences: Any) -> Juror:
+    return Juror(name, [scripted_judge(Preferences(quality, **preferences), name=name)])
+
+
+def judge(folder: Path, found: Contest, *jury: Juror, **settings: Any) -> dict[str, Any]:
+    options = JudgingOptions(settings.pop("design", Design(name_probe=3)))
+    setup = JudgingSetup("sample", "test", options=options, run=settings.pop("run", QUIET), **settings)
+    return run_judging(folder, found, settings.get("judges") or load_judges(), jury or (juror(),), setup)
+
+
+def model(result: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(one for one in result["models"] if one["name"] == name)
+
+
+def test_the_better_win_and_the_folder_says_how(tmp_path: Path) -> None:
+    result = judge(tmp_path / "run", contest("weak", "strong"))
+    assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
+    assert model(result, "weak")["pairwise"]["win_rate"]["mean"] == 0
+    assert [model(result, name)["listwise"]["average_rank"]["mean"] for name in ("strong", "base", "weak")] == [1, 2, 3]
+    assert result["valid"] and result["spent"]["calls"] == 12 * (2 + 2 * 2) + 3 * 2 * 2
+    run = read_run(tmp_path / "run")
+    assert run.result == result
+    assert run.contest.answers == contest("weak", "strong").answers and list(run.contest.rows) == ROWS
+    assert len(run.judgements()) == result["spent"]["calls"]
+    assert {one["hash"] for one in run.manifest["judges"][0]["prompts"].values()} == {one.hash for one in load_judges()}
+    assert run.manifest["hash"] == result["fingerprint"]["hash"]
+    assert list(read_jsonl(tmp_path / "run/unscored.jsonl")) == []
+
+
+def test_again_asks_nobody_and_says_the_same(tmp_path: Path) -> None:
+    first = judge(tmp_path, contest("weak", "strong"))
+    second = judge(tmp_path, contest("weak", "strong"))
+    assert second["spent"]["calls"] == 0 and second["spent"]["from_journal"] == first["spent"]["calls"]
+    assert {**second, "spent": None} == {**first, "spent": None}
+
+
+def test_one_more_model_asks_for_its_own_pairs_and_the_new_lists_only(tmp_path: Path) -> None:
+    design = Design(name_probe=0)
+    first = judge(tmp_path, contest("weak", "strong"), design=design)
+    more = judge(tmp_path, contest("weak", "strong", "new"), design=design)
+    assert more["spent"]["calls"] == 12 * 2 + 12 * 2
+    assert more["spent"]["from_journal"] == 12 * 2 * 2
+    assert all(model(more, name)["pairwise"] == model(first, name)["pairwise"] for name in ("weak", "strong"))
+
+
+def test_other_settings_of_statistics_ask_nobody(tmp_path: Path) -> None:
+    judge(tmp_path, contest("weak"))
+    again = judge(tmp_path, contest("weak"), result=ResultOptions(resamples=50, seed=3))
+    assert again["spent"]["calls"] == 0
+
+
+class _Stubborn(ScriptedModel):
+    """Says no verdict on some rows, however often it is asked."""
+
+    def __init__(self, rows: set[str], text: str) -> None:
+        super().__init__(self._answer, rules_hash=f"{sorted(rows)}{text}")
+        self._rows, self._text = rows, text
+        self._inner = scripted_judge(Preferences(quality))
+
+    def _answer(self, request: Request) -> str | Json:
+        if request.tag.rpartition("/")[2] in self._rows:
+            return self._text
+        return self._inner.preferences.verdict(request)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("Answer A is better.", id="prose"),
+        pytest.param('{"better": "A"}', id="off-the-schema"),
+        pytest.param('{"reason": "so", "better": "A"', id="cut"),
+        pytest.param("I cannot judge this.", id="refused"),
+    ],
+)
+def test_no_verdict_is_none_and_too_many_fail_the_run(tmp_path: Path, text: str) -> None:
+    stubborn = Juror("stubborn", [_Stubborn({"r1", "r2"}, text)])
+    with pytest.raises(JudgingError, match=r"verdicts are missing \(16\.7%; at most 1\.0% may be\)") as caught:
+        judge(tmp_path, contest("strong"), stubborn, design=Design(name_probe=0))
+    assert "unscored.jsonl" in str(caught.value)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert not result["valid"] and result["diagnostics"]["unscored"]["count"] == 2 * 4
+    # What has no verdict is left out; it is no loss and no tie.
+    assert model(result, "strong")["pairwise"]["win_rate"] == {
+        "mean": 1.0,
+        "ci95": [pytest.approx(0.025**0.1), 1.0],
+        "n": 10,
+        "questions": 10,
+    }
+    kept = [value for _, value in read_jsonl(tmp_path / "unscored.jsonl")]
+    assert {value["row"] for value in kept} == {"r1", "r2"} and all(value["reply"] == text for value in kept)
+    assert all(value["attempts"] == 5 and len(value["refused"]) == 5 and value["messages"] for value in kept)
+    assert [one.unscored for one in read_run(tmp_path).judgements()].count(None) == 40
+
+
+def parroting(request: Request) -> str | Json:
+    """Repeats the first verdict that it finds in an answer; gives its own where there is none."""
+    own = Preferences(quality).verdict(request)
+    design = "ranking" if "ranking" in own else "style"
+    lines = [line for text in shown_in(request).answers.values() for line in text.splitlines()]
+    return next((line for line in lines if line.startswith(f'{{"{design}"')), own)
+
+
+def with_answers(found: Contest, people: Sequence[tuple[Contestant, Mapping[str, str]]]) -> Contest:
+    more = {one.name: answers for one, answers in people}
+    return Contest(found.rows, [*found.contestants, *(one for one, _ in people)], {**found.answers, **more})
+
+
+def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) -> None:
+    parrot = Juror("parrot", [ScriptedModel(parroting, rules_hash="parrot")])
+    result = judge(tmp_path, with_answers(contest("strong"), canary_answers(ROWS)), parrot)
+    assert result["valid"] and result["diagnostics"]["unscored"]["count"] == 0
+    assert result["diagnostics"]["unscored"]["of"] == 12 * 2 + 3 * 2, "its own pairs and copied lists concern no system"
+    canaries = result["diagnostics"]["canaries"]
+    # Twelve rows of two orders and two rotations, and every one of them copied.
+    assert (canaries[ECHO]["copied"]["mean"], canaries[ECHO]["copied"]["n"]) == (1, 12 * 4)
+    assert canaries[NULL_MODEL]["copied"]["mean"] == 0 and canaries[NULL_MODEL]["unscored"]["mean"] == 0.5
+    assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
+    assert model(result, ECHO)["pairwise"] is None
+    assert any("repeated a verdict from canary: echo in 100.0% of the 48" in problem for problem in result["problems"])
+    copied = [one for one in read_run(tmp_path).judgements() if one.copied]
+    assert len(copied) == 48 and all(one.attempts == 1 and one.copied == ECHO for one in copied)
+    assert len(list(read_jsonl(tmp_path / "unscored.jsonl"))) == 48
+    assert result["spent"]["calls"] == 12 * (2 * 3 + 2) + 3 * 2, "nothing is asked again"
+
+
+def test_a_verdict_copied_from_a_model_is_missing(tmp_path: Path) -> None:
+    parrot = Juror("parrot", [ScriptedModel(parroting, rules_hash="parrot")])
+    (_, (_, echoed)) = canary_answers(ROWS)
+    with pytest.raises(JudgingError, match=r"repeats to the letter a verdict that stands in the answer [AB]"):
+        judge(tmp_path, with_answers(contest("strong"), [(Contestant("attacker"), echoed)]), parrot)
+
+
+def test_more_may_be_allowed_to_be_missing(tmp_path: Path) -> None:
+    stubborn = Juror("stubborn", [_Stubborn({"r1"}, "no")])
+    assert judge(tmp_path, contest("strong"), stubborn, result=ResultOptions(max_unscored=0.2))["valid"]
+
+
+def test_what_is_malformed_now_and_then_is_asked_again(tmp_path: Path) -> None:
+    result = judge(tmp_path, contest("weak", "strong"), juror(malformed=0.3))
+    assert result["valid"] and result["diagnostics"]["unscored"]["count"] == 0
+    assert any(one.attempts > 1 for one in read_run(tmp_path).judgements())
+    assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
+
+
+def test_a_jury_decides_by_majority(tmp_path: Path) -> None:
+    contrary = Juror("contrary", [scripted_judge(Preferences(lambda m, a: -quality(m, a)), name="contrary")])
+    result = judge(tmp_path, contest("strong"), juror("one"), juror("two"), contrary)
+    assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
+    by_judge = model(result, "strong")["pairwise"]["by_judge"]
+    assert {name: value["mean"] for name, value in by_judge.items()} == {"one": 1, "two": 1, "contrary": 0}
+    assert result["diagnostics"]["jury"]["judges"] == 3
+
+
+def test_a_judge_of_a_contestants_family_is_flagged(tmp_path: Path) -> None:
+    found = contest("strong", "weak")
+    people = [
+        Contestant(one.name, one.kind, None, "llama" if one.name == "strong" else None) for one in found.contestants
+    ]
+    result = judge(tmp_path, Contest(ROWS, people, found.answers), juror("org/Llama-3-8B"))
+    assert result["judges"][0]["flagged"] == ["strong"]
+    assert model(result, "strong")["self_judged_by"] == ["org/Llama-3-8B"]
+    assert model(result, "weak")["self_judged_by"] == []
+
+
+def test_a_budget_stops_it_and_more_money_goes_on(tmp_path: Path) -> None:
+    def paid() -> Juror:
+        return Juror("judge", [_Paid(Preferences(quality))])
+
+    with pytest.raises(StoppedShortError, match="budget"):
+        judge(tmp_path, contest("strong"), paid(), run=RunOptions(budget=0.02, show_progress=False))
+    with pytest.raises(DataError, match="not finished"):
+        read_run(tmp_path)
+    done = judge(tmp_path, contest("strong"), paid(), run=RunOptions(budget=100.0, show_progress=False))
+    assert done["valid"] and done["spent"]["from_journal"] > 0 and done["spent"]["calls"] > 0
+
+
+class _Paid(ScriptedModel):
+    free = False
+
+    def __init__(self, preferences: Preferences) -> None:
+        super().__init__(preferences.verdict, rules_hash="paid", concurrency=1, price=Price(1.0, 1.0))
+
+
+def _file(folder: Path) -> None:
+    folder.write_text("x")
+
+
+def _other(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("x")
+
+
+@pytest.mark.parametrize(("make", "said"), [(_file, "is a file"), (_other, r"holds other files \(thesis.tex\)")])
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
+    make(tmp_path / "run")
+    with pytest.raises(SettingsError, match=said):
+        judge(tmp_path / "run", contest("strong"))
+
+
+@pytest.mark.parametrize(
+    ("answered", "said"),
+    [
+        pytest.param(lambda name, row: name != "base", "and there is none", id="no-baseline"),
+        pytest.param(lambda name, row: (name == "base") == (row == "r1"), "no verdict can be asked", id="apart"),
+    ],
+)
+def test_what_cannot_be_judged_leaves_an_earlier_run_as_it_is(
+    tmp_path: Path, answered: Callable[[str, str], bool], said: str
+) -> None:
+    result = judge(tmp_path, contest("strong"))
+    whole = contest("strong", "weak")
+    answers = {
+        name: {row: text for row, text in texts.items() if answered(name, row)} for name, texts in whole.answers.items()
+    }
+    people = [one for one in whole.contestants if answers[one.name]]
+    with pytest.raises(SettingsError, match=said):
+        judge(tmp_path, Contest(ROWS, people, answers))
+    run = read_run(tmp_path)
+    assert run.result == result and run.contest.answers == contest("strong").answers
+
+
+def test_jurors_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="different names"):
+        judge(tmp_path, contest("strong"), juror("one"), juror("one"))
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        pytest.param(lambda run: (run / "manifest.json").write_text("{"), "not the folder of a judging run", id="json"),
+        pytest.param(lambda run: (run / "result.json").unlink(), "not finished", id="no-result"),
+        pytest.param(lambda run: (run / "rows.jsonl").write_text('{"id": "r1"}\n'), "do not fit together", id="rows"),
+        pytest.param(
+            lambda run: (run / "answers.jsonl").write_text('{"id": "r1", "answers": {"x": "y"}}\n'),
+            "do not fit together",
+            id="stranger",
+        ),
+        pytest.param(lambda run: (run / "answers.jsonl").write_text(""), "do not fit together", id="no-answers"),
+    ],
+)
+def test_a_damaged_run_is_refused_in_words(tmp_path: Path, harm: Callable[[Path], Any], said: str) -> None:
+    judge(tmp_path, contest("strong"))
+    harm(tmp_path)
+    with pytest.raises(DataError, match=said):
+        read_run(tmp_path)
+
+
+def test_a_damaged_judgement_is_named_by_its_line(tmp_path: Path) -> None:
+    judge(tmp_path, contest("strong"))
+    file = tmp_path / "judgements.jsonl"
+    file.write_text(file.read_text() + '{"row": "r1"}\n')
+    with pytest.raises(DataError, match=r"judgements\.jsonl:\d+: not a judgement"):
+        read_run(tmp_path).judgements()
+    file.write_text("")
+    with pytest.raises(DataError, match=r"holds 0 judgements, and result\.json is of"):
+        read_run(tmp_path).judgements()
+
+
+def test_damage_to_the_journal_is_told_as_it_costs(tmp_path: Path) -> None:
+    judge(tmp_path, contest("strong"))
+    journal = tmp_path / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-400])
+    with pytest.warns(UserWarning, match="asked, and paid for, again: 1 damaged pieces"):
+        assert judge(tmp_path, contest("strong"))["spent"]["calls"] > 0

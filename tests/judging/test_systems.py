@@ -1,0 +1,145 @@
+"""Who takes part: files named and joined, the baseline found, the sample drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rolellm.core.errors import PredictionError, SettingsError
+from rolellm.core.records import Row
+from rolellm.judging.systems import ECHO, Entry, Source, enter, parse_sources
+
+ROWS = [
+    Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",), rolegpt=f"Base {n}" if n < 8 else None)
+    for n in range(10)
+]
+
+
+def write(path: Path, rows: list[Row] = ROWS, said: str = "Says", model: str | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps({"id": row.id, "prediction": f"{said} {row.id}"}) + "\n" for row in rows))
+    if model is not None:
+        path.with_name(path.name + ".meta.json").write_text(json.dumps({"model": model}))
+    return path
+
+
+def entry(*given: Path | str, **settings: object) -> Entry:
+    return Entry(parse_sources([str(one) for one in given]), where="sample/test", **settings)  # type: ignore[arg-type]
+
+
+def test_the_released_replies_are_the_baseline(tmp_path: Path) -> None:
+    found, findings = enter(ROWS, entry(write(tmp_path / "a.jsonl"), canaries=False))
+    assert [(one.name, one.kind, one.family) for one in found.contestants] == [
+        ("a", "model", None),
+        ("RoleGPT", "baseline", "gpt"),
+    ]
+    assert [row.id for row in found.rows] == [f"r{n}" for n in range(8)]
+    assert found.answers["RoleGPT"]["r3"] == "Base 3" and found.answers["a"]["r3"] == "Says r3"
+    assert findings == []
+
+
+def test_canaries_answer_every_row(tmp_path: Path) -> None:
+    found, _ = enter(ROWS, entry(write(tmp_path / "a.jsonl")))
+    canaries = [one.name for one in found.contestants if one.kind == "canary"]
+    assert len(canaries) == 2
+    assert all(set(found.answers[name]) == {row.id for row in found.rows} for name in canaries)
+
+
+def test_a_sidecar_tells_the_model_and_its_family(tmp_path: Path) -> None:
+    found, _ = enter(ROWS, entry(write(tmp_path / "a.jsonl", model="org/Llama-2-7b"), canaries=False))
+    assert (found.contestants[0].model, found.contestants[0].family) == ("org/Llama-2-7b", "llama")
+    assert found.contestants[0].source["files"][0]["file"] == "a.jsonl"
+
+
+def test_a_contestant_or_another_file_as_the_baseline(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl", said="Sings")
+    inside, _ = enter(ROWS, entry(a, b, baseline="b", canaries=False))
+    outside, _ = enter(ROWS, entry(a, baseline=str(b), canaries=False))
+    for found in (inside, outside):
+        assert {one.name: one.kind for one in found.contestants} == {"a": "model", "b": "baseline"}
+        assert len(found.rows) == 10
+    none, _ = enter(ROWS, entry(a, b, baseline="none", canaries=False))
+    assert none.baseline is None
+
+
+def test_halves_of_one_contestant_count_as_one(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "x.jsonl", ROWS[:4]), write(tmp_path / "y.jsonl", ROWS[4:])
+    sources = parse_sources([f"mine={one}", f"mine={two}"])
+    assert sources == (Source("mine", (one, two)),)
+    found, _ = enter(ROWS, Entry(sources, canaries=False))
+    assert set(found.answers["mine"]) == {f"r{n}" for n in range(8)}
+
+
+def test_a_larger_sample_holds_the_smaller_in_the_datas_order(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.jsonl")
+    kept = [[row.id for row in enter(ROWS, entry(a, sample=size))[0].rows] for size in (3, 5, 99)]
+    assert [len(ids) for ids in kept] == [3, 5, 8]
+    assert set(kept[0]) < set(kept[1]) < set(kept[2])
+    assert all(ids == sorted(ids) for ids in kept)
+    mixed = enter(ROWS[::-1], entry(a, sample=3))[0].rows
+    assert {row.id for row in mixed} == set(kept[0])
+    assert kept[1] != [row.id for row in enter(ROWS, entry(a, sample=5, seed=1))[0].rows]
+
+
+def test_half_a_surrogate_pair_is_mended(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "r1", "prediction": "so \\ud800"}\n')
+    found, findings = enter(ROWS, entry(tmp_path / "a.jsonl", canaries=False))
+    assert found.answers["a"] == {"r1": "so \ufffd"}
+    assert "without a prediction" in str(findings[0][1])
+
+
+def test_names_that_clash_say_the_way_out(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "x/a.jsonl"), write(tmp_path / "y/a.jsonl")
+    with pytest.raises(SettingsError, match=r"FIRST=.*a\.jsonl SECOND="):
+        parse_sources([str(one), str(two)])
+    with pytest.raises(SettingsError, match="named by its file"):
+        parse_sources([str(one), f"a={two}"])
+    with pytest.raises(SettingsError, match=r"expected P\.jsonl or NAME="):
+        parse_sources(["=x.jsonl"])
+    with pytest.raises(SettingsError, match="is the name of the baseline"):
+        enter(ROWS, entry(f"RoleGPT={one}"))
+    with pytest.raises(SettingsError, match="the baseline would be called a"):
+        enter(ROWS, entry(one, baseline=str(two)))
+
+
+def test_a_path_with_an_equals_sign_is_a_path(tmp_path: Path) -> None:
+    odd = write(tmp_path / "lr=1.jsonl")
+    assert parse_sources([str(odd)]) == (Source("lr=1", (odd,)),)
+
+
+def test_what_is_not_there_says_what_to_give(tmp_path: Path) -> None:
+    a = write(tmp_path / "a.jsonl")
+    bare = [Row(row.id, row.role, row.language, row.subset, row.question, row.references) for row in ROWS]
+    with pytest.raises(SettingsError, match=r"holds no released RoleGPT reply.*--baseline"):
+        enter(bare, entry(a))
+    with pytest.raises(SettingsError, match="no baseline 'gpt9': expected rolegpt, none, a file, or one of"):
+        enter(ROWS, entry(a, baseline="gpt9"))
+    with pytest.raises(PredictionError, match="not a file"):
+        enter(ROWS, entry(tmp_path / "no.jsonl"))
+    lone = write(tmp_path / "b.jsonl", ROWS[8:])
+    with pytest.raises(PredictionError, match="no row of sample/test has two answers"):
+        enter(ROWS, entry(lone))
+
+
+def test_a_canarys_name_is_taken(tmp_path: Path) -> None:
+    given = f"{ECHO}={write(tmp_path / 'a.jsonl')}"
+    with pytest.raises(SettingsError, match=r"is a canary .* another name"):
+        enter(ROWS, entry(given))
+    free, _ = enter(ROWS, entry(given, canaries=False))
+    assert free.answers[ECHO]["r3"] == "Says r3"
+
+
+@pytest.mark.parametrize("baseline", ["a", "none"])
+def test_one_contestant_alone_is_refused_in_words(tmp_path: Path, baseline: str) -> None:
+    with pytest.raises(SettingsError, match=r"a is alone.*another contestant, or a baseline"):
+        enter(ROWS, entry(write(tmp_path / "a.jsonl"), baseline=baseline))
+
+
+def test_a_sample_is_drawn_of_rows_that_the_baseline_answered(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl")
+    few, _ = enter(ROWS, entry(a, b, sample=8))
+    assert all(row.id in few.answers["RoleGPT"] for row in few.rows) and len(few.rows) == 8
+    everything, _ = enter(ROWS, entry(a, b))
+    assert len(everything.rows) == 10

@@ -1,0 +1,425 @@
+"""Bodies out and in, waits, refusals and secrets: the parts of an endpoint that need no server."""
+
+import base64
+import json
+import string
+from email.utils import formatdate
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.scrub import HIDDEN, Scrubber, scrubber
+from rolellm.llm.model import Request, Sampling, Schema, UnacceptableError, Usage, assistant, system, user
+from rolellm.llm.openai_format import (
+    UNREADABLE,
+    disputed,
+    encode_body,
+    parse_body,
+    read_body,
+    request_body,
+    same_model,
+    with_usage,
+)
+from rolellm.llm.retry import refusal, retry_after, wants_other_form
+
+NOW = 1_800_000_000.0
+SECRET = "sk-proj-Zq81vXw0LmT4cR7yPd2N+hK/9bQe"
+SCHEMA = Schema("s", {"type": "object"})
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def read(**body: Any) -> Any:
+    return read_body(body, "asked", "host/asked")
+
+
+def choice(content: Any = "Hello.", finish: Any = "stop", **message: Any) -> dict[str, Any]:
+    return {"choices": [{"message": {"content": content, **message}, "finish_reason": finish}]}
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        pytest.param({}, None, id="none"),
+        pytest.param({"retry-after": "3"}, 3.0, id="seconds"),
+        pytest.param({"retry-after": " 2.5 "}, 2.5, id="fraction"),
+        pytest.param({"retry-after-ms": "1500", "retry-after": "9"}, 1.5, id="milliseconds first"),
+        pytest.param({"retry-after-ms": "soon", "retry-after": "9"}, 9.0, id="milliseconds in words"),
+        pytest.param({"retry-after": formatdate(NOW + 30, usegmt=True)}, 30.0, id="date"),
+        pytest.param({"retry-after": formatdate(NOW - 30, usegmt=True)}, 0.0, id="date past"),
+        pytest.param({"retry-after": "Wed, 99 Foo 9999 99:99:99 GMT"}, None, id="date of nonsense"),
+        pytest.param({"retry-after": "-5"}, None, id="negative"),
+        pytest.param({"retry-after": "nan"}, None, id="nan"),
+        pytest.param({"retry-after": "inf"}, None, id="infinite"),
+        pytest.param({"retry-after": "1e9"}, 1e9, id="absurd"),
+        pytest.param({"retry-after": "soon"}, None, id="words"),
+        pytest.param({"retry-after": ""}, None, id="empty"),
+        pytest.param({"retry-after": "9" * 5000}, None, id="endless"),
+    ],
+)
+def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after(headers, lambda: NOW) == seconds
+
+
+@given(st.text())
+def test_retry_after_takes_anything(said: str) -> None:
+    found = retry_after({"retry-after": said, "retry-after-ms": said})
+    assert found is None or 0 <= found < float("inf")
+
+
+@pytest.mark.parametrize(
+    ("body", "finish", "text"),
+    [
+        pytest.param(choice(), "stop", "Hello.", id="plain"),
+        pytest.param(choice(finish=None), "stop", "Hello.", id="no reason given"),
+        pytest.param(choice(finish="eos"), "stop", "Hello.", id="eos"),
+        pytest.param(choice(finish="length"), "length", "Hello.", id="length"),
+        pytest.param(choice("", finish="length"), "length", "", id="length with nothing said"),
+        pytest.param(choice(finish="content_filter"), "filtered", "Hello.", id="filter"),
+        pytest.param(choice(finish="SAFETY"), "filtered", "Hello.", id="filter of another house"),
+        pytest.param(choice(refusal="No."), "refused", "Hello.", id="refusal beside text"),
+        pytest.param(choice(finish="error"), "empty", "Hello.", id="broken off"),
+        pytest.param(choice(finish=17), "stop", "Hello.", id="a number as reason"),
+        pytest.param(choice(" \n "), "empty", " \n ", id="white space"),
+        pytest.param(choice(None), "empty", "", id="null"),
+        pytest.param(choice([{"type": "text", "text": "He"}, {"text": "llo."}]), "stop", "Hello.", id="parts"),
+        pytest.param(choice([{"type": "image"}]), "empty", "", id="no text among parts"),
+        pytest.param(
+            choice("a \ud800 b \ud83d\ude00"), "stop", "a \ufffd b \U0001f600", id="halves of surrogate pairs"
+        ),
+        pytest.param({"choices": []}, "empty", "", id="no choice"),
+        pytest.param({"choices": None}, "empty", "", id="null choices"),
+        pytest.param({}, "empty", "", id="nothing"),
+        pytest.param({"choices": [{}]}, "empty", "", id="empty choice"),
+    ],
+)
+def test_how_a_reply_ended(body: dict[str, Any], finish: str, text: str) -> None:
+    reply = read(**body)
+    assert (reply.finish, reply.text) == (finish, text)
+    assert (reply.model, reply.endpoint) == ("asked", "host/asked")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param({UNREADABLE: "<html>"}, id="no JSON"),
+        pytest.param({"choices": {"a": 1}}, id="choices an object"),
+        pytest.param({"choices": ["text"]}, id="choice a text"),
+        pytest.param({"choices": [{"message": "text"}]}, id="message a text"),
+        pytest.param(choice({"a": 1}), id="content an object"),
+        pytest.param(choice([{"type": "text", "text": 5}]), id="part a number"),
+        pytest.param(choice(["text"]), id="parts of text"),
+    ],
+)
+def test_what_is_no_completion(body: dict[str, Any]) -> None:
+    with pytest.raises(UnacceptableError) as raised:
+        read(**body)
+    assert raised.value.kind == "malformed"
+
+
+@given(st.dictionaries(st.sampled_from(["choices", "usage", "model", "error"]), VALUES))
+def test_any_object_is_read_or_refused(body: dict[str, Any]) -> None:
+    try:
+        reply = read_body(with_usage(body, Request((user("x"),))), "m", "e")
+    except UnacceptableError as error:
+        assert error.kind == "malformed"
+    else:
+        assert isinstance(reply.text, str)
+        assert reply.finish in ("stop", "length", "filtered", "refused", "empty")
+        assert min(reply.usage.prompt, reply.usage.completion, reply.usage.cached) >= 0
+
+
+@given(VALUES, st.sampled_from(["message", "finish_reason"]))
+def test_any_choice_is_read_or_refused(value: Any, field: str) -> None:
+    for body in ({"choices": [{field: value}]}, {"choices": [{"message": {"content": value, "refusal": value}}]}):
+        try:
+            assert isinstance(read(**body).text, str)
+        except UnacceptableError as error:
+            assert error.kind == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted"),
+    [
+        pytest.param({"prompt_tokens": 5, "completion_tokens": 2}, Usage(5, 2, 0), id="plain"),
+        pytest.param(
+            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}},
+            Usage(5, 2, 4),
+            id="cached",
+        ),
+        pytest.param(
+            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 99}},
+            Usage(5, 2, 5),
+            id="more cached than there are",
+        ),
+        pytest.param(
+            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": None}, Usage(5, 2), id="null"
+        ),
+    ],
+)
+def test_usage(usage: dict[str, Any], counted: Usage) -> None:
+    body = choice() | {"usage": usage}
+    assert read(**body).usage == counted
+    assert with_usage(body, Request((user("x"),))) is body
+
+
+LONG = Request((user("Speak the speech, I pray you, as I pronounced it to you. " * 20),), Sampling(max_tokens=60))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "completion", "believed"),
+    [
+        pytest.param(0, 0, False, id="nothing"),
+        pytest.param(1, 1, False, id="next to nothing"),
+        pytest.param(250, 0, False, id="no reply"),
+        pytest.param(0, 12, False, id="no prompt"),
+        pytest.param(250, 12, True, id="about right"),
+        pytest.param(80, 4, True, id="large vocabulary"),
+        pytest.param(1000, 60, True, id="one token a byte, and thoughts up to the limit"),
+        pytest.param(250, 2_000_000_000, False, id="beyond the limit"),
+        pytest.param(2_000_000_000, 12, False, id="beyond the prompt"),
+        pytest.param(10**30, 10**30, False, id="beyond all bounds"),
+    ],
+)
+def test_usage_is_believed_as_far_as_it_can_be_true(prompt: int, completion: int, believed: bool) -> None:
+    said = {"prompt_tokens": prompt, "completion_tokens": completion}
+    body = choice("To be, or not to be, that is the question.") | {"usage": said}
+    found = with_usage(body, LONG)
+    assert (found is body) == believed
+    assert bool(disputed(found)) == (not believed)
+    usage = read(**found).usage
+    assert 80 <= usage.prompt <= 1000
+    assert 4 <= usage.completion <= 60
+
+
+def test_a_reply_longer_than_its_limit_and_what_was_thought_may_be_charged() -> None:
+    body = choice("word " * 100) | {"usage": {"prompt_tokens": 250, "completion_tokens": 110}}
+    assert with_usage(body, LONG) is body
+    thought = {"role": "assistant", "content": "Yes.", "reasoning_content": "word " * 100}
+    body = {"choices": [{"message": thought}], "usage": {"prompt_tokens": 250, "completion_tokens": 110}}
+    assert with_usage(body, LONG) is body
+    tools = {"tools": [{"name": "x" * 5000}]}
+    body = choice("Yes.") | {"usage": {"prompt_tokens": 4000, "completion_tokens": 2}}
+    assert with_usage(body, LONG, tools) is body
+    assert with_usage(body, LONG) is not body
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "same"),
+    [
+        pytest.param("api.x.com/gpt-4o", "gpt-4o-2024-08-06", True, id="dated"),
+        pytest.param("api.x.com/gpt-3.5-turbo", "gpt-3.5-turbo-0125", True, id="month and day"),
+        pytest.param("api.x.com/large-latest", "large-2411", True, id="latest"),
+        pytest.param("localhost:1/Org/Model-7B", "model-7b", True, id="owner and letter case"),
+        pytest.param("localhost:1/llama3", "llama3:latest", True, id="tag"),
+        pytest.param("api.x.com/gpt-4o", "gpt-4o-mini", False, id="smaller"),
+        pytest.param("api.x.com/llama-3-70b", "llama-3-8b", False, id="another size"),
+        pytest.param("api.x.com/dear-model", "cheap-model-9000", False, id="another"),
+        pytest.param("api.x.com/model", "", False, id="nobody"),
+    ],
+)
+def test_whether_who_answered_is_who_was_asked(asked: str, answered: str, same: bool) -> None:
+    assert same_model(asked, answered) == same
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {},
+        [],
+        {"prompt_tokens": -1, "completion_tokens": 2},
+        {"prompt_tokens": 1e3, "completion_tokens": 2},
+        {"prompt_tokens": True, "completion_tokens": 2},
+        {"prompt_tokens": 10**30, "completion_tokens": 2},
+        {"prompt_tokens": "5", "completion_tokens": 2},
+    ],
+)
+def test_usage_that_cannot_be_is_estimated(usage: Any) -> None:
+    found = with_usage(choice("To be, or not to be.") | {"usage": usage}, Request((user("Speak the speech"),)))
+    counted = read(**found).usage
+    assert found["usage"]["estimated"] is True
+    assert 3 <= counted.prompt <= 25
+    assert 4 <= counted.completion <= 12
+
+
+def test_every_sampling_setting_is_in_the_body() -> None:
+    sampling = Sampling(0.1, 0.2, 3, 0.4, 0.5, 6, ("a", "b"))
+    request = Request((system("S"), user("U"), assistant("A"), user("V")), sampling, 0, SCHEMA)
+    assert request_body(request, "m", 1, "json_object") == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "S"},
+            {"role": "user", "content": "U"},
+            {"role": "assistant", "content": "A"},
+            {"role": "user", "content": "V"},
+        ],
+        "temperature": 0.1,
+        "top_p": 0.2,
+        "max_tokens": 3,
+        "presence_penalty": 0.4,
+        "frequency_penalty": 0.5,
+        "seed": 6,
+        "stop": ["a", "b"],
+        "response_format": {"type": "json_object"},
+    }
+
+
+def test_a_body_says_nothing_of_what_is_not_set() -> None:
+    body = request_body(Request((user("U"),), schema=SCHEMA), "m", 1, "none")
+    assert set(body) == {"model", "messages", "temperature", "top_p", "max_tokens"}
+
+
+def test_seeds_differ_by_repeat_and_attempt() -> None:
+    def seed(repeat: int, attempt: int) -> int:
+        request = Request((user("U"),), Sampling(seed=6), repeat)
+        found: int = request_body(request, "m", attempt, "none")["seed"]
+        return found
+
+    seeds = {seed(repeat, attempt) for repeat in range(6) for attempt in range(1, 6)}
+    assert len(seeds) == 30
+    assert all(0 <= value < 2**31 for value in seeds)
+    assert seed(0, 1) == 6
+    assert seed(2, 3) == seed(2, 3)
+
+
+@given(st.text(st.characters()))
+def test_any_text_is_sent_and_read_back(text: str) -> None:
+    body = request_body(Request((user(text),)), "m", 1, "none")
+    assert json.loads(encode_body(body)) == body
+
+
+@given(st.binary())
+def test_any_bytes_are_a_raw_reply(content: bytes) -> None:
+    raw = parse_body(content)
+    assert isinstance(raw, dict)
+    json.dumps(raw)
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a":' * 100_000, b"[1]", b"", b"\xff", b"1" * 5000])
+def test_bodies_that_are_no_object_are_kept_as_text(content: bytes) -> None:
+    raw = parse_body(content)
+    assert set(raw) == {UNREADABLE}
+    assert len(raw[UNREADABLE]) <= 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "found"),
+    [
+        pytest.param(400, b'{"error": {"message": "Too long"}}', "HTTP 400: Too long", id="openai"),
+        pytest.param(
+            422, b'{"detail": [{"msg": "field required"}]}', 'HTTP 422: [{"msg": "field required"}]', id="fastapi"
+        ),
+        pytest.param(500, b'{"error": "out of memory"}', "HTTP 500: out of memory", id="a text"),
+        pytest.param(500, b'{"message": "oops"}', "HTTP 500: oops", id="bare"),
+        pytest.param(400, b'[{"error": {"message": "Key?"}}]', "HTTP 400: Key?", id="list"),
+        pytest.param(
+            502, b"<html>\n Bad \x1b[31m gateway\x00</html>", "HTTP 502: <html> Bad [31m gateway </html>", id="html"
+        ),
+        pytest.param(503, b"", "HTTP 503", id="empty"),
+        pytest.param(500, b"[" * 70_000, "HTTP 500: " + "[" * 300, id="deep"),
+        pytest.param(500, "\u202eevil".encode(), "HTTP 500: evil", id="bidi"),
+    ],
+)
+def test_what_a_refusal_says(status: int, content: bytes, found: str) -> None:
+    assert refusal(status, {}, content, str).reason == found
+
+
+@pytest.mark.parametrize("status", range(300, 600))
+def test_every_status_is_a_typed_failure(status: int) -> None:
+    error = refusal(status, {}, b"", str)
+    assert error.retry == (status in (408, 409, 425, 429) or (status >= 500 and status != 501))
+    assert error.billed == (status in (408, 504, 524))
+
+
+def test_nothing_that_is_hidden_is_cut_in_half() -> None:
+    body = ("x" * 290 + SECRET).encode()
+    reason = refusal(500, {}, body, scrubber(SECRET).text).reason
+    assert SECRET[:8] not in reason
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "found"),
+    [
+        (400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.", True),
+        (422, "guided decoding is off", True),
+        (400, "The prompt is too long", False),
+        (429, "response_format", False),
+        (500, "json_schema", False),
+    ],
+)
+def test_refusals_of_a_form(status: int, message: str, found: bool) -> None:
+    assert wants_other_form(status, json.dumps({"error": {"message": message}}).encode()) is found
+
+
+def _forms(secret: str) -> dict[str, str]:
+    data = secret.encode()
+    return {
+        "plain": secret,
+        "header": f"Bearer {secret}",
+        "url": quote(secret, safe=""),
+        "hex": data.hex(),
+        **{f"base64 after {n}": base64.b64encode(b"x" * n + data + b"yy").decode() for n in range(4)},
+        "base64 of the header": base64.b64encode(f"Bearer {secret}".encode()).decode(),
+        "urlsafe": base64.urlsafe_b64encode(data).decode(),
+        "beginning": secret[:8],
+        "longer beginning": secret[:13] + "…",
+        "end": secret[-8:],
+        "middle": secret[5:25],
+        "starred": secret[:8] + "*" * 12 + secret[-4:],
+    }
+
+
+@pytest.mark.parametrize("form", _forms(SECRET))
+def test_a_secret_is_hidden_in_every_form(form: str) -> None:
+    text = Scrubber(SECRET).text(f"before {_forms(SECRET)[form]} after {_forms(SECRET)[form]}.")
+    assert HIDDEN in text
+    assert text.startswith("before ")
+    assert text.endswith(".")
+    whole = [SECRET, quote(SECRET, safe=""), SECRET.encode().hex(), base64.b64encode(SECRET.encode()).decode()]
+    for kept in (part[start : start + 8] for part in whole for start in (0, len(part) - 8)):
+        assert kept not in text
+
+
+@given(
+    st.text(string.ascii_letters + string.digits + "-_+/=", min_size=16, max_size=60),
+    st.text(max_size=20),
+    st.text(max_size=20),
+)
+def test_no_secret_is_left_whole(secret: str, before: str, after: str) -> None:
+    found = Scrubber(secret).text(before + secret + after)
+    assert secret not in found
+
+
+@given(st.text(max_size=200))
+def test_other_text_stays(text: str) -> None:
+    assert Scrubber("sk-0123456789abcdefXYZ").text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("secret", "text", "found"),
+    [
+        pytest.param("EMPTY", "An EMPTY house.", "An EMPTY house.", id="placeholder"),
+        pytest.param("", "An empty house.", "An empty house.", id="none"),
+        pytest.param("hunter2", "It was hunter2, not hunter22.", f"It was {HIDDEN}, not hunter22.", id="short"),
+        pytest.param("international-0x83hdk3", "An international hit.", "An international hit.", id="a word in it"),
+    ],
+)
+def test_words_are_no_secrets(secret: str, text: str, found: str) -> None:
+    assert Scrubber(secret).text(text) == found
+
+
+def test_json_is_searched_in_names_and_values() -> None:
+    hide = Scrubber(SECRET)
+    value = {"a": ["x", {SECRET: f"is {SECRET}"}], "b": 1, "c": None}
+    assert hide.json(value) == {"a": ["x", {HIDDEN: f"is {HIDDEN}"}], "b": 1, "c": None}
+    clean = {"a": ["x"]}
+    assert hide.json(clean) is clean
+    with pytest.raises(RecursionError):
+        hide.json(json.loads("[" * 500 + "]" * 500))

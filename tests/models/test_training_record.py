@@ -1,0 +1,107 @@
+"""What a manifest says that a model was trained on: written, read back, and compared with rows."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.errors import DataError
+from rolellm.core.records import Row
+from rolellm.models.training_record import MANIFEST, Seen, instruction_hash, read_manifest
+from rolellm.rocit.run_folder import write_manifest
+
+TEXTS = st.text(max_size=12)
+PAIRS = st.lists(st.tuples(TEXTS, TEXTS), max_size=6)
+ROW = Row("r", "Keeper", "en", "general", "Name a colour.", ("Oil black.",))
+
+
+def rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
+    return [replace(ROW, id=str(n), role=role, question=question) for n, (role, question) in enumerate(pairs)]
+
+
+@given(trained=PAIRS, asked=PAIRS)
+def test_the_record_survives_its_file_and_tells_rows_apart(trained: Any, asked: Any) -> None:
+    seen = Seen.from_dict(json.loads(json.dumps(Seen.of(rows(trained)).to_dict())))
+    assert seen == Seen.of(rows(trained))
+    assert all(parts == {"role", "instruction"} for parts in seen.parts(rows(trained)))
+    folded = {" ".join(question.split()).casefold() for _, question in trained}
+    for row, parts in zip(rows(asked), seen.parts(rows(asked)), strict=True):
+        assert ("instruction" in parts) == (" ".join(row.question.split()).casefold() in folded)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param({}, {"role", "instruction"}, id="the-same-row"),
+        pytest.param({"question": "  NAME a\n colour. "}, {"role", "instruction"}, id="other-spacing-and-case"),
+        pytest.param({"question": "Name a color."}, {"role"}, id="another-word"),
+        pytest.param({"role": "Gull"}, {"instruction"}, id="another-role"),
+        pytest.param({"role": " keeper"}, {"role", "instruction"}, id="the-role-otherwise-written"),
+        pytest.param({"role": "Gull", "question": "Why?"}, set(), id="nothing-of-it"),
+        pytest.param({"question": "Name a colour.\ud83d"}, {"role"}, id="half-a-surrogate-pair"),
+    ],
+)
+def test_parts_of_a_row(changes: dict[str, str], expected: set[str]) -> None:
+    assert Seen.of([ROW]).parts([replace(ROW, **changes)]) == [expected]
+
+
+def test_two_trainings_count_together() -> None:
+    other = replace(ROW, role="Gull", question="Why?")
+    assert Seen.of([ROW]) | Seen.of([other]) == Seen.of([ROW, other])
+
+
+def test_a_runs_manifest_is_read(tmp_path: Path) -> None:
+    data = {"config": "sample", "split": "train", "fingerprint": "ab", "rows": 1}
+    write_manifest(tmp_path, {"kind": "rocit", "data": data, "trained_on": Seen.of([ROW]).to_dict()})
+    record = read_manifest(tmp_path / MANIFEST)
+    assert record is not None
+    assert record.seen == Seen(frozenset({"Keeper"}), frozenset({instruction_hash("name a colour.")}))
+    assert (record.config, record.split, record.fingerprint) == ("sample", "train", "ab")
+
+
+@pytest.mark.parametrize("content", [{}, {"name": "my web app", "icons": []}, {"kind": "checkpoint", "files": {}}])
+def test_another_programs_manifest_says_nothing(tmp_path: Path, content: dict[str, Any]) -> None:
+    write_manifest(tmp_path, content)
+    assert read_manifest(tmp_path / MANIFEST) is None
+
+
+HASH = "0" * 16
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(b"", "cannot be read as JSON", id="empty"),
+        pytest.param(b'{"kind": "rocit", "trai', "cannot be read as JSON", id="torn"),
+        pytest.param(b"\xff\xfe\x00", "cannot be read as JSON", id="no-utf-8"),
+        pytest.param(b"[" * 200_000, "cannot be read as JSON", id="too-deep"),
+        pytest.param(b"[]", "expected a JSON object", id="list"),
+        pytest.param(b'{"kind": "rocit"}', '"roles" should be a list of texts', id="nothing-said"),
+        pytest.param(b'{"trained_on": null}', '"roles" should be a list of texts', id="null"),
+        pytest.param(b'{"trained_on": ["Fox"]}', '"roles" should be a list of texts', id="a-list-of-roles"),
+        pytest.param(b'{"trained_on": {"roles": ["Fox"]}}', '"instructions" should be a list', id="no-instructions"),
+        pytest.param(b'{"trained_on": {"roles": [1], "instructions": []}}', '"roles" should be', id="number"),
+        pytest.param(
+            b'{"trained_on": {"roles": [], "instructions": ["Name a colour."]}}', "16 hex digits each", id="in-clear"
+        ),
+    ],
+)
+def test_a_manifest_that_does_not_say_what_it_should_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / MANIFEST
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=said) as caught:
+        read_manifest(path)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize("data", [None, [], {"config": 3}], ids=["absent", "list", "number"])
+def test_a_manifest_need_not_name_its_data(tmp_path: Path, data: Any) -> None:
+    write_manifest(tmp_path, {"trained_on": {"roles": [], "instructions": [HASH]}, "data": data})
+    record = read_manifest(tmp_path / MANIFEST)
+    assert record is not None
+    assert (record.config, record.split, record.fingerprint) == (None, None, None)
