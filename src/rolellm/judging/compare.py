@@ -106,7 +106,7 @@ def scored_side(path: str | Path, rows: Sequence[Row], options: ScoreOptions) ->
     report = score(rows, predictions, options)
     texts = {
         row.id: predictions.items[answer].prediction
-        for row, answer in zip(rows, report.matching.answers, strict=True)
+        for row, answer in zip(rows, report.answers, strict=True)
         if answer is not None
     }
     measures = _rouge_values(path.name, report)
