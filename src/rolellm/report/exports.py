@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rolellm.core.files import whole_file
-from rolellm.core.sanitize import visible
+from rolellm.core.sanitize import markdown_text, visible
 from rolellm.report.score_table import (
     ABSENT,
     Cell,
@@ -24,7 +24,6 @@ from rolellm.report.score_table import (
     TableRow,
     head_text,
     lines,
-    markdown_text,
     to_markdown,
 )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rolellm.core.sanitize import visible, width
+from rolellm.core.sanitize import markdown_text, visible, width
 from rolellm.evaluation.score import METRICS, ScoreReport, Summary
 from rolellm.evaluation.statistics import Interval
 from rolellm.report.published import PublishedTable
@@ -30,7 +30,6 @@ Cell = Interval | str | None
 """What a column holds: a score, a word such as a count that has no interval, or nothing."""
 
 _NAME = 18
-_MARKDOWN = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>&|~#!"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,11 +303,6 @@ def to_markdown(table: ScoreTable, *, digits: int = 4) -> str:
     ]
     note = ["", markdown_text(table.note)] if table.note else []
     return "\n".join([*(f"| {' | '.join(cells)} |" for cells in (heads, rules, *body)), *note]) + "\n"
-
-
-def markdown_text(text: str) -> str:
-    """Text on one line, with nothing in it that Markdown would obey."""
-    return " ".join(visible(text).split()).translate(_MARKDOWN)
 
 
 def _markdown_score(cell: Shown) -> str:
