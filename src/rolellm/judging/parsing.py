@@ -89,25 +89,17 @@ class Verdict(NamedTuple):
     """What a judge said of the answers, in the order shown.
 
     Attributes:
-        ranks: From 1 (best); answers that tie share the mean of their places.
+        ranks: From 1 (best); answers that tie share the mean of their places. ``None`` for a copied verdict.
         reasons: One for each answer, or one in all for a pair; cut at 2,000 characters.
+        copied: The shown text that the judge repeated a verdict from, such as ``answer A``, instead of giving its own.
     """
 
-    ranks: tuple[float, ...]
+    ranks: tuple[float, ...] | None
     reasons: tuple[str, ...]
+    copied: str | None = None
 
 
-class Copied(NamedTuple):
-    """What stands in place of a verdict that the judge repeated from a text that it was shown.
-
-    Attributes:
-        source: The text's name, such as ``answer A``.
-    """
-
-    source: str
-
-
-def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict | Copied]:
+def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict]:
     """An `accept` for the requests of some judges; it tells them apart by the schema's name.
 
     Returns:
@@ -116,10 +108,10 @@ def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict | Copied]:
     return functools.partial(_accept, {judge.schema.name: judge for judge in judges})
 
 
-def _accept(judges: Mapping[str, Judge], request: Request, reply: Reply) -> Verdict | Copied:
+def _accept(judges: Mapping[str, Judge], request: Request, reply: Reply) -> Verdict:
     source = copied_from(request, reply.text)
     if source is not None:
-        return Copied(source)
+        return Verdict(None, (), source)
     assert request.schema is not None
     judge = judges[request.schema.name]
     answers = shown_answers(request)
