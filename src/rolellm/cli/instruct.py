@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
 
 if TYPE_CHECKING:
     from rolellm.construct.character import Character
@@ -80,6 +80,7 @@ def instruct(
     context: typer.Context,
     profile: Profile,
     llm: LLM,
+    allow_missing: AllowMissing = ALLOWED_MISSING,
     out: Out = None,
     per_role: PerRole = 400,
     agnostic_share: AgnosticShare = 0.65,
@@ -136,7 +137,7 @@ def instruct(
 
         show_estimate(llm.estimate(planned_requests(character, settings, count=llm.counter.count)), as_json)
         return
-    from rolellm.cli.output import next_line, resumable
+    from rolellm.cli.output import check_missing, next_line, resumable
     from rolellm.construct.rolegpt.respond import REPLIES
     from rolellm.core.sanitize import visible
 
@@ -148,12 +149,13 @@ def instruct(
         _print(result, folder, manifest)
     else:
         _show(result, folder, manifest)
-        if result.kept:
-            words = ("rolellm", "respond", str(profile), "--instructions", "general.jsonl")
-            typer.echo(f"Go on with: {visible(next_line(context, *words))}")
-            typer.echo("Draw general.jsonl with: rolellm instructions sample DATASET --out general.jsonl")
     if not result.verdicts:
         raise typer.Exit(1)
+    check_missing(context, len(result.failures), sum(sum(one["requests"].values()) for one in result.rounds))
+    if result.kept and not as_json:
+        words = ("rolellm", "respond", str(profile), "--instructions", "general.jsonl")
+        typer.echo(f"Go on with: {visible(next_line(context, *words))}")
+        typer.echo("Draw general.jsonl with: rolellm instructions sample DATASET --out general.jsonl")
 
 
 def _run(

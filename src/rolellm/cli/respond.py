@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
 
 if TYPE_CHECKING:
     from rolellm.construct.character import Character
@@ -29,6 +29,7 @@ def respond(
         Path, typer.Option("--instructions", help="JSON Lines with `instruction`, or `question` as in kept.jsonl.")
     ],
     llm: LLM,
+    allow_missing: AllowMissing = ALLOWED_MISSING,
     strategy: Annotated[
         Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"],
         typer.Option("--strategy", help="Demonstrations: none, as text in one turn, or as turns of a dialogue."),
@@ -57,7 +58,7 @@ def respond(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Ask a role each instruction several times over: five replies as references, the sixth held out."""
-    from rolellm.cli.output import resumable
+    from rolellm.cli.output import check_missing, print_json, resumable
     from rolellm.construct.character import check_run_folder, read_character
     from rolellm.construct.context_instruct.run import KEPT
     from rolellm.construct.rolegpt.prompts import PromptSettings, RolePrompts
@@ -84,18 +85,17 @@ def respond(
     with resumable(context):
         summary = _run(llm, folder, source, character, asked, settings)
     if as_json:
-        from rolellm.cli.output import print_json
-
         print_json(summary)
     else:
         _show(summary)
-        if summary["replies"]:
-            from rolellm.core.sanitize import visible
-
-            line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
-            typer.echo(f"Go on with: {visible(shlex.join(line))}")
     if not summary["replies"]:
         raise typer.Exit(1)
+    check_missing(context, summary["missing"], summary["replies"] + summary["missing"])
+    if not as_json:
+        from rolellm.core.sanitize import visible
+
+        line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
+        typer.echo(f"Go on with: {visible(shlex.join(line))}")
 
 
 def _run(

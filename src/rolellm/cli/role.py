@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -189,6 +189,7 @@ def _asks_nobody(options: Mapping[str, Any]) -> bool:
 def build(
     context: typer.Context,
     llm: LLM,
+    allow_missing: AllowMissing = ALLOWED_MISSING,
     dialogue: Dialogue = None,
     role: Role = None,
     out: Out = None,
@@ -232,9 +233,14 @@ def build(
     built = _run(context, llm, start, folder, settings, source=source, overwrite=overwrite, show=not as_json)
     if as_json:
         _print(built)
-        return
-    _build_show(built)
-    typer.echo(f"Go on with: {visible(next_line(context, 'rolellm', 'instruct', str(built.folder)))}")
+    else:
+        _build_show(built)
+    if failed := built.manifest["spent"].get("failed", 0):
+        from rolellm.cli.output import check_missing
+
+        check_missing(context, failed, len(planned_requests(start, settings, llm.counter)))
+    if not as_json:
+        typer.echo(f"Go on with: {visible(next_line(context, 'rolellm', 'instruct', str(built.folder)))}")
 
 
 def _run(
