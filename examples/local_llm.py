@@ -252,7 +252,8 @@ class LocalLLM:
     def _completion(self, body: dict[str, Any], share: float) -> dict[str, Any]:
         found = self.answer(body)
         if isinstance(found, dict):
-            return {"usage": {"prompt_tokens": 0, "completion_tokens": 0}, **found}
+            asked = sum(tokens(str(part["content"])) + 4 for part in body["messages"])
+            return {"usage": {"prompt_tokens": asked, "completion_tokens": tokens(str(found))}, **found}
         most = body.get("max_completion_tokens") or body.get("max_tokens") or 1 << 20
         ended = "stop" if tokens(found) <= most else "length"
         message = {"role": "assistant", "content": found if ended == "stop" else cut(found, most), "refusal": None}
