@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 from rolellm.construct.context_instruct.segments import QuestionType, Segment
 from rolellm.core.records import Language
 from rolellm.core.text import whole_text
-from rolellm.llm.model import Reply, Request, Schema, UnacceptableError
 from rolellm.llm.json_reply import items_of, json_of
+from rolellm.llm.model import Reply, Request, Schema, UnacceptableError
 
 Level = Literal["high", "medium", "low"]
 LEVELS: Final[tuple[Level, ...]] = ("low", "medium", "high")
