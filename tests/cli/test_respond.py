@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from rolellm.cli.app import main
-from rolellm.construct.character import Character, Lore, write_character
+from rolellm.construct.sheet import Lore, Sheet, write_sheet
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Turn
 
@@ -34,8 +34,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for scene, pair in enumerate(TURNS)
         for speaker, text in zip(("Crow", "Fox"), pair, strict=True)
     ]
-    fox = Character("Fox", "en", tuple(turns), description="You are a fox.", lore=(Lore("Maps burn well.", ("map",)),))
-    write_character(fox, tmp_path / "fox")
+    fox = Sheet("Fox", "en", tuple(turns), description="You are a fox.", lore=(Lore("Maps burn well.", ("map",)),))
+    write_sheet(fox, tmp_path / "fox")
     lines = [{"instruction": f"Question {number}: who has the map?", "target": "He."} for number in range(7)]
     (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
@@ -102,7 +102,7 @@ def test_explain_asks_nobody_and_needs_no_model(place: Path, capsys: pytest.Capt
 def test_explain_shows_script_text_inert(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "asked.jsonl").write_text(json.dumps({"instruction": f"A {EVIL}?"}), encoding="utf-8")
     turns = (Turn("Crow", f"My {EVIL}!", "speech"), Turn("Fox", f"Your {EVIL}.", "speech"))
-    write_character(Character("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
+    write_sheet(Sheet("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
     assert run("fox", "--instructions", "asked.jsonl", "--explain") == 0
     shown = capsys.readouterr().out
     assert "\x1b" not in shown and "\u202e" not in shown
@@ -156,8 +156,8 @@ def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, capsys: pyte
 
 def test_nothing_but_refusals_is_a_failure(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     turns = (Turn("Crow", "Map?", "speech"), Turn("Fox", "As an AI language model, I have no map.", "speech"))
-    fox = Character("Fox", "en", turns, description="You are a fox.")
-    write_character(replace(fox, turns=turns), place / "fox")
+    fox = Sheet("Fox", "en", turns, description="You are a fox.")
+    write_sheet(replace(fox, turns=turns), place / "fox")
     assert run(*ASK, "--limit", "1", "--max-attempts", "2") == 1
     shown = capsys.readouterr()
     assert re.search(r"hides ai +│ +12", shown.out)

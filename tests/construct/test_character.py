@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character, check_run_folder, read_character, write_character
+from rolellm.construct.sheet import Sheet, check_run_folder, read_sheet, write_sheet
 from rolellm.core.errors import DataError, SettingsError
 
 
@@ -28,25 +28,25 @@ from rolellm.core.errors import DataError, SettingsError
     ],
 )
 def test_a_profile_that_is_none(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    path = write_character(Character("Ada", "en"), tmp_path / "ada") / "profile.json"
+    path = write_sheet(Sheet("Ada", "en"), tmp_path / "ada") / "profile.json"
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changed), encoding="utf-8")
     with pytest.raises(DataError, match=message) as caught:
-        read_character(tmp_path / "ada")
+        read_sheet(tmp_path / "ada")
     assert caught.value.path == path
 
 
 def test_a_number_of_5000_digits_is_no_profile(tmp_path: Path) -> None:
     (tmp_path / "profile.json").write_text(f'{{"role": {"9" * 5000}}}', encoding="utf-8")
     with pytest.raises(DataError, match="not valid JSON"):
-        read_character(tmp_path)
+        read_sheet(tmp_path)
 
 
 def test_dialogue_with_half_a_surrogate_pair_is_refused_by_its_line(tmp_path: Path) -> None:
-    write_character(Character("Ada", "en"), tmp_path)
+    write_sheet(Sheet("Ada", "en"), tmp_path)
     line = json.dumps({"role": "Ada", "content": "x \ud800", "kind": "speech", "scene": 0})
     (tmp_path / "dialogue.jsonl").write_text(f"{line}\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"dialogue\.jsonl:1: half a surrogate pair"):
-        read_character(tmp_path)
+        read_sheet(tmp_path)
 
 
 def test_a_run_is_not_put_where_another_stage_or_a_character_is(tmp_path: Path) -> None:
@@ -55,6 +55,6 @@ def test_a_run_is_not_put_where_another_stage_or_a_character_is(tmp_path: Path) 
     check_run_folder(tmp_path, "replies.jsonl")
     with pytest.raises(SettingsError, match=r"holds kept\.jsonl, so it is no folder for this run"):
         check_run_folder(tmp_path, "kept.jsonl")
-    write_character(Character("Ada", "en"), tmp_path)
+    write_sheet(Sheet("Ada", "en"), tmp_path)
     with pytest.raises(SettingsError, match=r"holds profile\.json"):
         check_run_folder(tmp_path, "replies.jsonl")

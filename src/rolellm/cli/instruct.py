@@ -11,8 +11,8 @@ import typer
 from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
 
 if TYPE_CHECKING:
-    from rolellm.construct.character import Character
     from rolellm.construct.context_instruct import InstructResult, InstructSettings
+    from rolellm.construct.sheet import Sheet
 
 _FILTERS = "Filters (changing them asks nobody anything: replies come from the run's journal)"
 _EXAMPLES = 3
@@ -106,9 +106,9 @@ def instruct(
 
     What passes the filters is in RUN/kept.jsonl, what does not, with the reason, in RUN/dropped.jsonl.
     """
-    from rolellm.construct.character import check_run_folder, read_character
     from rolellm.construct.context_instruct import FilterSettings, InstructSettings
     from rolellm.construct.context_instruct.grounding import LEAST_FOUND
+    from rolellm.construct.sheet import check_run_folder, read_sheet
 
     filters = FilterSettings(
         min_confidence=None if no_confidence else min_confidence,
@@ -130,7 +130,7 @@ def instruct(
     )
     sampling = replace(settings.sampling, temperature=temperature, top_p=top_p, max_tokens=max_tokens)
     settings = replace(settings, sampling=sampling)
-    character = read_character(profile)
+    character = read_sheet(profile)
     if llm.dry_run:
         from rolellm.construct.context_instruct import planned_requests
 
@@ -156,9 +156,7 @@ def instruct(
         raise typer.Exit(1)
 
 
-def _run(
-    character: Character, out: Path, llm: LLM, settings: InstructSettings
-) -> tuple[InstructResult, dict[str, Any]]:
+def _run(character: Sheet, out: Path, llm: LLM, settings: InstructSettings) -> tuple[InstructResult, dict[str, Any]]:
     from rolellm.construct.context_instruct import context_instruct, write_result
     from rolellm.core.sanitize import visible
     from rolellm.llm.client import FAILED, Client

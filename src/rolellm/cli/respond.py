@@ -13,9 +13,9 @@ import typer
 from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
 
 if TYPE_CHECKING:
-    from rolellm.construct.character import Character
     from rolellm.construct.rolegpt.prompts import RolePrompts
     from rolellm.construct.rolegpt.respond import Asked, Explanation, RespondSettings
+    from rolellm.construct.sheet import Sheet
 
 _EXPLAINED = 5
 _WIDE = 60
@@ -58,10 +58,10 @@ def respond(
 ) -> None:
     """Ask a role each instruction several times over: five replies as references, the sixth held out."""
     from rolellm.cli.output import resumable
-    from rolellm.construct.character import check_run_folder, read_character
     from rolellm.construct.context_instruct.run import KEPT
     from rolellm.construct.rolegpt.prompts import PromptSettings, RolePrompts
     from rolellm.construct.rolegpt.respond import RespondSettings, planned_requests, read_asked
+    from rolellm.construct.sheet import check_run_folder, read_sheet
     from rolellm.core.fingerprint import hash_file
     from rolellm.llm.model import Sampling
 
@@ -70,7 +70,7 @@ def respond(
         replies,
         Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed),
     )
-    character = read_character(profile)
+    character = read_sheet(profile)
     asked = read_asked(instructions, character.role)[:limit]
     if explain:
         _explain(RolePrompts(character, settings.prompts, llm.counter), asked[: limit or _EXPLAINED], as_json)
@@ -99,7 +99,12 @@ def respond(
 
 
 def _run(
-    llm: LLM, folder: Path, source: dict[str, Any], character: Character, asked: list[Asked], settings: RespondSettings
+    llm: LLM,
+    folder: Path,
+    source: dict[str, Any],
+    character: Sheet,
+    asked: list[Asked],
+    settings: RespondSettings,
 ) -> dict[str, Any]:
     from rolellm.construct.rolegpt.respond import respond as run
     from rolellm.llm.client import Client

@@ -16,9 +16,9 @@ from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rolellm.construct.character import Character
     from rolellm.construct.profile import BuildSettings, Built
     from rolellm.construct.scripts.parse import Parsed
+    from rolellm.construct.sheet import Sheet
     from rolellm.core.records import Turn
     from rolellm.llm.estimate import Estimate
 
@@ -240,7 +240,7 @@ def build(
 def _run(
     context: typer.Context,
     llm: LLM,
-    start: Character,
+    start: Sheet,
     folder: Path,
     settings: BuildSettings,
     *,
@@ -304,9 +304,9 @@ def _start(
     language: Literal["en", "zh"] | None,
     aliases: list[str],
     script: str | None,
-) -> Character:
-    from rolellm.construct.character import read_character
-    from rolellm.construct.profile import start_character
+) -> Sheet:
+    from rolellm.construct.profile import start_sheet
+    from rolellm.construct.sheet import read_sheet
     from rolellm.core.errors import SettingsError
 
     if (dialogue is None) == (source is None):
@@ -314,10 +314,10 @@ def _start(
     if dialogue is not None:
         if role is None:
             raise SettingsError(f"whose profile? Add --role NAME, as {dialogue} has it")
-        return start_character(dialogue, role, language=language, aliases=aliases, script=script)
+        return start_sheet(dialogue, role, language=language, aliases=aliases, script=script)
     if role is not None or language is not None:
         raise SettingsError("--role and --language are those of the character that --from names; leave them out")
-    character = read_character(str(source))
+    character = read_sheet(str(source))
     more = tuple(name for name in aliases if name not in character.names)
     return replace(character, aliases=(*character.aliases, *more), script=script or character.script)
 
@@ -369,9 +369,9 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Show a role: its description, catchphrases, dialogue and lore, and which stages it has been through."""
-    from rolellm.construct.character import read_character
+    from rolellm.construct.sheet import read_sheet
 
-    character = read_character(profile)
+    character = read_sheet(profile)
     if as_json:
         from rolellm.cli.output import print_json
 
@@ -380,7 +380,7 @@ def show(
     show_character(character, profile)
 
 
-def show_character(character: Character, folder: Path) -> None:
+def show_character(character: Sheet, folder: Path) -> None:
     """Print a character for a person to read; text of models and scripts does nothing to the terminal."""
     from rich.padding import Padding
     from rich.text import Text
@@ -417,7 +417,7 @@ def show_character(character: Character, folder: Path) -> None:
         screen.print(Padding(Text(f"and {len(character.lore) - _LORE:,} more"), (0, 0, 0, 2)))
 
 
-def _summary(character: Character, folder: Path) -> dict[str, Any]:
+def _summary(character: Sheet, folder: Path) -> dict[str, Any]:
     from rolellm.construct.profile.folder import counts
 
     return {

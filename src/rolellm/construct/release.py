@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.construct.character import Character, read_character
 from rolellm.construct.context_instruct.run import KEPT, Question, read_questions
 from rolellm.construct.rolegpt.respond import REPLIES
 from rolellm.construct.scripts.turns import write_turns
+from rolellm.construct.sheet import Sheet, read_sheet
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
@@ -59,7 +59,7 @@ class RoleData:
         sources: SHA-256 of each file read, by its path within the character's folder.
     """
 
-    character: Character
+    character: Sheet
     questions: tuple[Question, ...]
     general: tuple[Replies, ...]
     baselines: Mapping[str, str]
@@ -97,7 +97,7 @@ def gather(folder: str | Path) -> RoleData:
         DataError: For a folder that holds no character, or a line that is not as those commands write it.
     """
     root = Path(folder)
-    character = read_character(root)
+    character = read_sheet(root)
     sources: dict[str, str] = {}
     questions: dict[str, Question] = {}
     for path in _files(root, INSTRUCT, KEPT, sources):

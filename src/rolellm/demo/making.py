@@ -28,10 +28,10 @@ from rolellm.report.made import Made, MadePair, MadeRole, Receipt
 from rolellm.rolebench.source import sample_folder
 
 if TYPE_CHECKING:
-    from rolellm.construct.character import Character
     from rolellm.construct.profile import Built
     from rolellm.construct.rolegpt.respond import RespondResult, RespondSettings
     from rolellm.construct.scripts.parse import Parsed
+    from rolellm.construct.sheet import Sheet
     from rolellm.llm.client import Client
     from rolellm.llm.scripted import ScriptedModel
 
@@ -229,14 +229,14 @@ class _Work:
         self._spent = _Spent()
 
     @property
-    def character(self) -> Character:
+    def character(self) -> Sheet:
         """As far as it is known."""
         return self.built.character
 
     def build(self) -> None:
-        from rolellm.construct.profile import Asking, BuildSettings, build_folder, start_character
+        from rolellm.construct.profile import Asking, BuildSettings, build_folder, start_sheet
 
-        start = start_character(self._turns, self.role, language=self.parsed.language, script=self.script.stem)
+        start = start_sheet(self._turns, self.role, language=self.parsed.language, script=self.script.stem)
         self.built = build_folder(start, self.folder, BuildSettings(), Asking([self._model], _QUIET))
         self._spent.add(self.built.manifest["spent"])
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from rolellm.construct.character import Character
 from rolellm.construct.context_instruct.candidates import Candidate
 from rolellm.construct.context_instruct.filters import (
     FilterSettings,
@@ -15,18 +14,19 @@ from rolellm.construct.context_instruct.filters import (
     leans_on_segment,
     out_of_character,
 )
+from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
 
 Make = Callable[..., Candidate]
-ADA = Character(
+ADA = Sheet(
     "Ada Fenn",
     "en",
     description="You keep the lighthouse.",
     aliases=("Keeper",),
     catchphrases=("I'm sorry, I can't do that.",),
 )
-MONK = Character("鲁智深", "zh", description="你是花和尚。")
+MONK = Sheet("鲁智深", "zh", description="你是花和尚。")
 
 
 def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
@@ -117,7 +117,7 @@ def test_pairs_that_stand_by_themselves(question: str, answer: str, language: La
         pytest.param("我是一个语言模型。", MONK, "says that it is an AI", id="AI, Chinese"),
     ],
 )
-def test_out_of_character(answer: str, character: Character, found: str) -> None:
+def test_out_of_character(answer: str, character: Sheet, found: str) -> None:
     assert str(out_of_character(character)(answer)).startswith(found)
 
 
@@ -131,12 +131,12 @@ def test_out_of_character(answer: str, character: Character, found: str) -> None
         pytest.param("洒家鲁智深是也，先吃三碗酒！", MONK, id="self-named, Chinese"),
     ],
 )
-def test_in_character(answer: str, character: Character) -> None:
+def test_in_character(answer: str, character: Sheet) -> None:
     assert out_of_character(character)(answer) is None
 
 
 def test_a_machine_may_say_that_it_is_one() -> None:
-    hal = Character("HAL", "en", description="You are the computer of a ship.")
+    hal = Sheet("HAL", "en", description="You are the computer of a ship.")
     assert out_of_character(hal)("As an AI, I run this ship.") is None
     assert out_of_character(replace(hal, description="You are a cook."))("As an AI, I run this ship.") is not None
 

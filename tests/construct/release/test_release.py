@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm import load_rolebench
-from rolellm.construct.character import Character, write_character
 from rolellm.construct.release import SplitRule, check_disjoint, gather, write_release
+from rolellm.construct.sheet import Sheet, write_sheet
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language, Turn
@@ -28,7 +28,7 @@ def make(folder: Path, role: str, language: Language = "en", *, questions: int =
         Turn(role, f"It is {role}.", "speech", 0),
         Turn("narrator", "Silence.", "narration", 1),
     )
-    character = Character(
+    character = Sheet(
         role,
         language,
         turns,
@@ -37,7 +37,7 @@ def make(folder: Path, role: str, language: Language = "en", *, questions: int =
         script="a.txt",
         made={"model": "m"},
     )
-    write_character(character, folder)
+    write_sheet(character, folder)
     write_jsonl(
         folder / "instruct" / "kept.jsonl",
         (

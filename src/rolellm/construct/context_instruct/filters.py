@@ -14,12 +14,12 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from rolellm.construct.character import Character
 from rolellm.construct.clean import broken_rules, is_machine
 from rolellm.construct.context_instruct.candidates import LEVELS, Candidate, Level
 from rolellm.construct.context_instruct.grounding import LEAST_FOUND, Grounding, grounding_check
 from rolellm.construct.context_instruct.prompts import prompts_hash
 from rolellm.construct.duplicates import SIMILARITY, Method, repeats
+from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, fold
@@ -120,7 +120,7 @@ _TOLD: Final = MappingProxyType[Language, str](
 )
 
 
-def out_of_character(character: Character) -> Callable[[str], str | None]:
+def out_of_character(character: Sheet) -> Callable[[str], str | None]:
     """A function that says why an answer is not the role's own; ``None`` for one that is.
 
     An answer is told *about* the role when it has the role's name before a word such as "is" or "said" and none by
@@ -148,7 +148,7 @@ def out_of_character(character: Character) -> Callable[[str], str | None]:
     return reason
 
 
-def _names(character: Character) -> str:
+def _names(character: Sheet) -> str:
     names: Sequence[str] = sorted(character.names, key=lambda name: (-len(name), name))
     boundary = "" if character.language == "zh" else r"(?<!\w)"
     return boundary + "(?:" + "|".join(map(re.escape, names)) + ")"
@@ -243,7 +243,7 @@ class Verdict:
         }
 
 
-def judge(candidates: Sequence[Candidate], character: Character, settings: FilterSettings) -> list[Verdict]:
+def judge(candidates: Sequence[Candidate], character: Sheet, settings: FilterSettings) -> list[Verdict]:
     """Put candidates through the filters.
 
     Args:
@@ -273,7 +273,7 @@ def judge(candidates: Sequence[Candidate], character: Character, settings: Filte
     return verdicts
 
 
-def _alone(character: Character, settings: FilterSettings) -> Callable[[Candidate], Verdict]:
+def _alone(character: Sheet, settings: FilterSettings) -> Callable[[Candidate], Verdict]:
     """What a candidate is by itself, without the others."""
     language = character.language
     voice = out_of_character(character)

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from rolellm.construct.character import Character
 from rolellm.construct.context_instruct.candidates import Candidate, Origin, candidate_of, pairs_of
 from rolellm.construct.context_instruct.filters import FILTERS, FilterSettings, Verdict, judge
 from rolellm.construct.context_instruct.prompts import (
@@ -26,6 +25,7 @@ from rolellm.construct.context_instruct.prompts import (
     wanted_of,
 )
 from rolellm.construct.context_instruct.segments import Count, QuestionType, Segment, segments_of
+from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
@@ -119,7 +119,7 @@ class InstructResult:
         shortfall: Why there are fewer than were asked for, in words; ``None`` where there are enough.
     """
 
-    character: Character
+    character: Sheet
     settings: InstructSettings
     verdicts: tuple[Verdict, ...]
     segments: tuple[Segment, ...]
@@ -159,7 +159,7 @@ class InstructResult:
 class _Plan:
     """The lanes of a character, and all its segments."""
 
-    character: Character
+    character: Sheet
     settings: InstructSettings
     segments: list[Segment]
     lanes: list[Lane]
@@ -176,7 +176,7 @@ class _Plan:
 
 
 def context_instruct(
-    character: Character, client: Client, settings: InstructSettings | None = None, *, count: Count | None = None
+    character: Sheet, client: Client, settings: InstructSettings | None = None, *, count: Count | None = None
 ) -> InstructResult:
     """Make questions and answers for a role, and filter them.
 
@@ -219,7 +219,7 @@ def context_instruct(
 
 
 def planned_requests(
-    character: Character, settings: InstructSettings | None = None, *, count: Count | None = None
+    character: Sheet, settings: InstructSettings | None = None, *, count: Count | None = None
 ) -> list[Request]:
     """What a run would ask if every request brought as many new questions as it asks for.
 
@@ -243,7 +243,7 @@ def planned_requests(
     return requests
 
 
-def _stand_in(character: Character, task: Task, number: int) -> str:
+def _stand_in(character: Sheet, task: Task, number: int) -> str:
     """As long as questions of the release are: 16 words in English, 28 characters in Chinese (our count)."""
     mark = f"{task.segment.id}/{task.visit}/{number}"
     words = (
@@ -254,7 +254,7 @@ def _stand_in(character: Character, task: Task, number: int) -> str:
     return f"{character.role}, {mark} {words}"
 
 
-def _plan(character: Character, settings: InstructSettings, count: Count) -> _Plan:
+def _plan(character: Sheet, settings: InstructSettings, count: Count) -> _Plan:
     segments = segments_of(character, count, chunk_tokens=settings.chunk_tokens, overlap_tokens=settings.overlap_tokens)
     used = [segment for segment in segments if segment.about_role]
     if not used:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from rolellm.construct.character import Character
 from rolellm.construct.clean import broken_rules
 from rolellm.construct.profile.phrases import OFFERED, Phrase, offered_phrases, repeated_phrases
 from rolellm.construct.scripts.parse import detect_language
+from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import EndpointError, ModelError, ScriptError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Turn
@@ -75,7 +75,7 @@ class Names:
         return None
 
 
-def names_of(character: Character) -> Names:
+def names_of(character: Sheet) -> Names:
     """The names of a character, its aliases among them, and what of them stands for it alone.
 
     A word of a name that the script also has in lower case (the ``silver`` of Long John Silver) counts only within a
@@ -129,7 +129,7 @@ def _parts(name: str) -> list[str]:
     ]
 
 
-def _in_lower_case(character: Character, parts: Iterable[str]) -> frozenset[str]:
+def _in_lower_case(character: Sheet, parts: Iterable[str]) -> frozenset[str]:
     words = {part.lower(): part for part in parts if not HAN.match(part)}
     if not words:
         return frozenset()
@@ -175,7 +175,7 @@ class Excerpts:
 
 
 def choose_excerpts(
-    character: Character, names: Names, budget: int = EXCERPT_TOKENS, counter: TokenCounter | None = None
+    character: Sheet, names: Names, budget: int = EXCERPT_TOKENS, counter: TokenCounter | None = None
 ) -> Excerpts:
     """Choose the excerpts: spread over the scenes, in each the fullest turns first; the same for the same script.
 
@@ -281,7 +281,7 @@ def template_hashes(language: Language) -> dict[str, str]:
 
 
 def third_person(
-    character: Character, names: Names, *, excerpts: str, notes: str = "", sampling: Sampling = SAMPLING
+    character: Sheet, names: Names, *, excerpts: str, notes: str = "", sampling: Sampling = SAMPLING
 ) -> Request:
     """Asks for the description in the third person.
 
@@ -304,14 +304,14 @@ def third_person(
     return Request(_prompt(language, "third", asked), sampling, tag="profile/third")
 
 
-def second_person(character: Character, names: Names, portrait: str, sampling: Sampling = SAMPLING) -> Request:
+def second_person(character: Sheet, names: Names, portrait: str, sampling: Sampling = SAMPLING) -> Request:
     """Asks for a third-person description to be turned into the second person."""
     language = character.language
     asked = _filled(language, "second", names=_listed(names, language), portrait=portrait)
     return Request(_prompt(language, "second", asked), sampling, tag="profile/second")
 
 
-def pick_phrases(character: Character, phrases: Sequence[Phrase], most: int, sampling: Sampling = SAMPLING) -> Request:
+def pick_phrases(character: Sheet, phrases: Sequence[Phrase], most: int, sampling: Sampling = SAMPLING) -> Request:
     """Asks to pick catchphrases from numbered phrases, by their numbers."""
     language = character.language
     lines = [
@@ -344,9 +344,7 @@ def accept_picks(phrases: Sequence[Phrase], most: int) -> Accept[tuple[str, ...]
     return accept_json(_PICKS, make)
 
 
-def knowledge_questions(
-    character: Character, script: str | None = None, sampling: Sampling = SAMPLING
-) -> list[Request]:
+def knowledge_questions(character: Sheet, script: str | None = None, sampling: Sampling = SAMPLING) -> list[Request]:
     """Basic questions about a role, to be answered without its script, for a person to read.
 
     Args:
@@ -598,15 +596,15 @@ class BuildSettings:
 
 
 def build_profile(
-    start: Character,
+    start: Sheet,
     client: Client | None = None,
     settings: BuildSettings | None = None,
     counter: TokenCounter | None = None,
-) -> Character:
+) -> Sheet:
     """Make a role's profile.
 
     Args:
-        start: Who it is, as from `rolellm.construct.profile.folder.start_character` or an imported card; a card's
+        start: Who it is, as from `rolellm.construct.profile.folder.start_sheet` or an imported card; a card's
             description goes into the prompt as notes, and a new one is written.
         client: Asks the model; not needed where the settings ask nothing of one.
         settings: How.
@@ -632,7 +630,7 @@ def build_profile(
 
 
 def planned_requests(
-    start: Character, settings: BuildSettings | None = None, counter: TokenCounter | None = None
+    start: Sheet, settings: BuildSettings | None = None, counter: TokenCounter | None = None
 ) -> list[Request]:
     """What `build_profile` would ask, the knowledge check included; for estimates.
 
@@ -651,7 +649,7 @@ def planned_requests(
     return requests
 
 
-def notes_of(character: Character) -> str:
+def notes_of(character: Sheet) -> str:
     """What was known of a character before its description was written: that of a card, as a rule; may be empty."""
     build = character.made.get("build")
     if isinstance(build, Mapping):
@@ -659,12 +657,12 @@ def notes_of(character: Character) -> str:
     return character.description or ""
 
 
-def result_hash(character: Character) -> str:
+def result_hash(character: Sheet) -> str:
     """SHA-256 over what was made, by which a change by hand is told."""
     return hash_json([character.description, character.background, list(character.catchphrases)])
 
 
-def description_problem(character: Character, text: str) -> str | None:
+def description_problem(character: Sheet, text: str) -> str | None:
     """What is unlike a written description in one of the user's own, in words."""
     return problem_of(" ".join(text.split()), "second", names_of(character), character.language)
 
@@ -672,7 +670,7 @@ def description_problem(character: Character, text: str) -> str | None:
 class _Maker:
     """Makes one profile, and notes how."""
 
-    def __init__(self, start: Character, settings: BuildSettings, counter: TokenCounter, client: Client | None) -> None:
+    def __init__(self, start: Sheet, settings: BuildSettings, counter: TokenCounter, client: Client | None) -> None:
         self.names: Names = names_of(start)
         self._start = start
         self._settings = settings

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
 
-from rolellm.construct.character import Character, Lore
+from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
 from rolellm.llm.model import Message, assistant, system, user
@@ -73,7 +73,7 @@ class Shelf:
         MissingExtraError: Without ``bm25s``, which the extra ``llm`` brings.
     """
 
-    def __init__(self, character: Character) -> None:
+    def __init__(self, character: Sheet) -> None:
         self.exchanges: Sequence[Exchange] = exchanges(character.profile())
         self.lore = character.lore
         self._language: Language = character.language
@@ -221,7 +221,7 @@ class RolePrompts:
     """
 
     def __init__(
-        self, character: Character, settings: PromptSettings | None = None, counter: TokenCounter | None = None
+        self, character: Sheet, settings: PromptSettings | None = None, counter: TokenCounter | None = None
     ) -> None:
         self.character = character
         self.settings = settings or PromptSettings()

@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from rolellm.construct.character import Character
 from rolellm.construct.clean import RULES, Rule, clean_text, is_machine
 from rolellm.construct.rolegpt.prompts import Demonstration, Note, Prompt, PromptSettings, RolePrompts
+from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
@@ -229,7 +229,7 @@ class RespondResult:
         templates: SHA-256 of each template by its name.
     """
 
-    character: Character
+    character: Sheet
     settings: RespondSettings
     rows: tuple[Responded, ...]
     templates: Mapping[str, str]
@@ -285,7 +285,7 @@ class RespondResult:
 
 
 def respond(
-    character: Character,
+    character: Sheet,
     instructions: Iterable[Asked | str],
     client: Client,
     settings: RespondSettings | None = None,
@@ -324,7 +324,7 @@ def respond(
 
 
 def planned_requests(
-    character: Character,
+    character: Sheet,
     instructions: Iterable[Asked | str],
     settings: RespondSettings | None = None,
     counter: TokenCounter | None = None,
@@ -339,7 +339,7 @@ def planned_requests(
     return list(_requests(character.role, [prompts(item.question) for item in _asked(instructions)], chosen))
 
 
-def accepts(character: Character, settings: RespondSettings) -> Accept[str]:
+def accepts(character: Sheet, settings: RespondSettings) -> Accept[str]:
     """What takes a role's replies: the cleaning rules, but for what the role itself is or says."""
     return clean_text(
         character.language,

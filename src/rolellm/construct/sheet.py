@@ -39,7 +39,7 @@ class Lore:
 
 
 @dataclass(frozen=True, slots=True)
-class Character:
+class Sheet:
     """All that is known of a role.
 
     Attributes:
@@ -88,7 +88,7 @@ class Character:
         return Profile(self.role, self.language, self.turns, self.described())
 
 
-def write_character(character: Character, folder: str | Path) -> Path:
+def write_sheet(character: Sheet, folder: str | Path) -> Path:
     """Write ``profile.json`` and ``dialogue.jsonl`` into a folder, each complete or not at all; return the folder."""
     target = Path(folder)
     write_turns(target / DIALOGUE, character.turns, character.role)
@@ -108,7 +108,7 @@ def write_character(character: Character, folder: str | Path) -> Path:
     return target
 
 
-def read_character(folder: str | Path) -> Character:
+def read_sheet(folder: str | Path) -> Sheet:
     """Read a character's folder; ``dialogue.jsonl`` may be absent.
 
     Raises:
@@ -127,7 +127,7 @@ def read_character(folder: str | Path) -> Character:
     if problem:
         raise DataError(problem, path=path)
     dialogue = Path(folder) / DIALOGUE
-    return Character(
+    return Sheet(
         role=value["role"],
         language=value["language"],
         turns=tuple(read_turns(dialogue, value["role"])) if dialogue.is_file() else (),
