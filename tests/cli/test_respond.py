@@ -121,7 +121,7 @@ def test_a_dry_run_asks_nobody(place: Path, capsys: pytest.CaptureFixture[str]) 
         pytest.param(("none", *ASK[1:]), 1, "no profile.json here", id="no character"),
         pytest.param(("fox", "--instructions", "none.jsonl", *ASK[3:]), 1, "no such file", id="no instructions"),
         pytest.param(ASK[:3], 2, "no model is named", id="no model"),
-        pytest.param((*ASK, "--temperature", "0"), 2, "gives one reply 6 times over", id="no chance"),
+        pytest.param((*ASK, "--temperature", "0"), 2, "gives the same reply 6 times", id="no chance"),
         pytest.param((*ASK, "--max-prompt-tokens", "9"), 2, "at most 9 are allowed", id="budget"),
         pytest.param((*ASK, "--strategy", "none"), 2, "few-shot-dialogue", id="strategy"),
         pytest.param((*ASK, "--system-template", "none.txt"), 2, "no system template", id="template"),

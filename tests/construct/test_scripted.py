@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from rolellm.construct.clean import broken_rules
-from rolellm.construct.context_instruct import InstructSettings, context_instruct
+from rolellm.construct.context_instruct import context_instruct
 from rolellm.construct.context_instruct.prompts import Task, request_of
 from rolellm.construct.context_instruct.segments import Segment, segments_of
-from rolellm.construct.profile.build import BuildSettings, build_profile, knowledge_questions
+from rolellm.construct.profile.build import build_profile, knowledge_questions
 from rolellm.construct.scripted import scripted_answers, scripted_hash, scripted_model
+from rolellm.construct.settings import BuildSettings, InstructSettings
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.llm.client import Client
 from rolellm.llm.model import Request, RunOptions, Sampling, assistant, system, user

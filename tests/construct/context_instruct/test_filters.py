@@ -6,14 +6,8 @@ from dataclasses import replace
 import pytest
 
 from rolellm.construct.context_instruct.candidates import Candidate
-from rolellm.construct.context_instruct.filters import (
-    FilterSettings,
-    Verdict,
-    ill_formed,
-    judge,
-    leans_on_segment,
-    out_of_character,
-)
+from rolellm.construct.context_instruct.filters import Verdict, ill_formed, judge, leans_on_segment, out_of_character
+from rolellm.construct.settings import FilterSettings
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
@@ -162,9 +156,8 @@ def test_a_machine_may_say_that_it_is_one() -> None:
 def test_confidence(
     make_candidate: Make, completeness: object, factualness: object, least: str | None, reason: str | None
 ) -> None:
-    (found,) = only(
-        make_candidate("Ada, why?", completeness=completeness, factualness=factualness), min_confidence=least
-    )
+    settings = {"no_confidence": True} if least is None else {"min_confidence": least}
+    (found,) = only(make_candidate("Ada, why?", completeness=completeness, factualness=factualness), **settings)
     assert found.reason == reason
     assert found.by == (None if reason is None else "confidence")
 
@@ -172,10 +165,10 @@ def test_confidence(
 def test_the_first_filter_that_turns_a_pair_down_is_named(make_candidate: Make) -> None:
     answer = "As an AI, I once met old Zebulon."
     bad = make_candidate("Ada, what says the passage?", answer, kind="script", text="Ada: No.", completeness="low")
-    steps: list[dict[str, object]] = [{}, {"min_confidence": None}, {"standalone": False}, {"character": False}]
+    steps: list[dict[str, object]] = [{}, {"no_confidence": True}, {"no_standalone": True}, {"no_character": True}]
     off: dict[str, object] = {}
     found = []
-    for step in [*steps, {"grounding": None}]:
+    for step in [*steps, {"no_grounding": True}]:
         off |= step
         found.append(only(bad, **off)[0].by)
     assert found == ["confidence", "standalone", "character", "grounding", None]
@@ -221,7 +214,7 @@ def test_duplicates_across_kinds_of_segment_count(make_candidate: Make) -> None:
     [
         pytest.param({"min_confidence": "certain"}, id="level"),
         pytest.param({"duplicates": "soundex"}, id="method"),
-        pytest.param({"grounding": 1.5}, id="share"),
+        pytest.param({"min_grounding": 1.5}, id="share"),
         pytest.param({"similarity": -0.1}, id="similarity"),
     ],
 )
@@ -233,4 +226,4 @@ def test_settings_out_of_range_say_what_there_is(wrong: dict[str, object]) -> No
 def test_settings_name_the_similarity_in_use() -> None:
     assert FilterSettings().to_dict()["similarity"] == 0.8
     assert FilterSettings(duplicates="minhash").to_dict()["similarity"] == 0.75
-    assert FilterSettings(duplicates=None).to_dict()["similarity"] is None
+    assert FilterSettings(no_duplicates=True).to_dict()["similarity"] is None

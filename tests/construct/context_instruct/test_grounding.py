@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.context_instruct.grounding import LEAST_FOUND, Grounding, grounding_check
+from rolellm.construct.context_instruct.grounding import Grounding, grounding_check
 from rolellm.construct.context_instruct.segments import segments_of
+from rolellm.construct.settings import LEAST_FOUND
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Turn
 from rolellm.llm.tokens import TokenCounter

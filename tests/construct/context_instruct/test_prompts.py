@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from rolellm.construct.context_instruct.filters import ill_formed, leans_on_segment, out_of_character
-from rolellm.construct.context_instruct.grounding import LEAST_FOUND, grounding_check
+from rolellm.construct.context_instruct.grounding import grounding_check
 from rolellm.construct.context_instruct.prompts import Task, examples, focuses, prompts_hash, request_of, within
 from rolellm.construct.context_instruct.segments import Segment
+from rolellm.construct.settings import LEAST_FOUND
 from rolellm.construct.sheet import Sheet
 from rolellm.llm.model import Request, Sampling
 

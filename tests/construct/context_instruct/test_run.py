@@ -12,21 +12,20 @@ from typing import Any
 import pytest
 
 from rolellm.construct.context_instruct import (
-    FilterSettings,
     InstructResult,
-    InstructSettings,
     context_instruct,
     planned_requests,
     read_questions,
     write_result,
 )
 from rolellm.construct.scripted import scripted_model
+from rolellm.construct.settings import FilterSettings, InstructSettings
 from rolellm.construct.sheet import Lore, Sheet, write_sheet
 from rolellm.core.errors import DataError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Turn
 from rolellm.llm.client import Client
-from rolellm.llm.model import Price, Request, RunOptions, Sampling
+from rolellm.llm.model import Price, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
 
 Answer = Callable[[Request], Any]
@@ -56,7 +55,7 @@ def full(request: Request) -> dict[str, Any]:
 
 def run(folder: Path, character: Sheet, answer: Answer, **settings: Any) -> tuple[InstructResult, Client]:
     with Client(folder, [ScriptedModel(answer, rules_hash="tests")], QUIET) as client:
-        filters = settings.pop("filters", FilterSettings(duplicates=None, grounding=None))
+        filters = settings.pop("filters", FilterSettings(no_duplicates=True, no_grounding=True))
         result = context_instruct(character, client, InstructSettings(filters=filters, **settings))
         write_result(result, folder, client)
     return result, client
@@ -299,7 +298,7 @@ def test_a_run_stopped_by_its_budget_goes_on_where_it_was(tmp_path: Path) -> Non
     def once(folder: Path, budget: float | None) -> Client:
         model = ScriptedModel(full, rules_hash="tests", concurrency=2, price=Price(0.0, 1.0))
         with Client(folder, [model], replace(QUIET, budget=budget)) as client:
-            settings = InstructSettings(per_role=100, sampling=Sampling(max_tokens=500))
+            settings = InstructSettings(per_role=100, max_tokens=500)
             write_result(context_instruct(with_script(3), client, settings), folder, client)
         return client
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.profile import BuildSettings, build_profile, planned_requests
+from rolellm.construct.profile import build_profile, planned_requests
 from rolellm.construct.profile.build import notes_of, result_hash
+from rolellm.construct.settings import BuildSettings
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import ModelError, ScriptError, SettingsError
 from rolellm.core.records import Turn
@@ -138,9 +139,9 @@ def test_what_is_planned_is_what_is_asked(tmp_path: Path, scripted: Make, keeper
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param({"catchphrases": -1}, "-1 catchphrases", id="negative"),
-        pytest.param({"catchphrases": 21}, "0 to 20", id="many"),
-        pytest.param({"excerpt_tokens": 10}, "10 tokens", id="few tokens"),
+        pytest.param({"catchphrases": -1}, "catchphrases", id="negative"),
+        pytest.param({"catchphrases": 21}, "catchphrases", id="many"),
+        pytest.param({"excerpt_tokens": 10}, "excerpt_tokens", id="few tokens"),
         pytest.param({"description": " \n"}, "is empty", id="blank description"),
     ],
 )

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.rolegpt.prompts import STRATEGIES, PromptSettings, RolePrompts, Strategy
+from rolellm.construct.rolegpt.prompts import RolePrompts
+from rolellm.construct.settings import STRATEGIES, PromptSettings, Strategy
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language, Turn
@@ -22,7 +23,7 @@ BEST_LAST = ("The parrot has the key.", "The parrot says nothing.", "His map? I 
 
 
 def messages(character: Sheet, strategy: Strategy, question: str = QUESTION, **options: object) -> tuple[Message, ...]:
-    chosen = PromptSettings(strategy, **{"demonstrations": 3, **options})  # type: ignore[arg-type]
+    chosen = PromptSettings(strategy=strategy, **{"demonstrations": 3, **options})  # type: ignore[arg-type]
     return RolePrompts(character, chosen)(question).messages
 
 
@@ -106,12 +107,12 @@ def test_braces_in_anything_stay_text(character: Sheet, strategy: Strategy) -> N
 
 def test_a_budget_leaves_out_the_worst_first(character: Sheet) -> None:
     counter = TokenCounter()
-    whole = RolePrompts(character, PromptSettings(max_tokens=None), counter)(QUESTION)
+    whole = RolePrompts(character, PromptSettings(max_prompt_tokens=None), counter)(QUESTION)
     assert len(whole.demonstrations) == 5 and not whole.dropped
     seen = {5}
     for limit in range(whole.tokens, whole.tokens - 120, -1):
         try:
-            prompt = RolePrompts(character, PromptSettings(max_tokens=limit), counter)(QUESTION)
+            prompt = RolePrompts(character, PromptSettings(max_prompt_tokens=limit), counter)(QUESTION)
         except SettingsError:
             break
         assert prompt.tokens == counter.prompt(prompt.messages) <= limit
@@ -122,26 +123,31 @@ def test_a_budget_leaves_out_the_worst_first(character: Sheet) -> None:
 
 def test_lore_goes_after_the_demonstrations(character: Sheet) -> None:
     question = "Who forged the kettle at dawn?"
-    bare = RolePrompts(character, PromptSettings("zero-shot", lore=0))(question).tokens
-    one = RolePrompts(character, PromptSettings("zero-shot", lore=1))(question).tokens
-    prompt = RolePrompts(character, PromptSettings(max_tokens=one))(question)
+    bare = RolePrompts(character, PromptSettings(strategy="zero-shot", lore=0))(question).tokens
+    one = RolePrompts(character, PromptSettings(strategy="zero-shot", lore=1))(question).tokens
+    prompt = RolePrompts(character, PromptSettings(max_prompt_tokens=one))(question)
     assert not prompt.demonstrations and len(prompt.dropped) == 5
     assert [note.place for note in prompt.notes] == [0] and [note.place for note in prompt.dropped_notes] == [1]
-    assert not RolePrompts(character, PromptSettings(max_tokens=bare))(question).notes
+    assert not RolePrompts(character, PromptSettings(max_prompt_tokens=bare))(question).notes
 
 
 def test_a_question_that_is_too_long_is_no_prompt(character: Sheet) -> None:
     with pytest.raises(SettingsError, match=r"has \d+ tokens without any demonstration, and at most 20 .*--max-prompt"):
-        RolePrompts(character, PromptSettings(max_tokens=20))(QUESTION)
+        RolePrompts(character, PromptSettings(max_prompt_tokens=20))(QUESTION)
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(question=st.text(min_size=1, max_size=60), limit=st.integers(120, 400), strategy=st.sampled_from(STRATEGIES))
 def test_any_question_keeps_to_the_budget(character: Sheet, question: str, limit: int, strategy: Strategy) -> None:
     try:
-        prompt = RolePrompts(character, PromptSettings(strategy, max_tokens=limit))(question)
+        prompt = RolePrompts(character, PromptSettings(strategy=strategy, max_prompt_tokens=limit))(question)
     except SettingsError:
-        assert RolePrompts(character, PromptSettings("zero-shot", lore=0, max_tokens=None))(question).tokens > limit
+        assert (
+            RolePrompts(character, PromptSettings(strategy="zero-shot", lore=0, max_prompt_tokens=None))(
+                question
+            ).tokens
+            > limit
+        )
         return
     assert prompt.tokens <= limit
     assert question in prompt.messages[-1].content
@@ -151,10 +157,10 @@ def test_any_question_keeps_to_the_budget(character: Sheet, question: str, limit
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        pytest.param({"strategy": "many-shot"}, "no strategy 'many-shot'; there are zero-shot", id="strategy"),
-        pytest.param({"demonstrations": -1}, "demonstrations is -1", id="demonstrations"),
-        pytest.param({"lore": -2}, "lore is -2", id="lore"),
-        pytest.param({"max_tokens": 0}, "at most 0 tokens", id="budget"),
+        pytest.param({"strategy": "many-shot"}, "strategy: must be 'zero-shot'", id="strategy"),
+        pytest.param({"demonstrations": -1}, "demonstrations", id="demonstrations"),
+        pytest.param({"lore": -2}, "lore", id="lore"),
+        pytest.param({"max_prompt_tokens": 0}, "max_prompt_tokens", id="budget"),
     ],
 )
 def test_settings_out_of_range(change: dict[str, object], message: str) -> None:
@@ -165,7 +171,7 @@ def test_settings_out_of_range(change: dict[str, object], message: str) -> None:
 def test_a_system_template_of_the_users_own(character: Sheet, tmp_path: Path) -> None:
     file = tmp_path / "own.txt"
     file.write_text("Be {role}.\n{description}", encoding="utf-8")
-    own = RolePrompts(character, PromptSettings("zero-shot", system_template=file))
+    own = RolePrompts(character, PromptSettings(strategy="zero-shot", system_template=file))
     assert own("Why?").messages[0].content == 'Be Fox.\nYou are a fox who cooks. Your catchphrase is: "Stew first."'
     assert own.hashes["system"] != RolePrompts(character).hashes["system"]
 

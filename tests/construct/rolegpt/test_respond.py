@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.rolegpt.prompts import PromptSettings
-from rolellm.construct.rolegpt.respond import Asked, RespondSettings, planned_requests, respond
+from rolellm.construct.rolegpt.respond import Asked, planned_requests, respond
+from rolellm.construct.settings import RespondSettings
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import read_jsonl
@@ -48,7 +48,7 @@ def test_five_are_references_and_the_sixth_is_held_out(character: Sheet, open_cl
 
 def test_one_reply_is_the_baseline(character: Sheet, open_client: OpenClient) -> None:
     with open_client(numbered) as client:
-        result = respond(character, ["Why?"], client, RespondSettings(replies=1, sampling=Sampling(temperature=0)))
+        result = respond(character, ["Why?"], client, RespondSettings(replies=1, temperature=0))
     assert (result.rows[0].references, result.rows[0].held_out) == ((), "To 4 I say 0.")
 
 
@@ -171,7 +171,7 @@ def test_planned_is_what_is_asked(character: Sheet, open_client: OpenClient) -> 
         asked.append(request)
         return numbered(request)
 
-    settings = RespondSettings(PromptSettings("few-shot-prompt"), replies=2)
+    settings = RespondSettings(strategy="few-shot-prompt", replies=2)
     with open_client(answer) as client:
         respond(character, ASKED, client, settings)
     planned = planned_requests(character, ASKED, settings)
@@ -192,8 +192,8 @@ def test_catchphrases_and_machines_are_spared(character: Sheet, open_client: Ope
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        pytest.param({"replies": 0}, "0 replies for each instruction", id="no reply"),
-        pytest.param({"sampling": Sampling(temperature=0)}, "temperature of 0 gives one reply 6 times", id="no chance"),
+        pytest.param({"replies": 0}, "replies", id="no reply"),
+        pytest.param({"temperature": 0}, "temperature 0 gives the same reply 6 times", id="no chance"),
     ],
 )
 def test_settings_that_will_not_do(change: dict[str, Any], message: str) -> None:
@@ -204,7 +204,7 @@ def test_settings_that_will_not_do(change: dict[str, Any], message: str) -> None
 def test_an_instruction_over_the_budget_stops_before_anything_is_asked(
     character: Sheet, open_client: OpenClient
 ) -> None:
-    settings = RespondSettings(PromptSettings(max_tokens=300))
+    settings = RespondSettings(max_prompt_tokens=300)
     with open_client(numbered) as client, pytest.raises(SettingsError, match="at most 300"):
         respond(character, ["Why?", "map " * 500], client, settings)
     assert client.spent.calls == 0

@@ -264,10 +264,6 @@ def _dictionary() -> tuple[frozenset[str], frozenset[str]]:
 # --- An offline check of script-based pairs: do their names, numbers and words stand in what they were made from?
 
 
-#: The least share of content words that have to be found (our choice).
-LEAST_FOUND: Final = 0.25
-
-
 @dataclass(frozen=True, slots=True)
 class Grounding:
     """What of a pair was found in its evidence.

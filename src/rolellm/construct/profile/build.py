@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from rolellm.construct.clean import broken_rules
 from rolellm.construct.profile.phrases import OFFERED, Phrase, offered_phrases, repeated_phrases
 from rolellm.construct.scripts.parse import detect_language
+from rolellm.construct.settings import BuildSettings
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import EndpointError, ModelError, ScriptError, SettingsError
 from rolellm.core.fingerprint import hash_json
@@ -140,8 +141,6 @@ def _in_lower_case(character: Sheet, parts: Iterable[str]) -> frozenset[str]:
 # --- Excerpts of a script for whoever is to describe a role: chosen by rule, within a budget of tokens
 
 
-#: Tokens of a script that a model is shown, by default.
-EXCERPT_TOKENS: Final = 6000
 _OF_OTHERS: Final = 0.25
 _NARRATED: Final = 0.15
 # A scene of a novel may be a whole book; no part of it should be passed over.
@@ -175,7 +174,7 @@ class Excerpts:
 
 
 def choose_excerpts(
-    character: Sheet, names: Names, budget: int = EXCERPT_TOKENS, counter: TokenCounter | None = None
+    character: Sheet, names: Names, budget: int = 6000, counter: TokenCounter | None = None
 ) -> Excerpts:
     """Choose the excerpts: spread over the scenes, in each the fullest turns first; the same for the same script.
 
@@ -267,8 +266,7 @@ def _far_apart(count: int) -> list[int]:
 # --- The requests of making a profile, and what is taken of their replies
 
 
-#: The paper's sampling for profiles (by secondary notes): that of replies, with 2,000 tokens.
-SAMPLING: Final = Sampling(max_tokens=2000)
+SAMPLING: Final = BuildSettings().sampling
 _TEMPLATES: Final = (
     *("third_rules", "third", "notes", "excerpts", "second_rules", "second"),
     *("phrases_rules", "phrases", "phrase_line", "knowledge_rules", "knowledge"),
@@ -525,74 +523,10 @@ def _count(text: str, language: Language, *, you: bool) -> int:
 # --- From a script, or a card, to a profile: the description in both persons, and the catchphrases
 
 
-#: The most catchphrases of a role by default; no role of the release has more.
-CATCHPHRASES: Final = 3
-_MOST_CATCHPHRASES: Final = 20
-_LEAST_TOKENS: Final = 200
 _NOTES_SHARE: Final = 0.5
 _NO_REPLY: Final[frozenset[FailureKind]] = frozenset(
     ("bad_request", "unauthorized", "forbidden", "not_found", "rate_limited", "server_error", "timeout", "connection")
 )
-
-
-@dataclass(frozen=True, slots=True)
-class BuildSettings:
-    """How a profile is made.
-
-    Attributes:
-        catchphrases: The most of them; 0 leaves them out.
-        picked_by: ``model``: a model picks from what the script has. ``count``: those that are said most, in comparison
-            with the other speakers; nobody is asked.
-        description: One of the user's own, in the second person; nobody is asked for one.
-        check_knowledge: Ask first what the model knows of the role, for a person to read.
-        work: The name of the work, for those questions.
-        excerpt_tokens: Tokens of the script that the model is shown.
-        sampling: How replies are drawn.
-
-    Raises:
-        SettingsError: For a value out of range.
-    """
-
-    catchphrases: int = CATCHPHRASES
-    picked_by: Literal["model", "count"] = "model"
-    description: str | None = None
-    check_knowledge: bool = False
-    work: str | None = None
-    excerpt_tokens: int = EXCERPT_TOKENS
-    sampling: Sampling = field(default_factory=lambda: SAMPLING)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.catchphrases <= _MOST_CATCHPHRASES:
-            raise SettingsError(f"{self.catchphrases} catchphrases are asked for; give 0 to {_MOST_CATCHPHRASES}")
-        if self.excerpt_tokens < _LEAST_TOKENS:
-            raise SettingsError(
-                f"{self.excerpt_tokens} tokens of excerpts say too little; give {_LEAST_TOKENS} or more"
-            )
-        if self.description is not None and not self.description.strip():
-            raise SettingsError("the description given is empty; leave it out to have one written")
-
-    @property
-    def asks(self) -> bool:
-        """Whether a model may be asked at all."""
-        return self.description is None or self.check_knowledge or self.picks
-
-    @property
-    def picks(self) -> bool:
-        """Whether a model picks catchphrases."""
-        return self.catchphrases > 0 and self.picked_by == "model"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object, for manifests."""
-        sampling = {name: getattr(self.sampling, name) for name in Sampling.__slots__}
-        return {
-            "catchphrases": self.catchphrases,
-            "picked_by": self.picked_by if self.catchphrases else None,
-            "description": "given" if self.description is not None else "written",
-            "check_knowledge": self.check_knowledge,
-            "work": self.work,
-            "excerpt_tokens": self.excerpt_tokens,
-            "sampling": {**sampling, "stop": list(self.sampling.stop)},
-        }
 
 
 def build_profile(

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from rolellm.construct.asking import Asking
 from rolellm.construct.profile.build import (
     SAMPLING,
-    BuildSettings,
     build_profile,
     description_problem,
     knowledge_questions,
@@ -19,6 +19,7 @@ from rolellm.construct.profile.build import (
 )
 from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.scripts.turns import read_turns
+from rolellm.construct.settings import BuildSettings
 from rolellm.construct.sheet import DIALOGUE, PROFILE, Sheet, read_sheet, write_sheet
 from rolellm.core.errors import DataError, ScriptError, SettingsError
 from rolellm.core.files import whole_file, write_json
@@ -27,9 +28,8 @@ from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language, Turn
 from rolellm.core.text import fold, squash
 from rolellm.llm.client import Client
-from rolellm.llm.model import Answer, Model, RunOptions, Sampling
+from rolellm.llm.model import Answer, Sampling
 from rolellm.llm.settings import described
-from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.retrieval import exchanges
 from rolellm.rolebench.profiles import is_role
 from rolellm.version import __version__
@@ -130,21 +130,6 @@ def _inert(text: str) -> str:
 BUILD: Final = "build"
 MANIFEST: Final = "manifest.json"
 _CARDS: Final = ("card.json", "card.png")
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """Who is asked, and how.
-
-    Attributes:
-        models: Of the client; none where nobody is asked.
-        options: Of the client.
-        counter: Counts tokens; by default an estimate.
-    """
-
-    models: Sequence[Model] = ()
-    options: RunOptions | None = None
-    counter: TokenCounter | None = None
 
 
 @dataclass(frozen=True, slots=True)
