@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rolellm.cli.app import main
-from rolellm.construct.character import Character, Lore, write_character
+from rolellm.construct.sheet import Lore, Sheet, write_sheet
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Turn
 
@@ -35,8 +35,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for scene, pair in enumerate(TURNS)
         for speaker, text in zip(("Crow", "Fox"), pair, strict=True)
     ]
-    fox = Character("Fox", "en", tuple(turns), description="You are a fox.", lore=(Lore("Maps burn well.", ("map",)),))
-    write_character(fox, tmp_path / "fox")
+    fox = Sheet("Fox", "en", tuple(turns), description="You are a fox.", lore=(Lore("Maps burn well.", ("map",)),))
+    write_sheet(fox, tmp_path / "fox")
     lines = [{"instruction": f"Question {number}: who has the map?", "target": "He."} for number in range(7)]
     (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
@@ -103,7 +103,7 @@ def test_explain_asks_nobody_and_needs_no_model(place: Path, capsys: pytest.Capt
 def test_explain_shows_script_text_inert(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "asked.jsonl").write_text(json.dumps({"instruction": f"A {EVIL}?"}), encoding="utf-8")
     turns = (Turn("Crow", f"My {EVIL}!", "speech"), Turn("Fox", f"Your {EVIL}.", "speech"))
-    write_character(Character("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
+    write_sheet(Sheet("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
     assert run("fox", "--instructions", "asked.jsonl", "--explain") == 0
     shown = capsys.readouterr().out
     assert "\x1b" not in shown and "\u202e" not in shown
@@ -122,7 +122,7 @@ def test_a_dry_run_asks_nobody(place: Path, capsys: pytest.CaptureFixture[str]) 
         pytest.param(("none", *ASK[1:]), 1, "no profile.json here", id="no character"),
         pytest.param(("fox", "--instructions", "none.jsonl", *ASK[3:]), 1, "no such file", id="no instructions"),
         pytest.param(ASK[:3], 2, "no model is named", id="no model"),
-        pytest.param((*ASK, "--temperature", "0"), 2, "gives one reply 6 times over", id="no chance"),
+        pytest.param((*ASK, "--temperature", "0"), 2, "gives the same reply 6 times", id="no chance"),
         pytest.param((*ASK, "--max-prompt-tokens", "9"), 2, "at most 9 are allowed", id="budget"),
         pytest.param((*ASK, "--strategy", "none"), 2, "few-shot-dialogue", id="strategy"),
         pytest.param((*ASK, "--system-template", "none.txt"), 2, "no system template", id="template"),
@@ -157,8 +157,8 @@ def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, capsys: pyte
 
 def test_nothing_but_refusals_is_a_failure(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     turns = (Turn("Crow", "Map?", "speech"), Turn("Fox", "As an AI language model, I have no map.", "speech"))
-    fox = Character("Fox", "en", turns, description="You are a fox.")
-    write_character(replace(fox, turns=turns), place / "fox")
+    fox = Sheet("Fox", "en", turns, description="You are a fox.")
+    write_sheet(replace(fox, turns=turns), place / "fox")
     assert run(*ASK, "--limit", "1", "--max-attempts", "2") == 1
     shown = capsys.readouterr()
     assert re.search(r"hides ai +│ +12", shown.out)

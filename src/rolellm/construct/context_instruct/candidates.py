@@ -11,15 +11,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from rolellm.construct.context_instruct.segments import QuestionType, Segment
+from rolellm.construct.settings import Level
 from rolellm.core.records import Language
 from rolellm.core.text import whole_text
 from rolellm.llm.json_reply import items_of, json_of
 from rolellm.llm.model import Reply, Request, Schema, UnacceptableError
 
-Level = Literal["high", "medium", "low"]
 LEVELS: Final[tuple[Level, ...]] = ("low", "medium", "high")
 #: The levels as prompts name them.
 WORDS: Final = MappingProxyType[Language, Mapping[Level, str]](
