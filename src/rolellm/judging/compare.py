@@ -79,6 +79,9 @@ def judged_side(folder: str | Path) -> RunSide:
             reasons.setdefault(name, {})[row] = outcome.reasons
     try:
         models, problems = run.result["models"], run.result["problems"]
+        for one in models:
+            if one["pairwise"] and one["pairwise"]["win_rate"] is None:
+                measures["win_rate"].pop(one["name"], None)
         fitted = {one["name"]: one["pairwise"]["lc_win_rate"] for one in models if one["pairwise"]}
     except (KeyError, TypeError) as error:
         raise DataError(f"not a result of this version ({error!r:.80}); judge again", path=run.folder) from error

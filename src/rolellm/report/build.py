@@ -152,7 +152,8 @@ def _judged_part(run: JudgeRun, options: ReportOptions, progress: Progress) -> t
     verdicts = sort_out(run.judgements(), contest.baseline.name if contest.baseline else None, contest.canaries)
     outcomes = outcomes_of(verdicts)
     progress("Reading judgements", 1, 1)
-    lengths, released = win_by_length(contest, outcomes), published_for(judged.config, judged.split, contest.rows)
+    lengths = win_by_length(contest, outcomes) if judged.valid else ()
+    released = published_for(judged.config, judged.split, contest.rows)
     part = Section(_title(judged.config, run.folder), reports, judged, tuple(lengths), run.manifest, released)
     questions = BrowsePart(
         name=part.title,
