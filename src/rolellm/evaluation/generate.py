@@ -22,6 +22,7 @@ from typing import Any, Literal
 from rolellm.core.errors import DataError, ModelError, SettingsError, require
 from rolellm.core.jsonl import JsonlAppender
 from rolellm.core.records import Language, Row
+from rolellm.core.text import listed
 from rolellm.evaluation.contamination import Contamination, check_rows
 from rolellm.evaluation.resume import finished_lines, only_writer, put_in_order, reconcile, renew_sidecar, write_sidecar
 from rolellm.models.find import ModelSource, find_model, manifest_paths
@@ -85,9 +86,7 @@ def plan_batches(
 
 
 def _name(noted: Sequence[tuple[Row, str]]) -> str:
-    named = ", ".join(f"{row.id} ({row.role}, {note})" for row, note in noted[:_NAMED])
-    more = len(noted) - _NAMED
-    return f"{named} and {more} more" if more > 0 else named
+    return listed([f"{row.id} ({row.role}, {note})" for row, note in noted], _NAMED)
 
 
 def encode_prompts(
@@ -439,7 +438,7 @@ def _check_rows(rows: Sequence[Row]) -> None:
         raise DataError("there are no rows to answer")
     repeated = [name for name, count in Counter(row.id for row in rows).items() if count > 1]
     if repeated:
-        raise DataError(f"{len(repeated)} ids stand on more than one row: {', '.join(repeated[:_NAMED])}")
+        raise DataError(f"{len(repeated)} ids stand on more than one row: {listed(repeated, _NAMED)}")
 
 
 def _answer(
