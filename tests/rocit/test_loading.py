@@ -357,7 +357,7 @@ def test_what_was_fetched_is_there_without_the_hub(
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert fetch("me/tiny", None, weights=True) == folder
     assert hub.asked == []
-    with pytest.raises(ModelError, match=r"base\.model: me/other cannot be had from the Hub"):
+    with pytest.raises(ModelError, match=r"base\.model: cannot download me/other from the Hub"):
         fetch("me/other", None, weights=True)
 
 
@@ -402,7 +402,7 @@ def test_what_the_hub_does_not_give_is_a_word_and_the_way_out(
     on_hub()
     if status is not None:
         hub.fail("info", status, times=100)
-    with pytest.raises(ModelError, match=rf"(?s)base\.model: {model} cannot be had .* or give base\.path"):
+    with pytest.raises(ModelError, match=rf"(?s)base\.model: cannot download {model} .* or set base\.path"):
         fetch(model, revision, weights=True)
 
 

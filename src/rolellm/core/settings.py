@@ -204,7 +204,7 @@ def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
     keys: list[str] = []
     for name, hint in _hints(cls).items():
         keys.append(f"{dotted}{name}")
-        if inner := _section(hint):
+        if inner := _section(hint) or _section(next(iter(get_args(_bare(hint))), None)):
             keys.extend(known_keys(inner, f"{dotted}{name}."))
     return tuple(keys)
 
@@ -258,7 +258,9 @@ def _told(error: ValidationError, cls: type, *, secret: bool) -> str:
         .replace("a integer", "a whole number")
         .replace("a array", "a list")
     )
-    message = message.replace("a boolean", "true or false").replace("an object", "a section")
+    message = (
+        message.replace("a array", "a list").replace("a boolean", "true or false").replace("an object", "a section")
+    )
     message = message[0].lower() + message[1:]
     shown = _kind(value) if secret else f"{value!r} ({_kind(value)})" if _is_scalar(value) else _kind(value)
     close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", message), n=1) if not secret else []

@@ -14,7 +14,7 @@ from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.settings import dump
-from rolellm.models.find import load_failure
+from rolellm.models.load import load_failure
 from rolellm.prompts.encode import end_token_id
 from rolellm.prompts.render import chat_template, prompt_messages
 from rolellm.rocit.loading import fetch, load_tokenizer
