@@ -553,7 +553,7 @@ def test_a_model_that_moved_may_go_on(
 @pytest.mark.parametrize(
     ("sidecar", "named"),
     [
-        pytest.param(None, "how it was made is not known", id="gone"),
+        pytest.param(None, "how it was made is unknown", id="gone"),
         pytest.param("{", "is not a JSON object", id="broken"),
         pytest.param("[]", "is not a JSON object", id="a-list"),
     ],
@@ -699,7 +699,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused(
     tokenizer = AutoTokenizer.from_pretrained(model_copy)
     tokenizer.add_tokens(["lighthouse"])
     tokenizer.save_pretrained(model_copy)
-    with pytest.raises(ModelError, match=r"3 of 6 prompts hold tokens .* row-000 .*token \d+"):
+    with pytest.raises(ModelError, match=r"3 of 6 prompts have tokens .* row-000 .*token \d+"):
         run(make_rows(6), out, replace(settings, model=str(model_copy)))
 
 
@@ -717,7 +717,7 @@ def test_an_interruption_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> N
 def test_an_interruption_before_overwriting_begins_says_so(tmp_path: Path) -> None:
     out = tmp_path / "p.jsonl"
     out.write_text('{"id": "a"}\n')
-    with pytest.raises(StoppedShortError, match="is as it was") as stop, stopped_short(out, "go on", untouched="again"):
+    with pytest.raises(StoppedShortError, match="is unchanged") as stop, stopped_short(out, "go on", untouched="again"):
         raise KeyboardInterrupt
     assert stop.value.resume == "again"
     with (
