@@ -17,6 +17,8 @@ from rolellm.llm.endpoint import Endpoint, EndpointSettings
 from rolellm.llm.model import Answer, Request, RunOptions, Sampling, Schema, system, user
 from rolellm.prompts.render import chat_template
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def checkpoint(tiny_model: Path, tmp_path: Path) -> Path:
@@ -53,7 +55,6 @@ def serve(checkpoint: Path, tmp_path: Path, clean_env: dict[str, str]) -> Iterat
         process.wait(timeout=30)
 
 
-@pytest.mark.slow
 def test_a_real_server(serve: str, checkpoint: Path, tmp_path: Path) -> None:
     at = Endpoint(EndpointSettings(str(checkpoint), serve, concurrency=2, structured="auto"))
     sampling = Sampling(max_tokens=8, temperature=1.0)
