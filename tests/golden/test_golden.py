@@ -14,6 +14,8 @@ import pytest
 from .conftest import Case, Shell, outcome, ranked
 from .golden import UPDATE, check, recordings
 
+pytestmark = pytest.mark.slow
+
 QUEEN = '"Queen of Hearts"'
 TINY = (
     "--set data.max_rows=6 --set data.replies=first --set training.max_length=512 "

@@ -18,6 +18,8 @@ from rolellm.llm.model import Answer, Request, RunOptions, Sampling, Schema, sys
 from rolellm.llm.settings import ModelSettings
 from rolellm.prompts.render import chat_template
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def checkpoint(tiny_model: Path, tmp_path: Path) -> Path:
@@ -54,7 +56,6 @@ def serve(checkpoint: Path, tmp_path: Path, clean_env: dict[str, str]) -> Iterat
         process.wait(timeout=30)
 
 
-@pytest.mark.slow
 def test_a_real_server(serve: str, checkpoint: Path, tmp_path: Path) -> None:
     at = Endpoint(ModelSettings(model=str(checkpoint), base_url=serve, concurrency=2, structured="auto"))
     sampling = Sampling(max_tokens=8, temperature=1.0)

@@ -24,7 +24,7 @@ RANK = 4
 METHODS = ["qlora", "lora", "full"]
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from rolellm.rocit.packing.plan import plan
 from rolellm.rocit.recipe import Lora, MethodRecipe, TrainingRecipe
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
 
 # A token that stands in one row alone; the others use those from 100 to 299.
 RARE = 350

@@ -27,7 +27,7 @@ TrainApart = Callable[..., Any]
 MakeRecipe = Callable[..., Recipe]
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
 
 ADAPTER = {"r": 4, "lora_dropout": 0.3}
 TRAINING = {
@@ -147,7 +147,6 @@ def being_written(run: Path, after: int) -> bool:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("shared_prefix", [True, False], ids=["packed", "rows"])
 @pytest.mark.parametrize("method", ["full", "lora", "qlora"])
 def test_killed_at_any_moment_and_resumed_a_run_is_the_one_that_was_never_stopped(

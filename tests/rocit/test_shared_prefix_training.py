@@ -18,7 +18,7 @@ from .models import FAMILIES, gradient, new_model
 from .packing.trees import sample_examples
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
 
 BOUND = 1e-5
 PACKED = {"shared_prefix": True, "per_device_train_batch_size": 24, "gradient_accumulation_steps": 1}

@@ -28,7 +28,7 @@ from rolellm.runtime import progress
 WriteRecipe = Callable[..., Path]
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
 
 
 @pytest.fixture(scope="module")

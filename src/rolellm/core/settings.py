@@ -126,7 +126,7 @@ def read_file(path: str | Path) -> Values:
     """
     file = Path(path)
     if not file.is_file():
-        raise SettingsError(f"there is no file {file}")
+        raise SettingsError(f"{file} does not exist")
     if file.stat().st_size > _MAX_BYTES:
         raise SettingsError(f"{file}: larger than {_MAX_BYTES:,} bytes; this is not a settings file")
     try:
