@@ -5,14 +5,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 
-.PHONY: demo test lint format clean
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+.PHONY: demo test test-all lint format clean
 
 demo: $(VENV)/installed-demo
 	$(BIN)/rolellm demo
 
 # A file's tests stay in one process, so that what they share is made once.
 test: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(PYTEST) -m "not browser" $(TESTS)
+
+# The rest look at pages through a browser, which pip cannot bring.
+test-all: test
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+		{ echo "Chromium and its driver are missing; on Debian: apt-get install chromium chromium-driver"; exit 1; }
+	$(PYTEST) -m browser $(TESTS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

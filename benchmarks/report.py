@@ -34,9 +34,11 @@ from retrieval import english_words
 from rich.console import Console
 
 from rolellm.core.records import Row
+from rolellm.evaluation.score import ScoreReport
 from rolellm.judging.aggregate import RowOutcome
-from rolellm.report.browse.section import BrowsePart
+from rolellm.report.browse import BrowsePart
 from rolellm.report.page import PageContent, write_page
+from rolellm.report.section import Section
 
 ROWS, RUNS = 32_833, 5
 ROLES, INSTRUCTIONS, SPECIFIC = 95, 1_500, 0.145
@@ -150,7 +152,7 @@ class Opened:
     load: float
 
 
-def scores(part: BrowsePart) -> dict[str, dict[str, Any]]:
+def scores(part: BrowsePart) -> dict[str, ScoreReport]:
     """A made-up score report a system, with all roles, so that the page has its tables and plots."""
     random = np.random.default_rng(3)
     roles = dict.fromkeys(row.role for row in part.rows)
@@ -161,14 +163,16 @@ def scores(part: BrowsePart) -> dict[str, dict[str, Any]]:
 
     common = {"protocol": "paper", "config": "made-up", "split": "test", "fingerprint": {"tokenizer": {"en": "words"}}}
     return {
-        name: common | {"metrics": metrics() | {"avg": {"mean": 0.3}}, "by_role": {role: metrics() for role in roles}}
+        name: ScoreReport.from_dict(
+            common | {"metrics": metrics() | {"avg": {"mean": 0.3}}, "by_role": {role: metrics() for role in roles}}
+        )
         for name in part.answers
     }
 
 
 def write(out: Path, part: BrowsePart) -> None:
     """A whole report."""
-    write_page(out, PageContent("A report", scores(part), questions=[part]))
+    write_page(out, PageContent("A report", [Section("", scores(part))], [part]))
 
 
 def start_browser(profile: str) -> Any:
@@ -293,7 +297,7 @@ def main() -> None:
         },
         "figures": figures | {"peak_memory_mb": peak_memory_mb()},
         "n": {"rows": arguments.rows, "models": len(MODELS), "openings": arguments.runs},
-        **environment("matplotlib", "numpy", "selenium"),
+        **environment("numpy", "selenium"),
     }
     report("report", result, [f"goals: opens in under {GOAL_SECONDS:g} s, under {GOAL_MB:g} MB"], arguments.json)
 

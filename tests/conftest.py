@@ -35,7 +35,10 @@ _REAL_DIR = (ROOT / _REAL).resolve() if _REAL else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    browser = all(map(shutil.which, ("chromium", "chromedriver")))
     for item in items:
+        if item.get_closest_marker("browser") and not browser:
+            item.add_marker(pytest.mark.skip(reason="needs Debian's chromium and chromium-driver"))
         if item.get_closest_marker("realdata") and _REAL_DIR is None:
             item.add_marker(pytest.mark.skip(reason="needs the release at $ROLEBENCH_DIR"))
         if item.get_closest_marker("network"):
@@ -278,8 +281,7 @@ def chromium(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Starts a headless Chromium; its console is in ``driver.get_log("browser")``. It ends with the test."""
     webdriver = pytest.importorskip("selenium.webdriver")
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        pytest.skip("needs Debian's chromium and chromium-driver")
+    assert browser and driver, "a test that looks through it is marked `browser`"
     with ExitStack() as stack:
 
         def start(*more: str, width: int = 1200, height: int = 900) -> Any:

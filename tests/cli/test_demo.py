@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from rolellm.cli.app import app
 from rolellm.demo import DemoResult
-from rolellm.report.made import Made, MadeRole
+from rolellm.evaluation.score import ScoreReport
+from rolellm.report.construct_section import Made, MadeRole
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,8 @@ def test_what_was_made_stands_before_the_scores(monkeypatch, tmp_path):
         tokens=(900, 80),
     )
     metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
-    made, reports = Made("Rules.", "made/release", (role,)), {"tuned": {"metrics": metrics}}
+    made = Made("Rules.", "made/release", (role,))
+    reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
     result = DemoResult(tmp_path, tmp_path / "report.html", made, reports, judged(), {})
     monkeypatch.setattr("rolellm.demo.run_demo", lambda out, say: result)
     shown = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)]).stdout

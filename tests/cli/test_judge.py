@@ -41,10 +41,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, li
     return tmp_path
 
 
-def run(*words: str) -> int:
+def run(*words: str, command: str = "judge") -> int:
     """The command in this process; the exit code."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["rolellm", "judge", *words])
+        patch.setattr(sys, "argv", ["rolellm", command, *words])
         with pytest.raises(SystemExit) as caught:
             main()
     return int(caught.value.code or 0)
@@ -156,6 +156,34 @@ def test_a_jury_of_servers_asks_each_of_them_everything(
     )
 
 
+def places(body: dict[str, Any]) -> str:
+    """The server's verdict: whatever it reads first is the best."""
+    if body["response_format"]["json_schema"]["name"] == "better":
+        return json.dumps({name: {"reason": "It comes first.", "better": "A"} for name in ("style", "knowledge")})
+    shown = [name[-1] for name in read_fenced(body["messages"][-1]["content"]) if name.startswith("answer ")]
+    entries = [{"answer": name, "reason": "", "style": at, "knowledge": at} for at, name in enumerate(shown, start=1)]
+    return json.dumps({"ranking": entries})
+
+
+def test_a_judge_that_goes_by_the_place_is_called_unfit_before_all_else(
+    place: Path, capsys: pytest.CaptureFixture[str], llm_server: Callable[..., Any]
+) -> None:
+    (place / "llm.yaml").write_text(f"endpoints: [{{base_url: '{llm_server(places).url}', model: local}}]\n")
+    assert run(*ASK, "--sample", "6", "--name-probe", "0") == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("warning: the judge local is not fit to judge pairs")
+    pairs = "\n".join(rest).partition("In lists of all")[0]
+    assert pairs.count("withheld │") == 4 and "50.0" not in pairs
+    assert run("run", "--out", "report.html", command="report") == 0
+    page = (place / "report.html").read_text(encoding="utf-8")
+    assert page.index("is not fit to judge pairs") < page.index("<table")
+    capsys.readouterr()
+    assert run("run", "run", "--json", command="compare") == 0
+    compared = result_of(capsys)
+    assert {change["measure"] for change in compared["changes"]} == {"average_rank"}
+    assert "is not fit to judge pairs" in compared["problems"][0]
+
+
 def test_a_killed_run_goes_on_and_pays_for_nothing_twice(
     place: Path, clean_env: dict[str, str], llm_server: Callable[..., Any]
 ) -> None:
@@ -189,7 +217,7 @@ def test_a_judge_without_verdicts_fails_and_leaves_its_transcripts(
     assert run(*ASK, "--sample", "2", "--name-probe", "1", "--max-attempts", "2") == 1
     said = capsys.readouterr()
     assert "names:" not in said.out and "place:" not in said.out
-    assert "error: 24 of 24 verdicts are missing (100.0%" in said.err and "unscored.jsonl" in said.err
+    assert "error: 16 of 16 verdicts are missing (100.0%" in said.err and "unscored.jsonl" in said.err
     lines = (place / "run/unscored.jsonl").read_text().splitlines()
     assert len(lines) == 24 and json.loads(lines[0])["reply"] == "They are both lovely."
 

@@ -52,7 +52,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, root: Path, page: str) -> It
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(["bash", "-ec", copy], cwd=folder, check=True, env={**os.environ, "PATH": path})
     settings = folder / "my-judge" / "judge.yaml"
-    settings.write_text(settings.read_text(encoding="utf-8").replace("version: 1", "version: 2"), encoding="utf-8")
+    settings.write_text(settings.read_text(encoding="utf-8").replace("version: 2", "version: 3"), encoding="utf-8")
     before = Path.cwd()
     os.chdir(folder)
     yield folder
@@ -154,7 +154,7 @@ def test_the_other_commands_do_what_the_page_says(shown: dict[str, str], place: 
     assert kinds == {".md", ".csv", ".tex"}
     mine = result(shown, f"{JUDGE} --out mine --judge my-judge --sample 10")
     (prompts,) = [judge["prompts"] for judge in mine["judges"]]
-    assert {name: given["version"] for name, given in prompts.items()} == {"pairwise": 2}
+    assert {name: given["version"] for name, given in prompts.items()} == {"pairwise": 3}
     assert prompts["pairwise"]["hash"] != load_judge("role-pair").hash
 
 
@@ -165,8 +165,8 @@ def keys(value: Any, name: str = "") -> Iterator[str]:
             yield from keys(item, name)
     elif isinstance(value, dict) and name not in OPEN:
         for key, item in value.items():
-            if name in ("attacks", "attack"):
-                yield from keys(item, {"attacks": "attack", "attack": "touched"}[name])
+            if name in ("attacks", "attack", "canaries"):
+                yield from keys(item, {"attacks": "attack"}.get(name, "touched"))
                 continue
             yield key
             if key != "model" or name != "models":

@@ -44,7 +44,7 @@ class Labelling:
         while not found:
             said = process.err.read_text() if process.err.exists() else ""
             assert time.monotonic() < end and process.poll() is None, said
-            found = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+/\S{22}/) in a browser of this machine.*\n", said)
+            found = re.fullmatch(r"Open (http://127\.0\.0\.1:\d+/\S{22}/) in a browser on this machine\..*\n", said)
             time.sleep(0.02)
         self.url = found[1]
 
@@ -198,7 +198,7 @@ def test_a_folder_that_is_no_finished_run_is_refused(
 def test_a_port_that_is_taken_is_said(start: Start, folder: Path, run: Any) -> None:
     port = start(folder, "--annotator", "anna").url.split(":")[2].split("/")[0]
     code, _, err = run("label", folder, "--annotator", "bela", "--port", port)
-    assert code == 2 and f"port {port} cannot be had" in err
+    assert code == 2 and f"port {port} is not available" in err
 
 
 def test_nobody_having_labelled_names_the_command(run: Any, folder: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -164,3 +165,54 @@ def test_nothing_but_refusals_is_a_failure(place: Path, capsys: pytest.CaptureFi
     assert "6 of 6 replies are missing, most often (6): says that it is an AI; " in shown.err
     assert "failed.jsonl" in shown.err
     assert len(list(read_jsonl(place / "fox/respond/failed.jsonl"))) == 6
+
+
+def server_words(url: str) -> tuple[str, ...]:
+    return (*ASK[:3], "--base-url", url, "--model", "m", "--api-key-env", "FOX_KEY")
+
+
+def test_a_key_that_expires_ends_the_run_and_the_next_one_goes_on(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    llm_server: Callable[..., Any],
+) -> None:
+    def answer(body: dict[str, Any]) -> str:
+        if server.counts.calls > 20:
+            server.change(key="the-new-key")
+        return "The parrot has the map."
+
+    server = llm_server(answer, key="the-old-key")
+    monkeypatch.setenv("FOX_KEY", "the-old-key")
+    assert run(*server_words(server.url), "--replies", "60") == 3
+    said = capsys.readouterr().err
+    assert "no endpoint answers any more" in said and "HTTP 401" in said and "check the key" in said
+    assert "Resume with: " in said and "rolellm respond fox --instructions asked.jsonl" in said
+    assert 20 < sum(server.counts.good.values()) < 60 and not (place / "fox/respond/replies.jsonl").exists()
+    monkeypatch.setenv("FOX_KEY", "the-new-key")
+    assert run(*server_words(server.url), "--replies", "60") == 0
+    assert sum(server.counts.good.values()) == 7 * 60, "nothing that was answered is asked again"
+
+
+def test_a_notable_share_without_an_answer_is_not_done(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    llm_server: Callable[..., Any],
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        if "Question 3" not in body["messages"][-1]["content"]:
+            return "The parrot has the map."
+        return {"choices": [{"message": {"content": "The"}, "finish_reason": "content_filter"}]}
+
+    server = llm_server(answer)
+    monkeypatch.setenv("FOX_KEY", "a-key-of-the-fox")
+    words = (*server_words(server.url), "--replies", "2")
+    assert run(*words) == 3
+    shown = capsys.readouterr()
+    assert "2 of 14 requests have no answer (14.3%); --allow-missing is 1.0%" in shown.err
+    assert shown.err.rstrip().endswith("--retry-failed") and "Go on with" not in shown.out
+    assert len(list(read_jsonl(place / "fox/respond/replies.jsonl"))) == 7, "what was answered is written all the same"
+    assert server.counts.calls == 14, "the filter would say the same again"
+    assert run(*words, "--allow-missing", "0.2") == 0
+    assert "Go on with" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import pytest
 from jsonschema import validate
 
 from rolellm.core.records import Language, Row
+from rolellm.core.typed_json import read_as
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.prompts import LIMIT, fenced, nonce, read_fenced, show
 from rolellm.judging.systems import CANARIES, ECHO, NULL_MODEL, canary_answers
@@ -36,7 +37,7 @@ def test_each_is_a_canary_that_can_be_written_down() -> None:
     assert [one.name for one in CANARIES] == [NULL_MODEL, ECHO] == ["canary: null model", "canary: echo"]
     assert all(one.kind == "canary" and one.family is None and one.model is None for one in CANARIES)
     for one in CANARIES:
-        assert Contestant.from_dict(json.loads(json.dumps(one.to_dict()))) == one
+        assert read_as(Contestant, json.loads(json.dumps(one.to_dict())), "one") == one
 
 
 def test_the_null_model_says_one_thing_in_each_language() -> None:

@@ -140,6 +140,22 @@ def test_a_budget_stops_and_the_same_call_goes_on(words: ColumnsSetup) -> None:
     assert found["result"]["spent"]["calls"] > 0
 
 
+def test_a_rate_of_pairs_that_is_withheld_is_not_that_of_lists(llm_server: Callable[..., Any], tmp_path: Path) -> None:
+    def first(body: dict[str, Any]) -> str:
+        if body["response_format"]["json_schema"]["name"] == "better":
+            return json.dumps({name: {"reason": "", "better": "A"} for name in ("style", "knowledge")})
+        entries = [{"answer": letter, "reason": "", "style": 1, "knowledge": 1} for letter in "ABCD"]
+        return json.dumps({"ranking": entries})
+
+    path = tmp_path / "server.yaml"
+    path.write_text(json.dumps({"endpoints": [{"base_url": llm_server(first).url, "model": "local"}]}))
+    found = judge_columns(MINE, THEIRS, COLUMNS, ColumnsSetup(llm=path, folder=tmp_path / "run", resamples=20))
+    assert found["win_rate"] is found["win_rate_ci95"] is found["wins"] is None
+    assert set(found["canaries"].values()) == {None}
+    assert found["position_consistency"] == 0 and found["average_rank"] == 1.5
+    assert "is not fit" in found["problems"][0]
+
+
 def test_what_is_no_verdict_fails_the_run(
     llm_server: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +164,7 @@ def test_what_is_no_verdict_fails_the_run(
     entry = {"base_url": server.url, "model": "local"}
     path.write_text(json.dumps({"endpoints": [entry], "max_attempts": 1}), encoding="utf-8")
     setup = ColumnsSetup(llm=path, folder=tmp_path / "run", resamples=20, name_probe=0, judges=["role-pair"])
-    with pytest.raises(JudgingError, match=r"18 of 18 verdicts are missing \(100.0%"):
+    with pytest.raises(JudgingError, match=r"6 of 6 verdicts are missing \(100.0%"):
         judge_columns(MINE, THEIRS, COLUMNS, setup)
     assert read_run(setup.folder).result["valid"] is False
     found = judge_columns(MINE, THEIRS, COLUMNS, with_(setup, max_unscored=1.0))

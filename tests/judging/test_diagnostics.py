@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from rolellm.evaluation.statistics import Bootstrap
 from rolellm.judging.aggregate import make_tally
 from rolellm.judging.diagnostics import diagnose
+from rolellm.judging.result import ResultOptions, summarise
 from rolellm.judging.types import Contest
 
 Make = Callable[..., Any]
@@ -207,3 +209,51 @@ def test_a_jury_of_which_only_one_ever_answers_has_no_kappa(simulator: Make) -> 
     made = simulator({"a": 0.5}, questions=5)
     silent = [replace(one, ranks=None, unscored="refused") for one in made.pairs("silent")]
     assert diagnosed(made.contest(), [*made.pairs(), *silent])["jury"] == {"fleiss_kappa": None, "judges": 2}
+
+
+def unfit(simulator: Make, **more: Any) -> Any:
+    """A judge that prefers what it reads first, but where an answer is far worse."""
+    return simulator({"a": 0.3, "b": -0.3, "null": -99.0}, questions=40, first=3.0, canaries=("null",), **more)
+
+
+def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit(simulator: Make) -> None:
+    made = unfit(simulator)
+    result = summarise(made.contest(), made.pairs(), [{"name": "judge"}], ResultOptions(resamples=100))
+    a, b, null, _ = (one["pairwise"] for one in result["models"])
+    for one in (a, b):
+        assert one["win_rate"] is one["lc_win_rate"] is one["wins"] is one["ties"] is one["sign_test_p"] is None
+        assert one["consistency"]["mean"] < 1 / 3
+        assert one["by_role"] == one["by_category"] == one["by_judge"] == {}
+        assert one["length_problem"] == "both orders agree in too few pairs"
+    assert null["win_rate"]["mean"] == 0, "what it does tell apart is told"
+    assert [test for test in result["tests"] if test["measure"] == "win_rate"] == []
+    assert result["diagnostics"]["position"]["pairwise"]["by_judge"]["judge"]["mean"] < 1 / 3
+    assert not result["valid"]
+    assert result["problems"][0].startswith("the judge judge is not fit to judge pairs")
+    assert result["problems"][1].partition(" of the pairs: ")[2].startswith("a (")
+    json.dumps(result, allow_nan=False)
+
+
+def test_a_jury_with_one_unfit_judge_still_judges(simulator: Make) -> None:
+    made = unfit(simulator)
+    sound = simulator({"a": 2.0, "b": -2.0, "null": -99.0}, questions=40, canaries=("null",), noise=0.1)
+    judgements = [*made.pairs("places"), *sound.pairs("one"), *sound.pairs("two")]
+    result = summarise(made.contest(), judgements, [], ResultOptions(resamples=100))
+    assert result["valid"] and "the judge places is not fit" in result["problems"][0]
+    assert [one["pairwise"]["win_rate"]["mean"] for one in result["models"][:3]] == [1, 0, 0]
+
+
+def test_only_the_model_that_cannot_be_told_apart_has_its_rate_withheld(simulator: Make) -> None:
+    made = simulator({"better": 9.0, "equal": 0.0}, questions=40, first=3.0)
+    result = summarise(made.contest(), made.pairs(), [], ResultOptions(resamples=100))
+    better, equal, _ = (one["pairwise"] for one in result["models"])
+    assert better["win_rate"]["mean"] > 0.9 and equal["win_rate"] is None
+    assert result["valid"] and [problem.partition(": ")[2][:7] for problem in result["problems"]] == ["equal ("]
+
+
+@pytest.mark.parametrize("tie", [0.0, 1.0], ids=["no ties", "ties"])
+def test_a_judge_who_guesses_without_a_taste_is_not_called_unfit(simulator: Make, tie: float) -> None:
+    made = simulator({"a": 0.0}, questions=150, tie=tie)
+    result = summarise(made.contest(), made.pairs(), [], ResultOptions(resamples=100))
+    assert result["valid"] and result["problems"] == []
+    assert contains(result["models"][0]["pairwise"]["win_rate"], 0.5)

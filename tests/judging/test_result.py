@@ -263,7 +263,7 @@ def test_a_canary_above_all_is_found_without_a_baseline(simulator: Make) -> None
 
 
 def test_judges_of_a_contestants_family_are_flagged(simulator: Make) -> None:
-    made = simulator({"a": 0.0, "b": 0.0}, questions=5)
+    made = simulator({"a": 1.0, "b": 1.0}, questions=5, noise=0.1)
     contest = made.contest()
     people = [replace(one, family="llama") if one.name == "a" else one for one in contest.contestants]
     judges = [{"name": "own", "family": "llama"}, {"name": "other", "family": "qwen"}, {"name": "who", "family": None}]

@@ -274,13 +274,13 @@ def test_jurors_of_one_name_are_refused(tmp_path: Path) -> None:
     [
         pytest.param(lambda run: (run / "manifest.json").write_text("{"), "not the folder of a judging run", id="json"),
         pytest.param(lambda run: (run / "result.json").unlink(), "not finished", id="no-result"),
-        pytest.param(lambda run: (run / "rows.jsonl").write_text('{"id": "r1"}\n'), "do not fit together", id="rows"),
+        pytest.param(lambda run: (run / "rows.jsonl").write_text('{"id": "r1"}\n'), "rows.jsonl:1: the row", id="rows"),
         pytest.param(
             lambda run: (run / "answers.jsonl").write_text('{"id": "r1", "answers": {"x": "y"}}\n'),
-            "do not fit together",
+            "'x' is not a contestant",
             id="stranger",
         ),
-        pytest.param(lambda run: (run / "answers.jsonl").write_text(""), "do not fit together", id="no-answers"),
+        pytest.param(lambda run: (run / "answers.jsonl").write_text(""), "do not have the same rows", id="no-answers"),
     ],
 )
 def test_a_damaged_run_is_refused_in_words(tmp_path: Path, harm: Callable[[Path], Any], said: str) -> None:
@@ -294,10 +294,10 @@ def test_a_damaged_judgement_is_named_by_its_line(tmp_path: Path) -> None:
     judge(tmp_path, contest("strong"))
     file = tmp_path / "judgements.jsonl"
     file.write_text(file.read_text() + '{"row": "r1"}\n')
-    with pytest.raises(DataError, match=r"judgements\.jsonl:\d+: not a judgement"):
+    with pytest.raises(DataError, match=r"judgements\.jsonl:\d+: the judgement is damaged at judge"):
         read_run(tmp_path).judgements()
     file.write_text("")
-    with pytest.raises(DataError, match=r"holds 0 judgements, and result\.json is of"):
+    with pytest.raises(DataError, match=r"holds 0 judgements, but result\.json summarizes"):
         read_run(tmp_path).judgements()
 
 

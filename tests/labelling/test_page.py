@@ -92,9 +92,9 @@ def test_a_sample_is_ranked_by_the_keyboard_alone(
     page.press("0")
     assert page("references").startswith("On day")
     page.press("0", "=")
-    page.wait("problem", "First the best one")
+    page.wait("problem", "Press the best letter first")
     page.press("b", "b")
-    page.wait("problem", "ranked already")
+    page.wait("problem", "is already ranked")
     page.press("=", "A", BACK, "=", BACK, ENTER)
     page.wait("problem", "Not ranked yet: A, C")
     assert page("said") == "B › …"
@@ -121,7 +121,7 @@ def test_a_sample_is_ranked_by_the_keyboard_alone(
     # A reload goes on at the same row; a new page at the first that is open.
     page.driver.refresh()
     page.wait("position", "3 of 4")
-    assert page("said") == "Best first: press its letter"
+    assert page("said") == "Best first: press a letter"
     page.press("c", "a", "b", ENTER)
     page.wait("position", "4 of 4")
     page.driver.get("about:blank")
@@ -140,10 +140,10 @@ def test_a_sample_is_ranked_by_the_keyboard_alone(
     page.wait("position", "4 of 4")
 
     page.press("?")
-    assert "take the last one back" in page("key-list")
+    assert "undo the last one" in page("key-list")
     # The keys below do nothing while they are read.
     page.press("a", ESCAPE)
-    assert page("said") == "Best first: press its letter"
+    assert page("said") == "Best first: press a letter"
     before = {name: name in page.driver.page_source for name in (*CONTESTANTS, "rolellm agreement")}
     page.press("b", "c", "a", ENTER)
     page.wait("end-title", "Done")

@@ -332,7 +332,7 @@ def test_a_full_disk_is_said_and_the_label_can_be_saved_once_there_is_room(serve
     path = rankings_path(folder, "anna")
     with files_of_at_most(path.stat().st_size + 20):
         full = post(server, {"item": 1, **RANKED})
-    assert full.status == 507 and "room" in full.json["problem"]
+    assert full.status == 507 and "disk is full" in full.json["problem"]
     assert ask(server, "state").json["statuses"][:2] == ["done", "open"]
     assert len(read_rankings(read_run(folder), "anna")) == 1
     assert post(server, {"item": 1, **RANKED}).status == 200

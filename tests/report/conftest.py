@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Row
+from rolellm.evaluation.score import ScoreReport
 from rolellm.report.page import PageContent
+from rolellm.report.section import Section
 
 ROLES = {"Sherlock Holmes": "en", "Captain Ahab": "en", "孙悟空": "zh"}
 SYSTEMS = {"untuned": 0.1, "tuned": 0.35, "RoleGPT (released baseline)": 0.55}
@@ -42,18 +44,42 @@ def _report(system: str, level: float, roles: list[str]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def make_reports() -> Callable[..., dict[str, dict[str, Any]]]:
-    """Makes score reports: (systems with their levels, roles) → system name to report."""
+Values = dict[str, dict[str, Any]]
 
-    def make(systems: dict[str, float] = SYSTEMS, roles: list[str] | None = None) -> dict[str, dict[str, Any]]:
+
+@pytest.fixture
+def make_values() -> Callable[..., Values]:
+    """Makes score reports as `rolellm score --json` prints them: (systems with levels, roles) → name to report."""
+
+    def make(systems: dict[str, float] = SYSTEMS, roles: list[str] | None = None) -> Values:
         return {name: _report(name, level, list(ROLES if roles is None else roles)) for name, level in systems.items()}
 
     return make
 
 
 @pytest.fixture
-def reports(make_reports: Callable[..., dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+def values(make_values: Callable[..., Values]) -> Values:
+    """Three systems' score reports, to be changed; `read_reports` reads them."""
+    return make_values()
+
+
+@pytest.fixture
+def read_reports() -> Callable[[Values], dict[str, ScoreReport]]:
+    return lambda values: {name: ScoreReport.from_dict(value) for name, value in values.items()}
+
+
+@pytest.fixture
+def make_reports(make_values: Callable[..., Values]) -> Callable[..., dict[str, ScoreReport]]:
+    """The same as typed reports."""
+
+    def make(**chosen: Any) -> dict[str, ScoreReport]:
+        return {name: ScoreReport.from_dict(value) for name, value in make_values(**chosen).items()}
+
+    return make
+
+
+@pytest.fixture
+def reports(make_reports: Callable[..., dict[str, ScoreReport]]) -> dict[str, ScoreReport]:
     return make_reports()
 
 
@@ -62,36 +88,34 @@ def rows() -> list[Row]:
     made = []
     for role, language in ROLES.items():
         for at in range(3):
-            made.append(
-                Row(
-                    id=f"{role}-general-{at}",
-                    role=role,
-                    language=language,
-                    subset="general",
-                    question=f"Name {at + 1} birds.",
-                    references=("A gull.", "A crow."),
-                    raw_reference="Gull",
-                    rolegpt=f"As {role}, a wren {at}.",
-                )
-            )
-            asked = f"{role}, where were you in year {at}?"
-            made.append(
-                Row(f"{role}-own-{at}", role, language, "role_specific", asked, ("At sea.",), ("script_based",))
-            )
+            asked, own = f"Name {at + 1} birds.", f"{role}, where were you in year {at}?"
+            references = ("A gull.", "A crow.")
+            made += [
+                Row(f"{role}-general-{at}", role, language, "general", asked, references, (), "Gull", f"A wren {at}."),
+                Row(f"{role}-own-{at}", role, language, "role_specific", own, ("At sea.",), ("script_based",)),
+            ]
     return made
 
 
 @pytest.fixture
-def content(reports: dict[str, dict[str, Any]], rows: list[Row]) -> PageContent:
-    return PageContent(
-        title="A small report",
-        reports=reports,
-        split_note="One question in five was kept from training.",
-        summary="Three systems, asked the same.",
-        rows=rows,
-        answers={"untuned": {row.id: f"untuned says {row.id}" for row in rows}, "tuned": {rows[0].id: ""}},
-        recipe={"epochs": 3, "optimizer": {"name": "adamw"}},
-    )
+def make_content() -> Callable[[dict[str, ScoreReport]], PageContent]:
+    def make(reports: dict[str, ScoreReport]) -> PageContent:
+        return PageContent(
+            title="A small report",
+            parts=[Section("", reports)],
+            split_note="One question in five was kept from training.",
+            summary="Three systems, asked the same.",
+            recipe={"epochs": 3, "optimizer": {"name": "adamw"}},
+        )
+
+    return make
+
+
+@pytest.fixture
+def content(
+    make_content: Callable[[dict[str, ScoreReport]], PageContent], reports: dict[str, ScoreReport]
+) -> PageContent:
+    return make_content(reports)
 
 
 @dataclass

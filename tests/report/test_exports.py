@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.report.cells import PERCENT, Format, ScoreTable, TableRow
+from rolellm.evaluation.statistics import Interval
 from rolellm.report.exports import to_csv, to_latex, write_tables
-from rolellm.report.scores import Estimate
+from rolellm.report.score_table import PERCENT, Format, ScoreTable, TableRow
 
-SCORE = Estimate(0.29264, (0.25, 0.3401), 1200)
+SCORE = Interval(0.29264, 0.25, 0.3401, 1200)
 
 
 def table(
     name: str = "RoleLLaMA", word: str = "< 0.001", *, title: str = "Scores", note: str = "protocol paper"
 ) -> ScoreTable:
     rows = (
-        TableRow(("Published",), (Estimate(0.5),) + (None,) * 2, ("published",), "published"),
-        TableRow((name,), (SCORE, Estimate(-1.5, (-2.0, -1.0), 3), word), ("baseline",)),
+        TableRow(("Published",), (Interval(0.5),) + (None,) * 2, ("published",), "published"),
+        TableRow((name,), (SCORE, Interval(-1.5, -2.0, -1.0, 3), word), ("baseline",)),
     )
     return ScoreTable(
         title, ("System",), ("Win, %", "Strength", "p"), rows, note, {"Win, %": PERCENT, "Strength": Format(2)}

@@ -1,7 +1,13 @@
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from rolellm.report.published import PUBLISHED, WIN_RATES
-from rolellm.report.tables import published_table, to_markdown
+from rolellm.core.records import Row
+from rolellm.evaluation.predictions import select_rows
+from rolellm.report.published import PUBLISHED, RELEASED, WIN_RATES, content_hash, published_for
+from rolellm.report.score_table import published_table, to_markdown
+from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.schema import CONFIGS
 
 # Three published averages do not follow from their own rows.
@@ -30,3 +36,34 @@ def test_shows_like_our_own() -> None:
     shown = to_markdown(published_table(PUBLISHED["instruction-generalization-zh"]))
     assert "| RoleGLM | 0.5049 | 0.5255 | 0.3406 | 0.4570 |" in shown
     assert "arXiv 2310.00746" in shown and "protocol paper" in shown
+
+
+ZH = "instruction-generalization-zh"
+
+
+def test_rows_that_only_share_a_configs_name_are_not_the_release(rows: list[Row]) -> None:
+    assert RELEASED.keys() == PUBLISHED.keys()
+    assert published_for(ZH, "test", rows) is None and published_for(ZH, "test", []) is None
+    assert published_for("sample", "test", rows) is None
+    # As many rows as the release has, but others.
+    many = [replace(rows[0], id=str(at), role=str(at)) for at in range(RELEASED[ZH]["general"][0])]
+    assert published_for(ZH, "test", many) is None
+
+
+def test_the_content_counts_and_not_the_order_or_the_ids(rows: list[Row]) -> None:
+    again = [replace(row, id=f"other {row.id}") for row in reversed(rows)]
+    assert content_hash(again) == content_hash(rows)
+    changed = replace(rows[0], references=(*rows[0].references, "\ud800"))
+    assert content_hash([changed, *rows[1:]]) != content_hash(rows)
+
+
+@pytest.mark.realdata
+@pytest.mark.filterwarnings("ignore::rolellm.rolebench.build.MissingFilesWarning")
+@pytest.mark.parametrize("config", PUBLISHED)
+def test_the_release_is_known_for_itself(config: str, real_release: Path) -> None:
+    rows = select_rows(load_rolebench(config, "test", data_dir=real_release))
+    assert published_for(config, "test", rows) is PUBLISHED[config]
+    assert published_for(config, "train", rows) is None
+    assert published_for(config, "test", rows[1:]) is None
+    other = next(one for one in PUBLISHED if one != config)
+    assert published_for(other, "test", rows) is None

@@ -1,3 +1,7 @@
+"""Score reports read back: the same typed object that scoring made, or an error that names what is wrong."""
+
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -5,36 +9,42 @@ import pytest
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
 from rolellm.evaluation.predictions import Predictions
-from rolellm.evaluation.score import ScoreOptions, score
-from rolellm.report.scores import COLUMNS, METRICS, Estimate, disagreements, estimate, role_estimate, roles
+from rolellm.evaluation.score import ScoreOptions, ScoreReport, score
+from rolellm.evaluation.statistics import Interval
+from rolellm.report.score_table import disagreements, roles_of, score_table
 
-Reports = dict[str, dict[str, Any]]
-
-
-def test_reads_what_score_writes(rows: list[Row]) -> None:
-    answered = Predictions.from_texts([row.id for row in rows], [row.references[0] for row in rows])
-    scored = score(rows, answered, ScoreOptions(config="sample", split="test", resamples=50))
-    report = scored.to_dict()
-    for metric in METRICS:
-        read = estimate(report, metric)
-        assert read is not None
-        assert read.mean == scored.metrics[metric].mean
-        assert read.n == 9
-    assert roles({"x": report}) == ("Sherlock Holmes", "Captain Ahab", "孙悟空")
-    assert role_estimate(report, "Captain Ahab", "CUS").mean == 1.0
-    assert all(estimate(report, column) for column in COLUMNS)
+Values = dict[str, dict[str, Any]]
 
 
-def test_what_is_absent_is_none_and_zero_is_a_score(reports: Reports) -> None:
-    report = reports["tuned"]
-    report["metrics"] |= {"RAW": None, "SPE": {"mean": 0.0, "ci95": None, "n": 3}}
-    del report["metrics"]["avg"]
-    report["by_role"]["Captain Ahab"] = {"CUS": None}
-    assert estimate(report, "RAW") is None and estimate(report, "avg") is None
-    assert estimate(report, "SPE") == Estimate(0.0, None, 3)
-    assert role_estimate(report, "Captain Ahab", "CUS") is None
-    assert role_estimate(report, "Captain Ahab", "RAW") is None
-    assert role_estimate(report, "nobody", "CUS") is None
+@pytest.mark.parametrize("left_out", [pytest.param(0, id="all-answered"), pytest.param(4, id="some-not")])
+@pytest.mark.parametrize("missing", ["skip", "zero"])
+def test_what_is_written_is_read_back(rows: list[Row], left_out: int, missing: Any) -> None:
+    answered = rows[left_out:]
+    predictions = Predictions.from_texts([row.id for row in answered], [row.references[0] for row in answered])
+    report = score(rows, predictions, ScoreOptions(config="sample", split="test", resamples=50, missing=missing))
+    written = json.loads(json.dumps(report.to_dict()))
+    read = ScoreReport.from_dict(written)
+    assert read.to_dict() == report.to_dict() == written
+    assert read.metrics["CUS"] == report.metrics["CUS"] and read.by_role.keys() == report.by_role.keys()
+    assert (read.options, read.unmatched) == (
+        ScoreOptions(
+            "rouge-score", None, "sample", "test", report.fingerprint["dataset"]["fingerprint"], missing, resamples=50
+        ),
+        report.unmatched,
+    )
+    assert score_table({"x": read}) == score_table({"x": report})
+
+
+def test_what_is_absent_is_none_and_zero_is_a_score(values: Values) -> None:
+    value = values["tuned"]
+    value["metrics"] |= {"RAW": None, "SPE": {"mean": 0.0, "ci95": None, "n": 3}}
+    del value["metrics"]["avg"]
+    value["by_role"]["Captain Ahab"] = {"CUS": None}
+    report = ScoreReport.from_dict(value)
+    assert report.metrics["RAW"] is None and report.metrics["avg"] is None
+    assert report.metrics["SPE"] == Interval(0.0, None, None, 3)
+    assert report.by_role["Captain Ahab"] == dict.fromkeys(("CUS", "RAW", "SPE", "avg"))
+    assert roles_of([report]) == ("Sherlock Holmes", "Captain Ahab", "孙悟空")
 
 
 @pytest.mark.parametrize(
@@ -46,24 +56,33 @@ def test_what_is_absent_is_none_and_zero_is_a_score(reports: Reports) -> None:
         pytest.param({"mean": 0.5, "ci95": [0.4], "n": 3}, id="half-an-interval"),
         pytest.param({"mean": float("nan"), "ci95": None, "n": 0}, id="nan-mean"),
         pytest.param({"mean": 0.5, "ci95": [float("-inf"), 0.6], "n": 3}, id="infinite-end"),
+        pytest.param({"mean": 1e300, "ci95": None, "n": 3}, id="beyond-any-scale"),
+        pytest.param({"mean": 10**400, "ci95": None, "n": 3}, id="huge"),
     ],
 )
-def test_a_broken_metric_is_named(reports: Reports, value: Any) -> None:
-    reports["tuned"]["metrics"]["RAW"] = value
-    with pytest.raises(DataError, match=r"^RAW: "):
-        estimate(reports["tuned"], "RAW")
+def test_a_broken_metric_is_named(values: Values, value: Any) -> None:
+    values["tuned"]["by_role"]["Captain Ahab"]["RAW"] = value
+    with pytest.raises(DataError, match="Captain Ahab, RAW: "):
+        ScoreReport.from_dict(values["tuned"])
 
 
-def test_a_broken_report_is_named(reports: Reports) -> None:
-    with pytest.raises(DataError, match=r"not a score report.*protocol"):
-        estimate({"protocol": "paper"}, "CUS")
-    with pytest.raises(DataError, match='"by_role"'):
-        roles({"x": {"by_role": ["Ahab"]}})
-    with pytest.raises(DataError, match="by_role, Ahab"):
-        role_estimate({"by_role": {"Ahab": 0.5}}, "Ahab", "CUS")
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"metrics": 3}, id="metrics"),
+        pytest.param({"by_role": ["Ahab"]}, id="roles"),
+        pytest.param({"by_role": {"Ahab": 0.5}}, id="role"),
+        pytest.param({"protocol": "none"}, id="protocol"),
+        pytest.param({"unmatched": {"others": 3}}, id="unmatched"),
+        pytest.param({"fingerprint": [1]}, id="fingerprint"),
+    ],
+)
+def test_a_broken_report_is_refused(values: Values, change: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="not a score report"):
+        ScoreReport.from_dict(values["tuned"] | change)
 
 
-def test_disagreements(reports: Reports) -> None:
-    assert disagreements(reports) == {}
-    reports["tuned"]["protocol"] = "paper"
-    assert disagreements(reports) == {"protocol": ("rouge-score", "paper")}
+def test_disagreements(values: Values, read_reports: Callable[[Values], dict[str, ScoreReport]]) -> None:
+    assert disagreements(read_reports(values)) == {}
+    values["tuned"]["protocol"] = "paper"
+    assert disagreements(read_reports(values)) == {"protocol": ("rouge-score", "paper")}

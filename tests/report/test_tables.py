@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rolellm.report.tables import ScoreTable, role_table, score_table, to_html, to_markdown, to_rich
+from rolellm.evaluation.score import ScoreReport
+from rolellm.report.score_table import ScoreTable, role_table, score_table, to_html, to_markdown, to_rich
 
-Reports = dict[str, dict[str, Any]]
+Values = dict[str, dict[str, Any]]
+Reports = dict[str, ScoreReport]
+Read = Callable[[Values], Reports]
 
 
 def in_terminal(table: ScoreTable, digits: int = 4) -> str:
@@ -22,19 +25,19 @@ def cells(markdown: str) -> list[list[str]]:
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
-def test_markdown_holds_every_number(reports: Reports) -> None:
-    reports["tuned"]["metrics"]["CUS"] = {"mean": 0.32294, "ci95": [0.3, 0.35], "n": 4750}
-    reports["tuned"]["metrics"]["avg"] = {"mean": 0.25, "ci95": [0.2, 0.3]}
-    table = cells(to_markdown(score_table(reports)))
+def test_markdown_holds_every_number(values: Values, read_reports: Read) -> None:
+    values["tuned"]["metrics"]["CUS"] = {"mean": 0.32294, "ci95": [0.3, 0.35], "n": 4750}
+    values["tuned"]["metrics"]["avg"] = {"mean": 0.25, "ci95": [0.2, 0.3]}
+    table = cells(to_markdown(score_table(read_reports(values))))
     assert table[0] == ["System", "CUS", "RAW", "SPE", "avg"]
-    assert [line[0] for line in table[2:]] == list(reports)
+    assert [line[0] for line in table[2:]] == list(values)
     assert table[3][1] == r"0.3229 (\[0.3000, 0.3500\], n = 4,750)".replace("\\", "")
     assert table[3][4] == "0.2500 ([0.2000, 0.3000])"
 
 
-def test_what_is_absent_is_a_dash_everywhere(reports: Reports, parse: Callable[[str], Any]) -> None:
-    reports["tuned"]["metrics"] |= {"RAW": None, "SPE": {"mean": 0.0, "ci95": None, "n": 3}}
-    table = score_table(reports)
+def test_what_is_absent_is_a_dash_everywhere(values: Values, read_reports: Read, parse: Callable[[str], Any]) -> None:
+    values["tuned"]["metrics"] |= {"RAW": None, "SPE": {"mean": 0.0, "ci95": None, "n": 3}}
+    table = score_table(read_reports(values))
     line = cells(to_markdown(table))[3]
     assert (line[2], line[3]) == ("–", "0.0000 (n = 3)")
     assert [cell.strip() for cell in parse(to_html(table)).rows[2]][2:4] == ["–", "0.0000 n = 3"]
@@ -56,9 +59,10 @@ def test_by_role_names_each_role_once_and_each_system_under_it(reports: Reports,
     assert shown.count("孙悟空") == 1 and shown.count("RoleGPT (released baseline)") == 3
 
 
-def test_the_recipe_goes_with_the_numbers(reports: Reports) -> None:
+def test_the_recipe_goes_with_the_numbers(values: Values, reports: Reports, read_reports: Read) -> None:
     assert to_markdown(score_table(reports)).endswith("\n\nprotocol rouge-score, config sample, split test\n")
-    reports["tuned"]["protocol"] = "paper"
+    values["tuned"]["protocol"] = "paper"
+    reports = read_reports(values)
     for shown in (to_markdown(score_table(reports)), in_terminal(score_table(reports)), to_html(role_table(reports))):
         assert "Not comparable: the lines differ in protocol: rouge-score, paper." in " ".join(shown.split())
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub import ModelCard, snapshot_download
+from markdown_it import MarkdownIt
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
@@ -347,6 +348,44 @@ def test_scores_come_with_their_recipe_and_nothing_is_made_up(
     assert "None were measured" not in card.text
 
 
+HOSTILE = "x`|y\n\n# Owned\n\n<script>alert(1)</script><!-- [a](javascript:x)\u202e\u200b\n```\n````\n# Again\n~~~\n"
+
+
+def hostile(value: Any) -> Any:
+    """The same with each text followed by what a card must not obey, numbers and shapes as they are."""
+    if isinstance(value, dict):
+        return {key: hostile(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [hostile(item) for item in value]
+    return f"{value}\ud800{HOSTILE}" if isinstance(value, str) else value
+
+
+def test_texts_of_scores_and_roles_stay_texts(
+    runs: dict[str, Path], published: Publish, scores: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["full"], run)
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    plain = (published(run, "me/plain", scores=(scores,)) / "README.md").read_text(encoding="utf-8")
+    manifest["trained_on"]["roles"].insert(0, HOSTILE)
+    manifest["versions"]["torch"] = HOSTILE
+    manifest["base"]["name"] = HOSTILE
+    write_json(run / "manifest.json", manifest)
+    scores.write_text(json.dumps(hostile(json.loads(scores.read_text(encoding="utf-8")))), encoding="utf-8")
+    text = (published(run, "me/hostile", scores=(scores,)) / "README.md").read_text(encoding="utf-8")
+    for character in "\u202e\u200b":
+        assert character not in text
+
+    def parts(card: str) -> list[tuple[str, str]]:
+        body = re.sub(r"<!-- rolellm[^\n]*", "", card.split("\n---\n", 1)[1])
+        tokens = MarkdownIt("commonmark").enable("table").parse(body)
+        blocks = [(token.type, token.tag) for token in tokens]
+        return blocks + [(child.type, "") for token in tokens for child in token.children or () if "html" in child.type]
+
+    assert [one for one in parts(text) if one[0] != "fence"] == [one for one in parts(plain) if one[0] != "fence"]
+    assert "# Owned" not in text.splitlines()
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -354,6 +393,7 @@ def test_scores_come_with_their_recipe_and_nothing_is_made_up(
         pytest.param("[]", "is not what `rolellm score --json` prints", id="a-list"),
         pytest.param('{"metrics": {}}', "is not what `rolellm score --json` prints", id="no-fingerprint"),
         pytest.param('{"protocol": "x", "metrics": {"CUS": {"mean": "high"}}}', "is not what", id="a-word-for-a-mean"),
+        pytest.param('{"a":' * 100_000, "is not what", id="nested-deeply"),
         pytest.param(None, "cannot be read", id="no-file"),
     ],
 )

@@ -11,8 +11,9 @@ from datasets import load_dataset
 from huggingface_hub import DatasetCard
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from rolellm.rolebench.build import build
+from rolellm.rolebench.build import build, write_card
 from rolellm.rolebench.release import _Occurrences
 from rolellm.rolebench.source import sample_folder
 
@@ -82,6 +83,20 @@ def test_card_has_configs_features_licence_and_true_checksums(sample_build):
         assert hashlib.sha256(file.read_bytes()).hexdigest() in card.text
     source = sample_folder() / "profiles-eng" / "desc.json"
     assert hashlib.sha256(source.read_bytes()).hexdigest() in card.text
+
+
+@pytest.mark.filterwarnings("ignore:rolebench 'instructions'")
+def test_a_files_name_and_a_licence_stay_text_in_the_card(write_release, tmp_path):
+    name = "role-specific-`|<script>alert(1)<\u2044script>\u202e# x"
+    row = {"instruction": "Who?", "answer": "Me.", "type": "script_based"}
+    folder = write_release(**{f"instructions-eng/{name}.jsonl": [row]})
+    built = build(tmp_path / "out", ["instructions"], data_dir=folder)
+    text = write_card(tmp_path / "out", built, licence="mit`\n\n# Mine <b>").read_text(encoding="utf-8")
+    body = text.split("\n---\n", 1)[1]
+    tokens = MarkdownIt("commonmark").enable("table").parse(body)
+    inner = [child.type for token in tokens for child in token.children or ()]
+    assert not any("html" in kind for kind in (*inner, *(token.type for token in tokens)))
+    assert "\u202e" not in body and "# Mine <b>" not in body.splitlines()
 
 
 def test_building_twice_gives_the_same_bytes(sample_build, tmp_path):

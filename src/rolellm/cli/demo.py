@@ -28,8 +28,8 @@ def demo(
         return
     from rolellm.cli.judge import show_result
     from rolellm.core.sanitize import visible
-    from rolellm.report.made import made_table
-    from rolellm.report.tables import score_table, to_rich
+    from rolellm.report.construct_section import made_table
+    from rolellm.report.score_table import score_table, to_rich
 
     columns, rows = made_table(result.made)
     table = [[visible(cell) for cell in row] for row in (columns, *rows)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
-    from rolellm.report.tables import ScoreTable
+    from rolellm.core.records import Row
+    from rolellm.evaluation.score import ScoreReport, Summary
 
 
 def score(
@@ -80,43 +82,36 @@ def score(
     if as_json:
         print_json(report.to_dict())
     else:
-        _print(report.to_dict(), by_role=by_role)
+        _print(report, rows, by_role=by_role)
 
 
-def _print(report: dict[str, Any], *, by_role: bool) -> None:
+def _print(report: ScoreReport, rows: Sequence[Row], *, by_role: bool) -> None:
     from rolellm.cli.output import show_table
-    from rolellm.report.published import PUBLISHED
-    from rolellm.report.tables import published_table, to_rich
+    from rolellm.report.published import published_for
+    from rolellm.report.score_table import published_table, summary_table, to_rich
 
-    tables = [_score_table(report)]
+    tables = [summary_table("Rouge-L, with 95 % intervals", "Rows", _parts(report), _note(report))]
     if by_role:
-        tables.append(_table("By role", "Role", {name: {"metrics": item} for name, item in report["by_role"].items()}))
-    published = PUBLISHED.get(report["config"])
-    if published and published.protocol == report["protocol"]:
+        tables.append(summary_table("By role", "Role", report.by_role))
+    published = published_for(report.options.config, report.options.split, rows)
+    if published and published.protocol == report.options.protocol:
         tables.append(published_table(published))
     for table in tables:
         show_table(to_rich(table))
 
 
-def _score_table(report: dict[str, Any]) -> ScoreTable:
-    recipe = report["fingerprint"]
-    tokenizers = dict.fromkeys(recipe["tokenizer"].values())
-    note = (
-        f"protocol {report['protocol']} ({recipe['value']}, {recipe['reference_choice']}), tokenizer "
-        f"{', '.join(tokenizers)}, {report['config']}/{report['split']}, fingerprint {recipe['hash'][:12]}"
+def _note(report: ScoreReport) -> str:
+    recipe = report.fingerprint
+    tokenizers = ", ".join(dict.fromkeys(recipe["tokenizer"].values()))
+    return (
+        f"protocol {report.options.protocol} ({recipe['value']}, {recipe['reference_choice']}), tokenizer "
+        f"{tokenizers}, {report.options.where}, fingerprint {recipe['hash'][:12]}"
     )
-    parts = {"all rows": {"metrics": report["metrics"]}}
-    clean = (report["contamination"] or {}).get("metrics_clean")
-    parts |= {"rows not trained on": {"metrics": clean}} if clean else {}
-    parts |= {f"language {name}": {"metrics": item} for name, item in report.get("by_language", {}).items()}
-    kinds = report["by_subset"].get("role_specific", {}).get("by_reference_type", {})
-    parts |= {name: {"metrics": {"SPE": item}} for name, item in kinds.items()}
-    return _table("Rouge-L, with 95 % intervals", "Rows", parts, note)
 
 
-def _table(title: str, head: str, parts: dict[str, dict[str, Any]], note: str = "") -> ScoreTable:
-    from rolellm.report.scores import COLUMNS, estimate
-    from rolellm.report.tables import ScoreTable, TableRow
-
-    rows = tuple(TableRow((name,), tuple(estimate(part, column) for column in COLUMNS)) for name, part in parts.items())
-    return ScoreTable(title, (head,), COLUMNS, rows, note)
+def _parts(report: ScoreReport) -> dict[str, Summary]:
+    parts = {"all rows": report.metrics}
+    parts |= {"rows not trained on": report.metrics_clean} if report.metrics_clean else {}
+    parts |= {f"language {name}": summary for name, summary in report.by_language.items()}
+    # Of role-specific rows there is SPE alone.
+    return parts | {kind: {"SPE": summary["SPE"]} for kind, summary in report.by_kind.items()}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
 from rolellm.cli.options import from_settings
 from rolellm.construct.settings import InstructSettings
 
@@ -24,6 +24,7 @@ def instruct(
     profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder; see `rolellm role`.")],
     llm: LLM,
     settings: InstructSettings,
+    allow_missing: AllowMissing = ALLOWED_MISSING,
     out: Annotated[Path | None, typer.Option("--out", help="The run's folder; defaults to PROFILE/instruct.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -31,7 +32,7 @@ def instruct(
 
     Pairs that pass the filters go to RUN/kept.jsonl; the others go to RUN/dropped.jsonl, with the reason.
     """
-    from rolellm.cli.output import next_line, resumable
+    from rolellm.cli.output import check_missing, next_line, resumable
     from rolellm.construct.asking import asking_of
     from rolellm.construct.context_instruct.run import instruct_folder, planned_requests
     from rolellm.construct.sheet import read_sheet
@@ -46,19 +47,20 @@ def instruct(
         result, manifest = instruct_folder(character, folder, settings, asking_of(llm))
     if result.shortfall:
         typer.echo(f"warning: {result.shortfall}.", err=True)
-    if result.failures:
+    elif result.failures:
         failed = visible(str(folder / FAILED))
         typer.echo(f"note: requests without a usable reply: {len(result.failures):,}; {failed} says why", err=True)
     if as_json:
         _print(result, folder, manifest)
     else:
         _show(result, folder, manifest)
-        if result.kept:
-            words = ("rolellm", "respond", str(profile), "--instructions", "general.jsonl")
-            typer.echo(f"Go on with: {visible(next_line(context, *words))}")
-            typer.echo("Draw general.jsonl with: rolellm instructions sample DATASET --out general.jsonl")
     if not result.verdicts:
         raise typer.Exit(1)
+    check_missing(context, len(result.failures), sum(sum(one["requests"].values()) for one in result.rounds))
+    if result.kept and not as_json:
+        words = ("rolellm", "respond", str(profile), "--instructions", "general.jsonl")
+        typer.echo(f"Go on with: {visible(next_line(context, *words))}")
+        typer.echo("Draw general.jsonl with: rolellm instructions sample DATASET --out general.jsonl")
 
 
 def _print(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:

@@ -165,7 +165,9 @@ _NAME = 40
 
 
 def show_result(result: Mapping[str, Any]) -> None:
-    """Print it."""
+    """Print it: first what a reader must know before the figures."""
+    for problem in result["problems"]:
+        typer.echo(visible(f"warning: {problem}"))
     pairs = [model for model in result["models"] if model["pairwise"] is not None]
     lists = [model for model in result["models"] if model["listwise"] is not None]
     if pairs:
@@ -181,6 +183,8 @@ def show_result(result: Mapping[str, Any]) -> None:
 
 def _pair(model: Mapping[str, Any]) -> tuple[str, ...]:
     found = model["pairwise"]
+    if found["win_rate"] is None:
+        return _name(model), "withheld", "", "", _percent(found["consistency"]), ""
     outcomes = ", ".join(f"{100 * found[name]:.1f}" for name in ("wins", "ties", "losses"))
     return (
         _name(model),
@@ -223,8 +227,6 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"names: shown to the judge, they changed {_percent(names['changed'])} % of {names['probes']:,} outcomes"
     missing = found["unscored"]
     yield f"no verdict: {missing['count']:,} of {missing['of']:,} ({missing['share']:.2%})"
-    for problem in result["problems"]:
-        yield f"warning: {problem}"
 
 
 def _percent(value: Mapping[str, Any] | None) -> str:

@@ -94,14 +94,13 @@ def _serve(task: Task[Any], run: Path, *, port: int, open_page: bool | None) -> 
     import sys
     import webbrowser
 
-    from rolellm.labelling import serving
-    from rolellm.labelling.stopping import stop_request
+    from rolellm.labelling import serving, stop_request
 
     audit = f"rolellm label {shlex.quote(str(run))} --annotator {shlex.quote(task.annotator)} --audit"
     commands = {"How far do people and judges agree?": _agreement_command(run)}
     commands |= {"The paper's three questions, of single answers": audit} if task.kind == "ranking" else {}
     with stop_request() as wait, serving(task, commands, port=port) as server:
-        typer.echo(f"Open {server.url} in a browser of this machine. Ctrl-C ends it.", err=True)
+        typer.echo(f"Open {server.url} in a browser on this machine. Press Ctrl-C to stop.", err=True)
         if sys.stdout.isatty() if open_page is None else open_page:
             webbrowser.open(server.url)
         wait()

@@ -44,7 +44,7 @@ def report(
     from rolellm.report.build import ReportOptions, build_report
     from rolellm.report.exports import write_tables
     from rolellm.report.page import write_page
-    from rolellm.report.tables import to_rich
+    from rolellm.report.score_table import to_rich
 
     options = ReportOptions(
         title=title, protocol=protocol, config=config, split=split, data_dir=data_dir, processes=processes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
 from rolellm.cli.options import from_settings
 from rolellm.construct.settings import RespondSettings
 
@@ -32,6 +32,7 @@ def respond(
     ],
     llm: LLM,
     settings: RespondSettings,
+    allow_missing: AllowMissing = ALLOWED_MISSING,
     out: Annotated[Path | None, typer.Option("--out", help="The run's folder; defaults to PROFILE/respond.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N instructions.")] = None,
     explain: Annotated[
@@ -43,7 +44,7 @@ def respond(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Ask a role each instruction several times: five replies as references, the sixth held out."""
-    from rolellm.cli.output import print_json, resumable
+    from rolellm.cli.output import check_missing, print_json, resumable
     from rolellm.construct.asking import asking_of
     from rolellm.construct.rolegpt.prompts import RolePrompts
     from rolellm.construct.rolegpt.respond import instructions_of, planned_requests, respond_folder
@@ -64,11 +65,12 @@ def respond(
         print_json(summary)
     else:
         _show(summary)
-        if summary["replies"]:
-            line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
-            typer.echo(f"Go on with: {visible(shlex.join(line))}")
     if not summary["replies"]:
         raise typer.Exit(1)
+    check_missing(context, summary["missing"], summary["replies"] + summary["missing"])
+    if not as_json:
+        line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
+        typer.echo(f"Go on with: {visible(shlex.join(line))}")
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
 from rolellm.cli.options import from_settings
 from rolellm.construct.settings import BuildSettings, SplitRule
 
@@ -181,6 +181,7 @@ def build(
     context: typer.Context,
     llm: LLM,
     settings: BuildSettings,
+    allow_missing: AllowMissing = ALLOWED_MISSING,
     dialogue: Dialogue = None,
     role: Role = None,
     out: Out = None,
@@ -194,7 +195,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Make a role's profile: a description, first in the third person, then in the second, and catchphrases."""
-    from rolellm.cli.output import next_line, resumable
+    from rolellm.cli.output import check_missing, next_line, resumable
     from rolellm.construct.asking import asking_of
     from rolellm.construct.profile import build_folder, planned_requests
     from rolellm.core.sanitize import visible
@@ -211,9 +212,12 @@ def build(
         built = build_folder(start, folder, settings, asking, card=source, overwrite=overwrite)
     if as_json:
         _print(built)
-        return
-    _build_show(built)
-    typer.echo(f"Go on with: {visible(next_line(context, 'rolellm', 'instruct', str(built.folder)))}")
+    else:
+        _build_show(built)
+    if failed := built.manifest["spent"].get("failed", 0):
+        check_missing(context, failed, len(planned_requests(start, settings, llm.counter)))
+    if not as_json:
+        typer.echo(f"Go on with: {visible(next_line(context, 'rolellm', 'instruct', str(built.folder)))}")
 
 
 def _nothing() -> Estimate:

@@ -15,7 +15,9 @@ def hash_bytes(data: bytes) -> str:
 
 def hash_json(value: Any) -> str:
     """SHA-256 of a JSON value in canonical form (sorted keys, no spaces, UTF-8), in hex."""
-    return hash_bytes(json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
+    return hash_bytes(
+        json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    )
 
 
 def hash_file(path: str | Path) -> str:

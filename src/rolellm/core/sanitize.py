@@ -1,15 +1,22 @@
 """Text of a model or a data set, made harmless to look at: what a reader cannot see is spelt out, never obeyed.
 
-Escaping for HTML, SVG or Markdown is the renderer's part. This is the part that escaping leaves alone: terminal
-escapes, direction overrides, zero-width and tag characters, lone surrogates that no file could hold.
+Escaping for HTML or SVG is the renderer's part. This is the part that escaping leaves alone (terminal escapes,
+direction overrides, zero-width and tag characters, lone surrogates that no file could hold), and Markdown, which cards
+and tables share.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # Controls, format characters (bidi, zero width, tags), surrogates, line and paragraph separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_MARKDOWN = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>&|~#!"})
 
 
 def visible(text: str) -> str:
@@ -84,3 +91,47 @@ def _columns(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+class Markdown(str):
+    """Text that is Markdown by our own hand, so that nothing in it needs escaping any more."""
+
+    __slots__ = ()
+
+
+def markdown_text(text: str) -> Markdown:
+    """Text on one line, with nothing in it that Markdown would obey."""
+    return Markdown(" ".join(visible(text).split()).translate(_MARKDOWN))
+
+
+def markdown_code(text: str, *, cell: bool = False) -> Markdown:
+    """A code span, on one line; as plain text where it holds a backtick.
+
+    Args:
+        text: Anything.
+        cell: Whether it goes into a table, where a pipe has to be escaped even here.
+    """
+    line = " ".join(visible(text).split())
+    if "`" in line or not line:
+        return markdown_text(line)
+    return Markdown(f"`{line.replace('|', chr(92) + '|') if cell else line}`")
+
+
+def markdown_block(text: str, language: str = "text") -> Markdown:
+    """A fenced block, which no line of the text ends."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
+    return Markdown(f"{fence}{language}\n{visible(text)}\n{fence}")
+
+
+def markdown_environment() -> Environment:
+    """For templates of Markdown: what is filled in is escaped, unless it is `Markdown` (filters: code, block)."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+        finalize=lambda value: value if isinstance(value, Markdown) else markdown_text(str(value)),
+    )
+    environment.filters |= {"code": markdown_code, "block": markdown_block}
+    return environment

@@ -11,7 +11,8 @@ from rolellm.core.errors import SettingsError, require
 from rolellm.core.files import write_json
 from rolellm.core.records import Prediction, Row
 from rolellm.demo.making import Clock, make_roles
-from rolellm.report.made import Made
+from rolellm.evaluation.score import ScoreReport, summary_dict
+from rolellm.report.construct_section import Made
 from rolellm.runtime.locks import locked
 
 # --- Tunes a tiny model on the sample, and answers and scores with it: the functions behind train, generate and
@@ -72,25 +73,25 @@ def answer(rows: Sequence[Row], model: Path, out: Path, fingerprint: str) -> dic
     return {item.id: item.prediction for item in read_predictions(out).items if item.id is not None}
 
 
-def score_answers(rows: Sequence[Row], predictions: Path, fingerprint: str) -> dict[str, Any]:
-    """Score a file of answers, and write the score beside it."""
+def score_answers(rows: Sequence[Row], predictions: Path, fingerprint: str) -> ScoreReport:
+    """Score a file of answers, and write the score next to it."""
     from rolellm.evaluation.predictions import read_predictions
     from rolellm.evaluation.score import ScoreOptions, score
 
     options = ScoreOptions(config=CONFIG, split=SPLIT, dataset_fingerprint=fingerprint, strict=True)
-    report = score(rows, read_predictions(predictions), options).to_dict()
-    write_json(predictions.with_suffix(".score.json"), report)
+    report = score(rows, read_predictions(predictions), options)
+    write_json(predictions.with_suffix(".score.json"), report.to_dict())
     return report
 
 
-def score_baseline(rows: Sequence[Row], fingerprint: str) -> dict[str, Any]:
-    """Score the replies that the rows bring along."""
+def score_baseline(rows: Sequence[Row], fingerprint: str) -> ScoreReport:
+    """Score the replies that come with the rows."""
     from rolellm.evaluation.predictions import Predictions
     from rolellm.evaluation.score import ScoreOptions, score
 
     items = tuple(Prediction(row.rolegpt, id=row.id) for row in rows if row.rolegpt is not None)
     options = ScoreOptions(config=CONFIG, split=SPLIT, dataset_fingerprint=fingerprint)
-    return score(rows, Predictions(items), options).to_dict()
+    return score(rows, Predictions(items), options)
 
 
 # --- Has the demo's answers judged, by rules in place of a language model: the functions behind ``rolellm judge``
@@ -133,7 +134,7 @@ class DemoResult:
             base), ``*.jsonl`` (answers), ``*.score.json``, ``judged/`` (a judging run), the report.
         page: The report.
         made: What was made from scripts; nothing is tuned on it.
-        reports: Each system's score, in the shape of ``rolellm score --json``, in the order to show.
+        reports: Each system's scores, in the order to show.
         judged: What the judge found, as ``rolellm judge --json`` prints it.
         seconds: Wall time of each stage.
     """
@@ -141,13 +142,13 @@ class DemoResult:
     out: Path
     page: Path
     made: Made
-    reports: dict[str, dict[str, Any]]
+    reports: dict[str, ScoreReport]
     judged: dict[str, Any]
     seconds: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object: folder, report, wall times, what was made, metrics, and the judge's result."""
-        metrics = {name: report["metrics"] for name, report in self.reports.items()}
+        metrics = {name: summary_dict(report.metrics) for name, report in self.reports.items()}
         return {
             "out": str(self.out),
             "report": str(self.page),
@@ -171,7 +172,7 @@ def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None) ->
         MissingExtraError: Without the extra ``demo``.
     """
     require("torch", "transformers", "trl", "peft", "accelerate", extra="demo")
-    require("matplotlib", "bm25s", "jsonschema", extra="demo")
+    require("bm25s", "jsonschema", extra="demo")
     _settle_libraries()
     folder = Path(out)
     _check(folder)
@@ -239,13 +240,13 @@ def _write_page(folder: Path, recipe: Mapping[str, Any], made: Made) -> Path:
         title="RoleLLM demo",
         summary=(
             "A tiny LLaMA, built from the embedded sample, before and after role-conditioned tuning. The sample's "
-            "RoleGPT is its sixth reply, held out from the references and written by the same hand. The judge is no "
-            "language model: it counts words that an answer shares with references and descriptions. What was made "
-            "from scripts stands further down; nothing was tuned on it."
+            "RoleGPT is its sixth reply, held out from the references and written by the same author. The judge is not "
+            "a language model: it counts words that an answer shares with references and descriptions. What was made "
+            "from scripts is shown further down; nothing was tuned on it."
         ),
         split_note=(
             "One instruction of each family of four, and eight questions a role, were held out: no test question "
-            "stands in train. The sample's roles are in both."
+            "is in train. The sample's roles are in both."
         ),
         recipe=recipe,
         made=made,

@@ -23,7 +23,7 @@ from rolellm.core.errors import require
 from rolellm.core.records import Language
 from rolellm.core.text import chinese_words, safe_name
 from rolellm.llm.model import RunOptions
-from rolellm.report.made import Made, MadePair, MadeRole, Receipt
+from rolellm.report.construct_section import Made, MadePair, MadeRole, Receipt
 from rolellm.rolebench.source import sample_folder
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, NamedTuple
 
-from rolellm.core.errors import PredictionError, SettingsError
+from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.records import Language, Row
 from rolellm.core.text import fold
@@ -34,6 +34,9 @@ Metric = Literal["CUS", "RAW", "SPE"]
 METRICS: tuple[Metric, ...] = ("CUS", "RAW", "SPE")
 # CUS and RAW are the same predictions to the same questions, so they are drawn together; SPE has questions of its own.
 _STRATA: tuple[tuple[Metric, ...], ...] = (("CUS", "RAW"), ("SPE",))
+
+#: Far above any score, rank or length; what is read back and drawn must have a scale.
+_MOST = 1e9
 
 Summary = dict[str, Interval | None]
 
@@ -117,6 +120,42 @@ def metric_dict(interval: Interval | None) -> dict[str, Any] | None:
     return {"mean": interval.mean, "ci95": ends, "n": interval.n, "questions": interval.clusters}
 
 
+def read_metric(value: Any) -> Interval | None:
+    """What `metric_dict` wrote.
+
+    Raises:
+        ValueError: When the value has another shape, or a number in it is not finite.
+    """
+    if value is None or isinstance(value, Interval):
+        return value
+    try:
+        mean, ends = float(value["mean"]), value.get("ci95")
+        low, high = (None, None) if ends is None else map(float, ends)
+        n, clusters = (int(value.get(key) or 0) for key in ("n", "questions"))
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError('expected {"mean", "ci95", "n"} or null') from error
+    if not all(abs(number) <= _MOST for number in (mean, low or 0, high or 0)):
+        raise ValueError(f"a score must be finite and at most {_MOST:g}; a metric without rows is null")
+    return Interval(mean, low, high, n, clusters)
+
+
+def read_summary(value: Any) -> Summary:
+    """What `summary_dict` wrote; metrics that it lacks are ``None``.
+
+    Raises:
+        ValueError: When the value has another shape; names the metric.
+    """
+    if not isinstance(value, Mapping):
+        raise ValueError(f"expected an object of metrics, found {value!r:.80}")
+    found: Summary = {}
+    for metric in (*METRICS, "avg"):
+        try:
+            found[metric] = read_metric(value.get(metric))
+        except ValueError as error:
+            raise ValueError(f"{metric}: {error}") from error
+    return found
+
+
 def summary_dict(summary: Summary) -> dict[str, Any]:
     """CUS, RAW, SPE and avg as JSON objects or null; the average has no ``n`` of its own."""
     result: dict[str, Any] = {metric: metric_dict(summary[metric]) for metric in METRICS}
@@ -178,9 +217,16 @@ class ScoreOptions:
         return "/".join(part for part in (self.config, self.split) if part) or "the data set"
 
 
+class Unmatched(NamedTuple):
+    """How many predictions answer no row, and how many rows have no prediction."""
+
+    predictions: int = 0
+    rows: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ScoreReport:
-    """Everything that scoring found.
+    """Everything that scoring found; one that was read back from JSON lacks what concerns single rows.
 
     Attributes:
         options: How it was scored.
@@ -189,12 +235,14 @@ class ScoreReport:
         by_language: The same for each language, where there are several.
         by_kind: SPE by the type of a row's references (``script_agnostic``, ``script_based``, ``mixed``).
         subset_rows: For each subset, its rows and how many of them were answered.
-        matching: The join of predictions to rows.
+        unmatched: What the join of predictions to rows left over.
+        matched_by: How many rows were matched by ``id``, ``exact`` and ``trimmed``.
         findings: What a reader must know about it; to be shown with the score.
-        contamination: Which of the rows the model was trained on; ``None`` where nothing is known of its training.
+        contamination: Of how many rows the model was trained on what; ``None`` where its training is not known.
         metrics_clean: The metrics of the rows that are known not to be; ``None`` where no row is known to be.
         fingerprint: What the score depends on, with a ``hash``.
-        scores: Row by row.
+        answers: For each row, the index of its prediction or ``None``; empty in a report that was read back.
+        scores: Row by row; likewise.
     """
 
     options: ScoreOptions
@@ -203,12 +251,59 @@ class ScoreReport:
     by_language: dict[str, Summary]
     by_kind: dict[str, Summary]
     subset_rows: dict[str, tuple[int, int]]
-    matching: Matching
+    unmatched: Unmatched
+    matched_by: Mapping[str, int]
     findings: tuple[Finding, ...]
-    contamination: Contamination | None
+    contamination: Mapping[str, Any] | None
     metrics_clean: Summary | None
     fingerprint: dict[str, Any]
-    scores: tuple[RowScore, ...]
+    answers: tuple[int | None, ...] = ()
+    scores: tuple[RowScore, ...] = ()
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> ScoreReport:
+        """What `to_dict` wrote, such as the output of ``rolellm score --json``; single rows are not read.
+
+        Raises:
+            DataError: When the value is not a score report; names the metric where one is damaged.
+        """
+        try:
+            return cls._read(value)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"not a score report, as `rolellm score --json` prints it: {error}") from error
+
+    @classmethod
+    def _read(cls, value: Mapping[str, Any]) -> ScoreReport:
+        recipe, counts = dict(value.get("fingerprint") or {}), dict(value.get("counts") or {})
+        interval, clean = recipe.get("interval") or {}, dict(value.get("contamination") or {})
+        options = ScoreOptions(
+            protocol=value["protocol"],
+            config=value.get("config"),
+            split=value.get("split"),
+            dataset_fingerprint=(recipe.get("dataset") or {}).get("fingerprint"),
+            missing=recipe.get("missing", "skip"),
+            resamples=interval.get("resamples", 2000),
+            seed=interval.get("seed", 0),
+        )
+        subsets = value.get("by_subset") or {}
+        kinds = (subsets.get("role_specific") or {}).get("by_reference_type") or {}
+        matched_by, warnings = counts.pop("matched_by", {}), value.get("warnings") or ()
+        told = list(counts.items()) if len(counts) == len(warnings) else [("warning", 0)] * len(warnings)
+        cleaned = clean.pop("metrics_clean", None)
+        return cls(
+            options=options,
+            metrics=read_summary(value["metrics"]),
+            by_role=_summaries(value.get("by_role")),
+            by_language=_summaries(value.get("by_language")),
+            by_kind={kind: dict.fromkeys((*METRICS, "avg")) | {"SPE": read_metric(one)} for kind, one in kinds.items()},
+            subset_rows={name: (one["rows"], one["answered"]) for name, one in subsets.items()},
+            unmatched=Unmatched(**(value.get("unmatched") or {})),
+            matched_by=matched_by,
+            findings=tuple(Finding(*kind, text, ()) for kind, text in zip(told, warnings, strict=True)),
+            contamination=clean or None,
+            metrics_clean=None if cleaned is None else read_summary(cleaned),
+            fingerprint=recipe,
+        )
 
     def to_dict(self, *, rows: bool = False) -> dict[str, Any]:
         """The contract's JSON object, extended by breakdowns, counts and findings.
@@ -221,10 +316,7 @@ class ScoreReport:
             "config": self.options.config,
             "split": self.options.split,
             "metrics": summary_dict(self.metrics),
-            "unmatched": {
-                "predictions": len(self.matching.unmatched_predictions),
-                "rows": len(self.matching.unmatched_rows),
-            },
+            "unmatched": self.unmatched._asdict(),
             "contamination": self._contamination(),
             "fingerprint": self.fingerprint,
             "by_role": {role: summary_dict(summary) for role, summary in self.by_role.items()},
@@ -239,13 +331,13 @@ class ScoreReport:
     def counts(self) -> dict[str, Any]:
         """How many rows were matched how, and how many predictions or rows each finding touches."""
         found = {finding.kind: finding.count for finding in self.findings}
-        return {"matched_by": dict(self.matching.matched_by), **found}
+        return {"matched_by": dict(self.matched_by), **found}
 
     def _contamination(self) -> dict[str, Any] | None:
         if self.contamination is None:
             return None
         clean = None if self.metrics_clean is None else summary_dict(self.metrics_clean)
-        return {**self.contamination.to_dict(), "unknown": self.contamination.unknown, "metrics_clean": clean}
+        return {**self.contamination, "metrics_clean": clean}
 
     def _subsets(self) -> dict[str, Any]:
         measured: dict[str, tuple[Metric, ...]] = {"general": ("CUS", "RAW"), "role_specific": ("SPE",)}
@@ -257,6 +349,16 @@ class ScoreReport:
             kinds = {kind: metric_dict(summary["SPE"]) for kind, summary in self.by_kind.items()}
             result["role_specific"]["by_reference_type"] = kinds
         return result
+
+
+def _summaries(value: Mapping[str, Any] | None) -> dict[str, Summary]:
+    found = {}
+    for name, summary in (value or {}).items():
+        try:
+            found[name] = read_summary(summary)
+        except ValueError as error:
+            raise ValueError(f"{name}, {error}") from error
+    return found
 
 
 # --- What a score must name to be worth anything: recipe, data, predictions and versions (the fingerprint)
@@ -413,11 +515,13 @@ def score(
         by_language=by_language,
         by_kind=summarise_by(scores, lambda item: item.kind, bootstrap),
         subset_rows=_subset_rows(rows, matching),
-        matching=matching,
+        unmatched=Unmatched(len(matching.unmatched_predictions), len(matching.unmatched_rows)),
+        matched_by={str(method): count for method, count in matching.matched_by.items()},
         findings=findings,
-        contamination=contamination,
+        contamination=None if contamination is None else {**contamination.to_dict(), "unknown": contamination.unknown},
         metrics_clean=_metrics_clean(scores, contamination, bootstrap),
         fingerprint=fingerprint(rows, predictions, options, tokenizers),
+        answers=matching.answers,
         scores=scores,
     )
 

@@ -28,6 +28,9 @@ from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.statistics import Bootstrap, Interval, Sample, bootstrap_stratum, share_ends
 from rolellm.judging.types import Contest, Contestant, Design, Judgement, category
 
+#: The least share of pairs whose two orders have to agree (our choice). Wins, ties and losses drawn by lot, at whatever
+#: odds, agree in a third or more: with less, the place decides more than the answers do.
+LEAST_AGREEMENT = 1 / 3
 DESIGNS: tuple[Design, ...] = ("pairwise", "listwise")
 
 
@@ -294,7 +297,9 @@ class Tally:
         return self.contest.contestants
 
     def values(self, name: str, field: Field) -> dict[str, float]:
-        """Row id to one field of a contestant's outcome, in the contest's order, where there is a value."""
+        """Row id to one field of a contestant's outcome, in the contest's order; without wins that are `withheld`."""
+        if field == "win" and name in self.withheld:
+            return {}
         return self._fields[field].get(name, {})
 
     def sample(self, values: Mapping[str, float]) -> Sample:
@@ -337,6 +342,15 @@ class Tally:
                     if estimate is not None:
                         found[name][f"by_{kind}"][part] = estimate
         return found
+
+    @cached_property
+    def withheld(self) -> frozenset[str]:
+        """Those whose orders agree in too few pairs: the others are half a win each, so ½ would look certain."""
+        agreed: dict[str, list[bool]] = defaultdict(list)
+        for by_name in self.verdicts.pairs.values():
+            for name, by_judge in by_name.items():
+                agreed[name] += [pair.agrees for pair in by_judge.values()]
+        return frozenset(name for name, pairs in agreed.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs))
 
     @cached_property
     def _fields(self) -> dict[str, dict[str, dict[str, float]]]:

@@ -15,7 +15,7 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.judging.folder import UNSCORED
 from rolellm.judging.orders import LETTERS, Ask, Design
-from rolellm.judging.parsing import Copied, Verdict, accept_verdicts
+from rolellm.judging.parsing import Verdict, accept_verdicts
 from rolellm.judging.prompts import LIMIT, Material, judge_request, material
 from rolellm.judging.types import Contest, Judgement
 from rolellm.llm.client import Client, Spent
@@ -135,7 +135,6 @@ class _Settled:
     key: str
     attempts: int
     failure: Failure | None
-    copied: str | None = None
 
 
 class _Questions:
@@ -155,36 +154,36 @@ class _Questions:
                     self._touched[row] = found
             yield judge_request(found, ask)
 
-    def answered(self, place: int, outcome: Outcome[Verdict | Copied]) -> None:
-        if not isinstance(outcome, Answer):
-            self.outcomes[place] = _Settled(None, "", outcome.attempts, outcome)
-        elif isinstance(outcome.value, Copied):
-            source = outcome.value.source
-            reason = f"repeats to the letter a verdict that stands in the {source}"
-            failure = Failure(outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused)
-            order, letter = self._asks[place].order, source.removeprefix("answer ")
-            copied = dict(zip(LETTERS, order, strict=False)).get(letter)
-            self.outcomes[place] = _Settled(None, outcome.key, outcome.attempts, failure, copied)
+    def answered(self, place: int, outcome: Outcome[Verdict]) -> None:
+        if isinstance(outcome, Answer):
+            verdict, failure = outcome.value, None
+            if verdict.copied:
+                reason = f"repeats to the letter a verdict that stands in the {verdict.copied}"
+                failure = Failure(
+                    outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused
+                )
+            self.outcomes[place] = _Settled(verdict, outcome.key, outcome.attempts, failure)
         else:
-            self.outcomes[place] = _Settled(outcome.value, outcome.key, outcome.attempts, None)
+            self.outcomes[place] = _Settled(None, "", outcome.attempts, outcome)
 
     def judgement(self, ask: Ask, juror: str, settled: _Settled | None) -> Judgement:
         assert settled is not None, "every request is settled when asking ends"
         found = self._touched.get(ask.row)
-        verdict, failure = settled.verdict, settled.failure
+        verdict, failure = settled.verdict or Verdict(None, ()), settled.failure
+        letter = (verdict.copied or "").removeprefix("answer ")
         return Judgement(
             row=self._contest.rows[ask.row].id,
             judge=juror,
             design=ask.judge.design,
             order=ask.order,
-            ranks=None if verdict is None else verdict.ranks,
-            reasons=() if verdict is None else verdict.reasons,
+            ranks=verdict.ranks,
+            reasons=verdict.reasons,
             named=ask.named,
             unscored=None if failure is None else f"{failure.kind}: {failure.reason}",
             touched={} if found is None else found.touched(ask.order),
             key=settled.key,
             attempts=settled.attempts,
-            copied=settled.copied,
+            copied=dict(zip(LETTERS, ask.order, strict=False)).get(letter),
         )
 
     def transcripts(self, juror: str) -> Iterator[dict[str, Any]]:

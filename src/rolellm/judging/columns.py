@@ -279,7 +279,7 @@ def _figures(result: Mapping[str, Any], name: str) -> dict[str, Any]:
     models = {one["name"]: one for one in result["models"]}
     pairs, lists = (models[name][design] or {} for design in ("pairwise", "listwise"))
     estimates = {
-        "win_rate": pairs.get("win_rate") or lists.get("win_rate"),
+        "win_rate": (pairs or lists).get("win_rate"),
         "lc_win_rate": pairs.get("lc_win_rate"),
         "average_rank": lists.get("average_rank"),
         "position_consistency": pairs.get("consistency"),
@@ -300,5 +300,5 @@ def _figures(result: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _win_rate(model: Mapping[str, Any]) -> float | None:
-    designs = [model["pairwise"] or {}, model["listwise"] or {}]
-    return next((found["win_rate"]["mean"] for found in designs if found.get("win_rate")), None)
+    found = (model["pairwise"] or model["listwise"] or {}).get("win_rate")
+    return found["mean"] if found else None

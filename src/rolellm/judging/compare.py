@@ -78,6 +78,9 @@ def judged_side(folder: str | Path) -> RunSide:
             reasons.setdefault(name, {})[row] = outcome.reasons
     try:
         models, problems = run.result["models"], run.result["problems"]
+        for one in models:
+            if one["pairwise"] and one["pairwise"]["win_rate"] is None:
+                measures["win_rate"].pop(one["name"], None)
         fitted = {one["name"]: one["pairwise"]["lc_win_rate"] for one in models if one["pairwise"]}
     except (KeyError, TypeError) as error:
         raise DataError(f"not a result of this version ({error!r:.80}); judge again", path=run.folder) from error
@@ -106,7 +109,7 @@ def scored_side(path: str | Path, rows: Sequence[Row], options: ScoreOptions) ->
     report = score(rows, predictions, options)
     texts = {
         row.id: predictions.items[answer].prediction
-        for row, answer in zip(rows, report.matching.answers, strict=True)
+        for row, answer in zip(rows, report.answers, strict=True)
         if answer is not None
     }
     measures = _rouge_values(path.name, report)

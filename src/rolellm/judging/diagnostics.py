@@ -104,7 +104,18 @@ def _in_pairs(tally: Tally) -> dict[str, Any] | None:
         },
         shares=True,
     )
-    return {"first_preferred": found["first_preferred"], "consistency": found["consistency"]}
+    # To tell a canary from an answer is easy.
+    models = [
+        (row, by_judge)
+        for row, by_name in tally.verdicts.pairs.items()
+        for name, by_judge in by_name.items()
+        if name not in tally.contest.canaries
+    ]
+    agreed = {
+        judge: tally.joined((row, float(of[judge].agrees)) for row, of in models if judge in of)
+        for judge in tally.verdicts.judges["pairwise"]
+    }
+    return {**found, "by_judge": tally.estimates(agreed, shares=True)}
 
 
 def _in_lists(tally: Tally) -> dict[str, Any] | None:

@@ -16,7 +16,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from rolellm.core.errors import DataError
 from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Row
+from rolellm.core.typed_json import read_as
 from rolellm.judging.types import Contest, Contestant, Judgement
 
 MANIFEST = "manifest.json"
@@ -38,18 +40,46 @@ STAGE = "judge"
 
 
 @dataclass(frozen=True, slots=True)
+class DataNamed:
+    """The data set that a run's manifest names."""
+
+    config: str | None = None
+    split: str | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What other code reads of a run's manifest; all of it is in `JudgeRun.manifest`."""
+
+    contestants: tuple[Contestant, ...]
+    dataset: DataNamed = DataNamed()
+    hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """A line of the answers' file."""
+
+    id: str
+    answers: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class JudgeRun:
     """A judging run, read back.
 
     Attributes:
         folder: Where it is.
-        manifest: How it was judged.
+        manifest: How it was judged, as written.
+        named: What of that is read by name.
         contest: Rows, contestants and answers.
         result: What was found, see `rolellm.judging.result`.
     """
 
     folder: Path
     manifest: Mapping[str, Any]
+    named: Manifest
     contest: Contest
     result: Mapping[str, Any]
 
@@ -57,20 +87,44 @@ class JudgeRun:
         """Every judgement, in the order asked; a million take about a gigabyte.
 
         Raises:
-            DataError: For a line that is none; names file and line.
+            DataError: For a line that is not a judgement of this run's answers; names file and line.
         """
         path = self.folder / JUDGEMENTS
+        rows = {row.id for row in self.contest.rows}
         found = []
-        for line, value in read_jsonl(path):
-            try:
-                found.append(Judgement.from_dict(value))
-            except (KeyError, TypeError, ValueError) as error:
-                raise DataError(f"not a judgement ({error!r:.80})", path=path, line=line) from error
-        counted = self.result.get("diagnostics", {}).get("judgements")
-        if counted is not None and sum(counted.values()) != len(found):
-            problem = f"holds {len(found):,} judgements, and {RESULT} is of {sum(counted.values()):,}"
-            raise DataError(f"{problem}; give the run's `rolellm judge` command again", path=path)
+        for line, value in _lines(path):
+            one = read_as(Judgement, value, "the judgement", path=path, line=line)
+            problem = _problem(one, rows, self.contest.answers)
+            if problem:
+                raise DataError(f"{problem}; judge again", path=path, line=line)
+            found.append(one)
+        counted = _counted(self.result)
+        if counted not in (None, len(found)):
+            problem = f"holds {len(found):,} judgements, but {RESULT} summarizes {counted:,}"
+            raise DataError(f"{problem}; rerun the `rolellm judge` command", path=path)
         return found
+
+
+def _problem(one: Judgement, rows: Collection[str], names: Collection[str]) -> str:
+    """What keeps a judgement from being one of this run, in words; empty where nothing does."""
+    strangers = [name for name in one.order if name not in names]
+    if one.row not in rows:
+        return f"{ROWS} has no row {one.row!r:.80}"
+    if strangers:
+        return f"{strangers[0]!r:.80} is not a contestant of this run"
+    if one.design == "pairwise" and len(one.order) != 2:
+        return f"a pair has two answers, not {len(one.order)}"
+    if one.ranks is not None and (len(one.ranks) != len(one.order) or not all(map(math.isfinite, one.ranks))):
+        return "ranks must be finite numbers, one per answer"
+    return ""
+
+
+def _counted(result: Mapping[str, Any]) -> int | None:
+    """How many judgements a result is of, where it says so."""
+    try:
+        return sum(map(int, result["diagnostics"]["judgements"].values()))
+    except (KeyError, AttributeError, TypeError, ValueError, OverflowError):
+        return None
 
 
 def is_judge_run(folder: Path) -> bool:
@@ -105,26 +159,41 @@ def read_run(folder: str | Path) -> JudgeRun:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError("no such folder; expected one that `rolellm judge` wrote", path=folder)
+        raise DataError("no such folder; expected the folder of a judging run", path=folder)
     if not is_judge_run(folder):
-        raise DataError("not the folder of a judging run; `rolellm judge … --out RUN` makes one", path=folder)
+        raise DataError("not the folder of a judging run; create one with `rolellm judge … --out RUN`", path=folder)
     if not (folder / RESULT).is_file():
-        raise DataError("the run is not finished; give its `rolellm judge` command again", path=folder)
+        raise DataError("the run is not finished; rerun its `rolellm judge` command", path=folder)
     manifest = read_json(folder / MANIFEST)
+    named = read_as(Manifest, manifest, "the manifest", path=folder / MANIFEST)
+    return JudgeRun(folder, manifest, named, _read_contest(folder, named), read_json(folder / RESULT))
+
+
+def _read_contest(folder: Path, named: Manifest) -> Contest:
+    path = folder / ROWS
+    rows = [read_as(Row, value, "the row", path=path, line=line) for line, value in _lines(path)]
+    path = folder / ANSWERS
+    answers: dict[str, dict[str, str]] = {one.name: {} for one in named.contestants}
+    answered = []
+    for line, value in _lines(path):
+        given = read_as(_Answers, value, "the line", path=path, line=line)
+        answered.append(given.id)
+        for name, text in given.answers.items():
+            if name not in answers:
+                raise DataError(f"{name!r:.80} is not a contestant of this run; judge again", path=path, line=line)
+            answers[name][given.id] = text
+    if answered != [row.id for row in rows] or len(set(answered)) < len(answered):
+        raise DataError(f"{ANSWERS} and {ROWS} do not have the same rows, each once; judge again", path=folder)
+    if len(answers) < len(named.contestants):
+        raise DataError("two contestants have one name; judge again", path=folder / MANIFEST)
+    return Contest(rows, named.contestants, answers)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
-        contestants = [Contestant.from_dict(value) for value in manifest["contestants"]]
-        rows = [Row.from_columns(value) for _, value in read_jsonl(folder / ROWS)]
-        answers: dict[str, dict[str, str]] = {one.name: {} for one in contestants}
-        answered = set()
-        for _, value in read_jsonl(folder / ANSWERS):
-            answered.add(value["id"])
-            for name, text in value["answers"].items():
-                answers[name][value["id"]] = text
-        if answered != {row.id for row in rows}:
-            raise KeyError(f"{ANSWERS} and {ROWS} name other rows")
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"the run's files do not fit together ({error!r:.80}); judge again", path=folder) from error
-    return JudgeRun(folder, manifest, Contest(rows, contestants, answers), read_json(folder / RESULT))
+        yield from read_jsonl(path)
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error}); judge again", path=path) from error
 
 
 def _answers_of(contest: Contest, row: Row) -> dict[str, str]:

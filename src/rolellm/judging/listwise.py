@@ -56,7 +56,8 @@ def length_controlled(tally: Tally, name: str) -> LengthControl:
 
 
 def _pairwise(tally: Tally, name_effects: Mapping[str, Estimate | None]) -> dict[str, dict[str, Any]]:
-    wins = {one.name: values for one in tally.contestants if (values := tally.values(one.name, "win"))}
+    names = [one.name for one in tally.contestants if tally.values(one.name, "win") or one.name in tally.withheld]
+    wins = {name: tally.values(name, "win") for name in names}
     samples: dict[tuple[str, ...], Sample] = {}
     for name, values in wins.items():
         samples["win_rate", name] = tally.sample(values)
@@ -66,7 +67,7 @@ def _pairwise(tally: Tally, name_effects: Mapping[str, Estimate | None]) -> dict
             for judge, pair in tally.verdicts.pairs.get(row.id, {}).get(name, {}).items()
         ]
         samples["consistency", name] = tally.joined((row, float(pair.agrees)) for row, _, pair in pairs)
-        for judge in tally.verdicts.judges["pairwise"]:
+        for judge in tally.verdicts.judges["pairwise"] if values else ():
             by_judge = [(row, pair.mean) for row, its, pair in pairs if its == judge]
             samples["judge", name, judge] = tally.joined(by_judge)
     found = tally.estimates(samples, shares=True)
@@ -81,7 +82,7 @@ def _pairwise(tally: Tally, name_effects: Mapping[str, Estimate | None]) -> dict
             "by_judge": {
                 judge: estimate
                 for judge in tally.verdicts.judges["pairwise"]
-                if (estimate := found["judge", name, judge]) is not None
+                if (estimate := found.get(("judge", name, judge))) is not None
             },
             "name_effect": name_effects.get(name),
         }
@@ -89,11 +90,13 @@ def _pairwise(tally: Tally, name_effects: Mapping[str, Estimate | None]) -> dict
     }
 
 
-def _shares(tally: Tally, wins: Mapping[str, float]) -> dict[str, float]:
+def _shares(tally: Tally, wins: Mapping[str, float]) -> dict[str, float | None]:
     """Shares of rows won, tied and lost, and a sign test over questions.
 
     The test asks of each question, not of each row, whether it was won: rows that share a question are not independent.
     """
+    if not wins:
+        return dict.fromkeys(("wins", "ties", "losses", "sign_test_p"))
     by_question: dict[int, float] = {}
     for row, win in wins.items():
         question = tally.clusters[row]
@@ -114,6 +117,9 @@ _ZERO = 1e-9
 
 
 def _length(tally: Tally, name: str) -> dict[str, Any]:
+    if name in tally.withheld:
+        problem = "both orders agree in too few pairs"
+        return {"lc_win_rate": None, "length_coefficient": None, "length_problem": problem}
     control = length_controlled(tally, name)
     return {
         "lc_win_rate": metric_dict(control.rate),

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
@@ -170,15 +170,18 @@ class Preferences:
             letter: 1 + sum(other > own + self.tie_within for other in scores.values())
             for letter, own in scores.items()
         }
+        # A verdict of its own on each criterion that the schema names, the same on all.
+        asked: Mapping[str, Any] = request.schema.schema.get("properties", {}) if request.schema else {}
         if _is_pair(request, len(scores)):
             best = [letter for letter, rank in ranks.items() if rank == 1]
             told = ", ".join(f"{letter} {score:.3f}" for letter, score in scores.items())
             whole = {"reason": f"By rule, no language model: {told}.", "better": best[0] if len(best) == 1 else "tie"}
-            return dict.fromkeys(_criteria(request, "better"), whole) or whole
+            return whole if "better" in asked or not asked else dict.fromkeys(asked, whole)
+        entry = asked["ranking"]["items"]["properties"] if "ranking" in asked else ("rank",)
         return {
             "ranking": [
                 {"answer": letter, "reason": f"By rule, no language model: {scores[letter]:.3f}."}
-                | dict.fromkeys(_criteria(request, "ranking") or ["rank"], rank)
+                | {key: rank for key in entry if key not in ("answer", "reason")}
                 for letter, rank in ranks.items()
             ]
         }
@@ -302,14 +305,6 @@ def _is_pair(request: Request, answers: int) -> bool:
     if request.schema is not None and request.schema.name in ("better", "ranking"):
         return request.schema.name == "better"
     return answers == 2
-
-
-def _criteria(request: Request, form: Literal["better", "ranking"]) -> list[str]:
-    """What the schema asks for a verdict of its own on; nothing where it wants a single one."""
-    keys = dict(request.schema.schema if request.schema else {}).get("properties", {})
-    if form == "ranking" and "ranking" in keys:
-        keys = keys["ranking"]["items"]["properties"]
-    return [key for key in keys if key not in ("answer", "reason")] if "better" not in keys else []
 
 
 def _uniform(*parts: object) -> float:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from rolellm.judging.judge_models import Judge
 from rolellm.judging.orders import LETTERS
 from rolellm.judging.prompts import read_fenced
-from rolellm.llm.json_reply import scan
+from rolellm.llm.json_reply import find_json
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
 from rolellm.llm.structured import accept_json
 
@@ -34,7 +34,6 @@ _HARMLESS: Final = re.compile(
 _TEXT: Final = r'"(?:[^"\\]|\\.)*+"'
 # Tried at every place, also within what was found: a stray quotation mark before it hides no member.
 _MEMBER: Final = re.compile(rf"(?<!\\)(?=({_TEXT})\s*+:\s*+({_TEXT}))", re.DOTALL)
-_EXTRA_COMMA: Final = re.compile(r",(?=\s*[}\]])")
 
 
 def copied_from(request: Request, reply: str) -> str | None:
@@ -54,12 +53,10 @@ def refuse_prose(reply: str) -> None:
     Raises:
         UnacceptableError: With the kind ``malformed``.
     """
-    text = reply.rpartition(_THOUGHTS_END)[2]
-    start = max(text.find("{"), 0)
-    end = scan(text, start).end
-    if not _HARMLESS.fullmatch(text[:start] + text[end:]):
+    found = find_json(reply.rpartition(_THOUGHTS_END)[2], "object")
+    if not _HARMLESS.fullmatch(found.before + found.after):
         raise UnacceptableError("says more than its verdict, which it may quote or contradict", "malformed")
-    json.loads(_EXTRA_COMMA.sub("", text[start:end]), strict=False, object_pairs_hook=_different)
+    json.loads(found.source, strict=False, object_pairs_hook=_different)
 
 
 def _different(pairs: list[tuple[str, Any]]) -> None:
@@ -89,25 +86,17 @@ class Verdict(NamedTuple):
     """What a judge said of the answers, in the order shown.
 
     Attributes:
-        ranks: From 1 (best); answers that tie share the mean of their places.
+        ranks: From 1 (best); answers that tie share the mean of their places. ``None`` for a copied verdict.
         reasons: One for each answer, or one in all for a pair; cut at 2,000 characters.
+        copied: The shown text that the judge repeated a verdict from, such as ``answer A``, instead of giving its own.
     """
 
-    ranks: tuple[float, ...]
+    ranks: tuple[float, ...] | None
     reasons: tuple[str, ...]
+    copied: str | None = None
 
 
-class Copied(NamedTuple):
-    """What stands in place of a verdict that the judge repeated from a text that it was shown.
-
-    Attributes:
-        source: The text's name, such as ``answer A``.
-    """
-
-    source: str
-
-
-def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict | Copied]:
+def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict]:
     """An `accept` for the requests of some judges; it tells them apart by the schema's name.
 
     Returns:
@@ -116,10 +105,10 @@ def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict | Copied]:
     return functools.partial(_accept, {judge.schema.name: judge for judge in judges})
 
 
-def _accept(judges: Mapping[str, Judge], request: Request, reply: Reply) -> Verdict | Copied:
+def _accept(judges: Mapping[str, Judge], request: Request, reply: Reply) -> Verdict:
     source = copied_from(request, reply.text)
     if source is not None:
-        return Copied(source)
+        return Verdict(None, (), source)
     assert request.schema is not None
     judge = judges[request.schema.name]
     answers = shown_answers(request)

@@ -14,7 +14,7 @@ from typing import Any
 from rolellm.core.errors import SettingsError
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.statistics import Bootstrap, PairedTest, holm, paired_test
-from rolellm.judging.aggregate import Tally, make_tally
+from rolellm.judging.aggregate import LEAST_AGREEMENT, Tally, make_tally
 from rolellm.judging.diagnostics import diagnose
 from rolellm.judging.listwise import standings
 from rolellm.judging.types import Contest, Judgement
@@ -26,14 +26,36 @@ Result = Mapping[str, Any]
 
 
 def is_valid(result: Result) -> bool:
-    """Whether judgements were made, and no more of them than allowed are without a verdict."""
+    """Whether judgements were made, no more of them than allowed lack a verdict, and orders agree in enough pairs."""
     unscored = result["diagnostics"]["unscored"]
-    return bool(unscored["of"]) and unscored["share"] <= unscored["limit"]
+    rates = [one["pairwise"]["win_rate"] for one in result["models"] if one["kind"] == "model" and one["pairwise"]]
+    return bool(unscored["of"]) and unscored["share"] <= unscored["limit"] and (any(rates) or not rates)
 
 
 def problems(result: Result) -> list[str]:
     """In words: first what makes the run invalid, then what its figures must be read with."""
-    return [*_unscored(result), *_canaries(result), *_self_judged(result), *_unanswered(result), *_uncompared(result)]
+    told = (_unfit, _unscored, _withheld, _canaries, _self_judged, _unanswered, _uncompared)
+    return [problem for find in told for problem in find(result)]
+
+
+def _unfit(result: Result) -> list[str]:
+    pairs = result["diagnostics"]["position"]["pairwise"] or {"by_judge": {}}
+    return [
+        f"the judge {judge} is not fit to judge pairs: its verdicts in the two orders agree in {agreed['mean']:.1%} of "
+        f"them; verdicts drawn by lot would agree in {LEAST_AGREEMENT:.1%} or more"
+        for judge, agreed in pairs["by_judge"].items()
+        if agreed and agreed["mean"] < LEAST_AGREEMENT
+    ]
+
+
+def _withheld(result: Result) -> list[str]:
+    found = [
+        f"{one['name']} ({one['pairwise']['consistency']['mean']:.1%})"
+        for one in result["models"]
+        if one["pairwise"] and one["pairwise"]["win_rate"] is None
+    ]
+    words = f"win rates are withheld where the two orders agree in less than {LEAST_AGREEMENT:.1%} of the pairs: "
+    return [words + ", ".join(found)] if found else []
 
 
 def _unscored(result: Result) -> list[str]:

@@ -43,15 +43,6 @@ class Contestant:
             "source": dict(self.source),
         }
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Contestant:
-        """What `to_dict` made.
-
-        Raises:
-            KeyError: When a key is missing.
-        """
-        return cls(*(value[key] for key in ("name", "kind", "model", "family", "source")))
-
 
 @dataclass(frozen=True, slots=True)
 class Contest:
@@ -128,29 +119,6 @@ class Judgement:
         value |= {} if self.copied is None else {"copied": self.copied}
         value |= {"touched": {name: list(kinds) for name, kinds in self.touched.items()}} if self.touched else {}
         return value
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Judgement:
-        """What `to_dict` made.
-
-        Raises:
-            KeyError: When a key is missing.
-        """
-        ranks = value["ranks"]
-        return cls(
-            row=value["row"],
-            judge=value["judge"],
-            design=value["design"],
-            order=tuple(value["order"]),
-            ranks=None if ranks is None else tuple(float(rank) for rank in ranks),
-            reasons=tuple(value["reasons"]),
-            named=value.get("named", False),
-            unscored=value.get("unscored"),
-            touched={name: tuple(kinds) for name, kinds in value.get("touched", {}).items()},
-            key=value["key"],
-            attempts=value["attempts"],
-            copied=value.get("copied"),
-        )
 
 
 def category(row: Row) -> Category:

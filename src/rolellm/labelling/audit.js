@@ -11,7 +11,7 @@ export class Audit {
   title = "Audit";
   task = "Three questions about this answer.";
   done = "audited";
-  keys = [["1 2 3", "yes, no (and for 3: cannot tell), in turn"], ["Backspace", "take the last one back"]];
+  keys = [["1 2 3", "yes, no (and for 3: cannot tell), in turn"], ["Backspace", "undo the last answer"]];
 
   #$;
   #press;

@@ -6,7 +6,7 @@ import { Ranking } from "./ranking.js";
 
 const $ = (id) => document.getElementById(id);
 const GONE = "The server does not answer. Start it again in the terminal and open the address that it prints; "
-  + "what was saved is kept.";
+  + "your saved labels are kept.";
 
 let state = null;     // {kind, annotator, statuses, commands} as the server has it
 let view = null;      // Ranking or Audit
@@ -207,8 +207,8 @@ function keydown(event) {
 }
 
 function listKeys() {
-  const common = [["Enter", "save, and go on to the next"], ["← →", "back and forth, without saving"],
-    ["s", "skip this one"], ["0", "fold and unfold what is above the answers"], ["?", "these keys"]];
+  const common = [["Enter", "save and continue"], ["← →", "previous and next, without saving"],
+    ["s", "skip this one"], ["0", "fold or unfold what is above the answers"], ["?", "show these keys"]];
   $("key-list").replaceChildren(...[...view.keys, ...common].flatMap(([key, what]) => {
     const [term, line] = [document.createElement("dt"), document.createElement("dd")];
     term.append(...key.split(" ").map((one) => Object.assign(document.createElement("kbd"), { textContent: one })));

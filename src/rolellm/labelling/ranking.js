@@ -4,8 +4,8 @@ export class Ranking {
   title = "Ranking";
   task = "Rank the answers from best to worst: how well does each speak as this role would, and know what it knows?";
   done = "ranked";
-  keys = [["A B C …", "rank, from best to worst"], ["=", "tie the next with the one before"],
-    ["Backspace", "take the last one back"]];
+  keys = [["A B C …", "rank, from best to worst"], ["=", "tie the next one with the last"],
+    ["Backspace", "undo the last one"]];
 
   #$;
   #press;
@@ -56,7 +56,7 @@ export class Ranking {
   }
 
   #rank(letter) {
-    if (this.#groups.flat().includes(letter)) return `${letter} is ranked already; Backspace takes the last one back`;
+    if (this.#groups.flat().includes(letter)) return `${letter} is already ranked; Backspace undoes the last one`;
     if (this.#tying) this.#groups.at(-1).push(letter);
     else this.#groups.push([letter]);
     this.#tying = false;
@@ -64,8 +64,8 @@ export class Ranking {
   }
 
   #tie() {
-    if (!this.#groups.length) return "First the best one, then = and what ties with it";
-    if (this.#groups.flat().length === this.#cards.size) return "All are ranked; Backspace takes the last one back";
+    if (!this.#groups.length) return "Press the best letter first, then = and the letter that ties with it";
+    if (this.#groups.flat().length === this.#cards.size) return "All are ranked; Backspace undoes the last one";
     this.#tying = true;
     this.#change();
   }
@@ -117,7 +117,7 @@ export class Ranking {
     }
     const said = this.#groups.map((group) => group.join(" = ")).join(" › ");
     const full = this.#groups.flat().length === this.#cards.size;
-    this.#$("said").textContent = said + (this.#tying ? " = …" : full ? "" : said ? " › …" : "Best first: press its letter");
+    this.#$("said").textContent = said + (this.#tying ? " = …" : full ? "" : said ? " › …" : "Best first: press a letter");
     this.#$("said").classList.toggle("empty", !said);
     this.#$("save").classList.toggle("ready", full);
   }

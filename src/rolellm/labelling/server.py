@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
+import socket
 import socketserver
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +29,8 @@ from rolellm.labelling.tasks import BadLabelError, Task
 HOST: Final = "127.0.0.1"
 #: Bytes of a label that are read; the longest ranking takes 300.
 MAX_BODY: Final = 1 << 14
+# Ctrl-C, and what a system sends some time before it kills.
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # A browser may open a connection and say nothing.
 _PATIENCE = 30.0
 _JSON = "application/json"
@@ -86,7 +90,7 @@ class LabelServer(ThreadingHTTPServer):
             super().__init__((HOST, port), _Handler)
         except OSError as error:
             reason = error.strerror or error
-            raise SettingsError(f"port {port} cannot be had ({reason}); leave --port out for any free one") from error
+            raise SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port") from error
         self.hosts = frozenset({f"{HOST}:{self.server_port}", f"localhost:{self.server_port}"})
         self.url = f"http://{HOST}:{self.server_port}/{self.token}/"
 
@@ -120,6 +124,30 @@ def serving(task: Task[Any], commands: Mapping[str, str], *, port: int = 0) -> I
         task.close()
 
 
+@contextmanager
+def stop_request() -> Iterator[Callable[[], object]]:
+    """Within the block, a request to stop interrupts nothing.
+
+    To be called in the main thread, which alone hears signals.
+
+    Yields:
+        Waits for a request; returns at once where there was one already.
+    """
+    heard, hears = socket.socketpair()
+    with heard, hears:
+        hears.setblocking(False)
+        # The system's own handler writes there. A lock or an event would miss a signal that comes as one begins to
+        # wait, or hang on it.
+        before = signal.set_wakeup_fd(hears.fileno())
+        handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        try:
+            yield lambda: heard.recv(1)
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler or signal.SIG_DFL)
+            signal.set_wakeup_fd(before)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: LabelServer
     timeout = _PATIENCE
@@ -134,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "rolellm"
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing: the terminal is for the address and the end."""
+        """Log nothing: the terminal is for the address and the end."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what is no request, or one of a method that is not served."""
@@ -145,7 +173,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, work: Any) -> None:
         try:
             if self.headers.get("Host", "") not in self.server.hosts:
-                raise _RefusedError(HTTPStatus.FORBIDDEN, "this address is not served here")
+                raise _RefusedError(HTTPStatus.FORBIDDEN, "unknown host; open the address printed in the terminal")
             content, kind = work()
         except _RefusedError as refused:
             self._send(refused.status, _encoded({"problem": refused.problem}), _JSON)
@@ -156,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
         """What is asked for, below the token."""
         _, token, name = (*self.path.split("/", 2), "", "")[:3]
         if not secrets.compare_digest(token.encode(), self.server.token.encode()):
-            raise _RefusedError(HTTPStatus.NOT_FOUND, "nothing is here; open the address printed in the terminal")
+            raise _RefusedError(HTTPStatus.NOT_FOUND, "not found; open the address printed in the terminal")
         return name
 
     def _get(self) -> tuple[bytes, str]:
@@ -167,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
             return _encoded(self._state()), _JSON
         item, _, number = name.partition("/")
         if item != "item":
-            raise _RefusedError(HTTPStatus.NOT_FOUND, "nothing is here")
+            raise _RefusedError(HTTPStatus.NOT_FOUND, "not found")
         try:
             return _encoded(self.server.task.item(_number(number))), _JSON
         except IndexError as error:
@@ -175,16 +203,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _post(self) -> tuple[bytes, str]:
         if self._name() != "label":
-            raise _RefusedError(HTTPStatus.NOT_FOUND, "nothing is here")
+            raise _RefusedError(HTTPStatus.NOT_FOUND, "not found")
         if self.headers.get("Origin", "") != f"http://{self.headers['Host']}":
-            raise _RefusedError(HTTPStatus.FORBIDDEN, "labels are taken from this server's own page only")
+            raise _RefusedError(HTTPStatus.FORBIDDEN, "labels are accepted only from this server's own page")
         if self.headers.get_content_type() != _JSON:
-            raise _RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a label is sent as {_JSON}")
+            raise _RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send the label as {_JSON}")
         value = self._body()
         number = value.get("item")
         try:
             if not isinstance(number, int) or isinstance(number, bool):
-                raise BadLabelError("item is a number")
+                raise BadLabelError("item must be a number")
             self.server.task.save(number, value)
         except IndexError as error:
             raise _RefusedError(HTTPStatus.NOT_FOUND, "no such item in this sample") from error
@@ -197,9 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> dict[str, Any]:
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit():
-            raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "how long is the label?")
+            raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "the label has no length (Content-Length missing)")
         if len(length) > 9 or int(length) > MAX_BODY:
-            raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "no label is that long")
+            raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the label is too long")
         try:
             value = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
@@ -239,6 +267,6 @@ def _number(text: str) -> int:
 
 def _not_kept(error: OSError) -> _RefusedError:
     if error.errno in NO_ROOM:
-        return _RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, "no room left on the disk; make some and save again")
+        return _RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, "the disk is full; free some space and save again")
     reason = error.strerror or type(error).__name__
     return _RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, f"the label could not be written ({reason}); save again")

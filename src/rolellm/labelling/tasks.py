@@ -45,7 +45,7 @@ _L = TypeVar("_L", RankingLabel, AuditLabel)
 
 
 class BadLabelError(RoleLLMError, ValueError):
-    """What came from the page is no label."""
+    """What came from the page is not a valid label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Task(ABC, Generic[_L]):
         seconds = _seconds(value.get("seconds"))
         skipped = value.get("skipped", False)
         if not isinstance(skipped, bool):
-            raise BadLabelError("skipped is true or false")
+            raise BadLabelError("skipped must be true or false")
         label = self._label(item, None if skipped else value, seconds)
         with self._lock:
             append_label(self.path, label)
@@ -186,7 +186,7 @@ class RankingTask(Task[RankingLabel]):
     def __init__(self, run: JudgeRun, annotator: str, *, size: int = 50, seed: int = 0) -> None:
         names = labelled_contestants(run.contest)
         if len(names) > len(LETTERS):
-            raise SettingsError(f"{len(names)} contestants cannot be ranked at sight; at most {len(LETTERS)} can")
+            raise SettingsError(f"{len(names)} contestants are too many to rank; at most {len(LETTERS)} are possible")
         items = []
         for row in sample_rows(run.contest, size, seed):
             answers = answers_to(run.contest, row, names)
@@ -243,7 +243,7 @@ class AuditTask(Task[AuditLabel]):
         if not (
             isinstance(said[0], bool) and isinstance(said[1], bool) and (said[2] is None or isinstance(said[2], bool))
         ):
-            raise BadLabelError("instruction and style are true or false; correct is true, false or null")
+            raise BadLabelError("instruction and style must be true or false; correct must be true, false or null")
         return AuditLabel(item.row.id, name, self.annotator, said[0], said[1], said[2], seconds, about)
 
     def _to_page(self, item: _Item, label: AuditLabel) -> Any:
@@ -254,17 +254,17 @@ def _ranks(groups: Any, count: int) -> tuple[float, ...]:
     """Mid-ranks in the order shown, from groups of letters, best first: ``[["B"], ["A", "C"]]``."""
     letters = LETTERS[:count]
     if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
-        raise BadLabelError("groups is a list of lists of letters, best first")
+        raise BadLabelError("groups must be a list of lists of letters, best first")
     said = [letter for group in groups for letter in group]
     if not all(isinstance(letter, str) for letter in said) or sorted(said) != list(letters):
-        raise BadLabelError(f"each of {letters[0]} to {letters[-1]} is ranked once")
+        raise BadLabelError(f"rank each of {letters[0]} to {letters[-1]} once")
     places = {letter: place for place, group in enumerate(groups) for letter in group}
     return mid_ranks(tuple(places[letter] for letter in letters))
 
 
 def _seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value < 0:
-        raise BadLabelError("seconds is a number from 0")
+        raise BadLabelError("seconds must be a number, 0 or more")
     return round(float(min(value, _LONGEST)), 1)
 
 

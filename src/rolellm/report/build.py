@@ -1,12 +1,13 @@
-"""A report from what lies on disk: folders of judging runs, and files of predictions.
+"""A report from what is on disk: folders of judging runs, and files of predictions.
 
-Each run is a part of the report; all files of predictions together are one more, of the config that is named for them.
+Each run is a section of the report; all files of predictions together are one more, of the config that is named for
+them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,15 @@ from rolellm.core.text import safe_name
 from rolellm.evaluation.predictions import Predictions, read_predictions, select_rows
 from rolellm.evaluation.score import ScoreOptions, ScoreReport, score
 from rolellm.judging.aggregate import Verdicts, outcomes_of, sort_out
-from rolellm.judging.folder import JudgeRun, read_run
+from rolellm.judging.folder import RESULT, JudgeRun, read_run
 from rolellm.judging.systems import ROLEGPT_NAME, Source, parse_sources
 from rolellm.judging.types import Judgement
-from rolellm.report.browse.part import BrowsePart
-from rolellm.report.cells import ScoreTable
-from rolellm.report.judged.lengths import win_by_length
-from rolellm.report.judged.result import Judged
+from rolellm.report.browse import BrowsePart
+from rolellm.report.judged import Judged, win_by_length
 from rolellm.report.page import PageContent
-from rolellm.report.part import Part
-from rolellm.report.published import PUBLISHED
+from rolellm.report.published import PUBLISHED, published_for
+from rolellm.report.score_table import ScoreTable
+from rolellm.report.section import Section
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, and how much of how much is."""
@@ -36,13 +36,13 @@ class ReportOptions:
     """How to report.
 
     Attributes:
-        title: At the top of the page; by default what all reports are called.
-        protocol: Of Rouge-L; by default the paper's where the paper has a table of the config, else ``rouge-score``.
-        config: Of the files of predictions; judging runs name their own.
-        split: Of the files of predictions.
+        title: The page's heading; a general one by default.
+        protocol: Rouge-L protocol; defaults to the paper's where it has a table of the config, else ``rouge-score``.
+        config: Config of the files of predictions; judging runs name their own.
+        split: Split of the files of predictions.
         data_dir: A local copy of the release, for files of predictions.
-        resamples: Of the bootstrap of Rouge-L.
-        processes: That compute Rouge-L.
+        resamples: Bootstrap resamples for Rouge-L.
+        processes: Processes that compute Rouge-L.
     """
 
     title: str | None = None
@@ -72,7 +72,7 @@ class BuiltReport:
 
     Attributes:
         content: What the page shows; :func:`rolellm.report.page.write_page` writes it.
-        tables: All tables by a name fit for a file; of several parts, each name begins with its part's.
+        tables: All tables by a name fit for a file; with several sections, each name begins with its section's.
     """
 
     content: PageContent
@@ -96,21 +96,22 @@ def build_report(
 
     Raises:
         SettingsError: For no source, files without a config, two systems of one name, or a run given twice.
-        DataError: For a folder that is no finished judging run; a file that cannot be read or answers no row.
+        DataError: For a folder that is not a finished judging run, or that has a damaged file; for a file of
+            predictions that cannot be read or answers no row.
     """
-    options = options or ReportOptions()
+    options, progress = options or ReportOptions(), progress or _silent
     folders, files = _sorted_out(sources, options)
-    runs = [read_run(folder) for folder in folders]
-    found = [_judged_part(run, options, progress or _silent) for run in runs]
+    found = [_judged_part(read_run(folder), options, progress) for folder in folders]
     if files:
-        found.append(_scored_part(files, options, progress or _silent))
-    parts, questions = [part for part, _ in found], [rows for _, rows in found]
+        found.append(_scored_part(files, options, progress))
+    parts = [part for part, _ in found]
     tables: dict[str, ScoreTable] = {}
     for at, part in enumerate(parts, start=1):
         prefix = f"{at}-{safe_name(part.config or 'part')}-" if len(parts) > 1 else ""
         tables |= {f"{prefix}{name}": table for name, table in part.named_tables().items()}
-    content = PageContent(options.title or _heading(parts), summary=_summary(parts), parts=parts, questions=questions)
-    return BuiltReport(content, tables)
+    judged = any(part.judged for part in parts)
+    title = options.title or ("Role-playing, judged" if judged else "Role-playing, scored")
+    return BuiltReport(PageContent(title, parts, [rows for _, rows in found], summary=_summary(parts)), tables)
 
 
 def _silent(what: str, done: int, total: int) -> None:
@@ -122,49 +123,42 @@ def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Pa
     if not sources:
         raise SettingsError("nothing to report: name the folder of a judging run, or files of predictions")
     folders = [Path(source) for source in sources if Path(source).is_dir()]
-    resolved = [folder.resolve() for folder in folders]
-    if len(set(resolved)) < len(resolved):
-        raise SettingsError("a run is given twice; name each once")
-    files = [source for source in sources if not Path(source).is_dir()]
-    systems = parse_sources(files)
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise SettingsError("a run is given twice; name each run once")
+    systems = parse_sources([source for source in sources if not Path(source).is_dir()])
     for path in (path for system in systems for path in system.paths):
         if not path.is_file():
             raise DataError("no such file or folder; expected a judging run's folder, or predictions", path=path)
     if systems and not options.config:
-        raise SettingsError("predictions answer the rows of a config; name it with --config, such as --config sample")
+        raise SettingsError("predictions need the config whose rows they answer; add --config, such as --config sample")
     if options.config and not systems:
         raise SettingsError("a judging run names its own config; --config is for files of predictions")
     return folders, systems
 
 
-def _judged_part(run: JudgeRun, options: ReportOptions, progress: Progress) -> tuple[Part, BrowsePart]:
-    contest, judged = run.contest, Judged(run.result)
-    dataset = run.manifest.get("dataset") or {}
-    config, split = run.result.get("config"), run.result.get("split")
-    scoring = options.score_options(config, split, dataset.get("fingerprint"))
+def _judged_part(run: JudgeRun, options: ReportOptions, progress: Progress) -> tuple[Section, BrowsePart]:
+    contest, judged = run.contest, Judged.from_dict(run.result, run.folder / RESULT)
+    scoring = options.score_options(judged.config, judged.split, run.named.dataset.fingerprint)
     known = {one.name: one for one in contest.contestants}
-    scored: dict[str, ScoreReport] = {}
-    reports: dict[str, dict[str, Any]] = {}
-    for name in (one.name for one in judged.models if one.name in known):
+    reports: dict[str, ScoreReport] = {}
+    for name in (one.name for one in judged.models if contest.answers.get(one.name)):
         answers = contest.answers[name]
-        if not answers:
-            continue
         predictions = Predictions.from_texts(list(answers), list(answers.values()))
-        scored[name] = _score(name, contest.rows, predictions, scoring, progress)
-        report = scored[name].to_dict()
-        reports[name] = report | {"fingerprint": {**report["fingerprint"], "answers": dict(known[name].source)}}
+        report = _score(name, contest.rows, predictions, scoring, progress)
+        reports[name] = replace(report, fingerprint={**report.fingerprint, "answers": dict(known[name].source)})
     progress("Reading judgements", 0, 1)
     verdicts = sort_out(run.judgements(), contest.baseline.name if contest.baseline else None, contest.canaries)
     outcomes = outcomes_of(verdicts)
     progress("Reading judgements", 1, 1)
-    title = _title(config, run.folder)
-    part = Part(title, reports, judged, tuple(win_by_length(contest, outcomes)), run.manifest)
+    lengths = win_by_length(contest, outcomes) if judged.valid else ()
+    released = published_for(judged.config, judged.split, contest.rows)
+    part = Section(_title(judged.config, run.folder), reports, judged, tuple(lengths), run.manifest, released)
     questions = BrowsePart(
-        name=title,
+        name=part.title,
         rows=contest.rows,
         answers={one.name: contest.answers[one.name] for one in judged.models if one.name in known},
         outcomes=outcomes,
-        rouge=_by_row(scored),
+        rouge=_by_row(reports),
         kinds={one.name: one.kind for one in contest.contestants},
         series=part.series,
         disputed=_disputed(verdicts),
@@ -172,23 +166,22 @@ def _judged_part(run: JudgeRun, options: ReportOptions, progress: Progress) -> t
     return part, questions
 
 
-def _scored_part(systems: Sequence[Source], options: ReportOptions, progress: Progress) -> tuple[Part, BrowsePart]:
+def _scored_part(systems: Sequence[Source], options: ReportOptions, progress: Progress) -> tuple[Section, BrowsePart]:
     from rolellm.rolebench import dataset_fingerprint, load_rolebench
 
     config = options.config or ""
     rows = select_rows(load_rolebench(config, options.split, data_dir=options.data_dir))
     scoring = options.score_options(config, options.split, dataset_fingerprint(config, options.data_dir))
     read: dict[str, Predictions] = {}
-    if all(system.name != ROLEGPT_NAME for system in systems) and any(row.rolegpt is not None for row in rows):
-        own = [row for row in rows if row.rolegpt is not None]
-        read[ROLEGPT_NAME] = Predictions.from_texts([row.id for row in own], [row.rolegpt or "" for row in own])
+    own = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
+    if own and all(system.name != ROLEGPT_NAME for system in systems):
+        read[ROLEGPT_NAME] = Predictions.from_texts(list(own), list(own.values()))
     read |= {system.name: read_predictions(system.paths) for system in systems}
-    scored = {name: _score(name, rows, predictions, scoring, progress) for name, predictions in read.items()}
-    answers = {name: _answers(rows, read[name], report) for name, report in scored.items()}
+    reports = {name: _score(name, rows, predictions, scoring, progress) for name, predictions in read.items()}
+    answers = {name: _answers(rows, read[name], report) for name, report in reports.items()}
     kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in read else {}
-    title = _title(config, None)
-    questions = BrowsePart(name=title, rows=rows, answers=answers, rouge=_by_row(scored), kinds=kinds)
-    return Part(title, {name: report.to_dict() for name, report in scored.items()}), questions
+    part = Section(_title(config, None), reports, released=published_for(config, options.split, rows))
+    return part, BrowsePart(part.title, rows, answers, rouge=_by_row(reports), kinds=kinds)
 
 
 def _score(
@@ -201,14 +194,14 @@ def _score(
 
 
 def _answers(rows: Sequence[Row], predictions: Predictions, report: ScoreReport) -> dict[str, str]:
-    joined = zip(rows, report.matching.answers, strict=True)
+    joined = zip(rows, report.answers, strict=True)
     return {row.id: predictions.items[answer].prediction for row, answer in joined if answer is not None}
 
 
-def _by_row(scored: Mapping[str, ScoreReport]) -> dict[str, dict[str, float]]:
+def _by_row(reports: Mapping[str, ScoreReport]) -> dict[str, dict[str, float]]:
     """Each answer's Rouge-L against its references (not the role-free target)."""
     return {
-        name: {one.id: one.value for one in report.scores if one.metric != "RAW"} for name, report in scored.items()
+        name: {one.id: one.value for one in report.scores if one.metric != "RAW"} for name, report in reports.items()
     }
 
 
@@ -239,31 +232,26 @@ def _title(config: str | None, folder: Path | None) -> str:
     return f"{table.title if table else config or 'Judged answers'}{where}"
 
 
-def _heading(parts: Sequence[Part]) -> str:
-    return "Role-playing, judged" if any(part.judged for part in parts) else "Role-playing, scored"
-
-
-def _summary(parts: Sequence[Part]) -> str:
+def _summary(parts: Sequence[Section]) -> str:
     """What was done, in a sentence or two."""
-    judged = [part for part in parts if part.judged]
+    judged = [part.judged for part in parts if part.judged]
     if not judged:
         return "Answers scored by Rouge-L, with the recipe behind every number."
-    judges = dict.fromkeys(str(judge["name"]) for part in judged if part.judged for judge in part.judged.judges)
-    *others, last = judges or ["nobody"]
+    *others, last = dict.fromkeys(judge.name for one in judged for judge in one.judges) or ["nobody"]
     who = f"{', '.join(others)} and {last}" if others else last
-    canaries = any(one.kind == "canary" for part in judged if part.judged for one in part.judged.models)
-    attackers = " Attackers that do not answer stand among the systems." if canaries else ""
+    canaries = any(model.kind == "canary" for one in judged for model in one.models)
+    attackers = " Some of the systems are attackers that do not answer." if canaries else ""
     return f"Answers in character, ranked by {who}, blind to who wrote them and in several orders.{attackers}"
 
 
-def _part_dict(part: Part) -> dict[str, Any]:
+def _part_dict(part: Section) -> dict[str, Any]:
     judged = part.judged
     return {
         "title": part.title,
         "config": part.config,
-        "protocol": part.first.get("protocol"),
+        "protocol": part.options and part.options.protocol,
         "systems": list(dict.fromkeys([*part.series, *part.reports])),
         "published": part.published is not None,
         "valid": None if judged is None else judged.valid,
-        "problems": [] if judged is None else judged.problems,
+        "problems": [] if judged is None else list(judged.problems),
     }

@@ -1,6 +1,6 @@
 r"""The report's tables as files for other programs: Markdown, CSV and LaTeX, with text from outside made inert.
 
-A CSV holds every number in columns of its own (mean, both ends of the interval, rows behind it), in the unit that its
+A CSV holds each number in a column of its own (mean, both ends of the interval, rows behind it), in the unit that its
 head names. A text that a spreadsheet would read as a formula gets an apostrophe before it, as OWASP advises ("CSV
 Injection"); numbers stay numbers. LaTeX wants the packages ``booktabs`` and, for names in Chinese, XeLaTeX or LuaLaTeX.
 """
@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rolellm.core.files import whole_file
-from rolellm.core.sanitize import visible
-from rolellm.report.cells import (
+from rolellm.core.sanitize import markdown_text, visible
+from rolellm.report.score_table import (
     ABSENT,
     Cell,
     Format,
@@ -24,9 +24,8 @@ from rolellm.report.cells import (
     TableRow,
     head_text,
     lines,
-    names_of,
+    to_markdown,
 )
-from rolellm.report.tables import markdown_text, to_markdown
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 _DIGITS_MORE = 3
@@ -82,7 +81,7 @@ def write_tables(folder: Path, tables: Mapping[str, ScoreTable], *, digits: int 
 
 
 def to_csv(table: ScoreTable, *, digits: int = 4) -> str:
-    """The table as CSV: a line each, names spelt out on every one, the note (with protocol, config and split) last.
+    """The table as CSV: a line each, names spelled out on every one, the note (with protocol, config and split) last.
 
     Args:
         table: What to write.
@@ -117,11 +116,11 @@ def _parts(cell: Cell, form: Format) -> list[str]:
     """Mean, low, high and n as plain numbers; empty where there is none."""
     if cell is None or isinstance(cell, str):
         return [""] * 4
-    low, high = cell.interval or (None, None)
     numbers = [
-        "" if end is None else f"{end * form.scale:.{form.digits + _DIGITS_MORE}f}" for end in (cell.mean, low, high)
+        "" if end is None else f"{end * form.scale:.{form.digits + _DIGITS_MORE}f}"
+        for end in (cell.mean, cell.low, cell.high)
     ]
-    return [*numbers, "" if cell.n is None else str(cell.n)]
+    return [*numbers, str(cell.n or "")]
 
 
 def _csv(text: str) -> str:
@@ -145,7 +144,7 @@ def to_latex(table: ScoreTable, *, digits: int = 4, label: str = "") -> str:
     rows = lines(table)
     for at, line in enumerate(rows, start=1):
         cells = [_latex_cell(cell) for cell in table.shown(line.scores, digits)]
-        body.append(_line([*map(_latex, names_of(line)), *cells]))
+        body.append(_line([*map(_latex, line.names), *cells]))
         body += [r"\midrule"] if line.closes and at < len(rows) else []
     body += [r"\bottomrule", r"\end{tabular}"]
     body += [f"\\par\\smallskip\\footnotesize {_latex(table.note)}"] if table.note else []

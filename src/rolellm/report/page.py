@@ -2,30 +2,32 @@
 
 The file holds all it needs: no address outside it, and no script but the one that unpacks the questions to browse,
 where a report has them; the page's own policy lets nothing else run or load. Text of models and data sets is escaped,
-and what a reader could not see in it is spelt out.
+and what a reader could not see in it is spelled out.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from rolellm.core.errors import DataError
 from rolellm.core.files import whole_file
-from rolellm.core.records import Row
-from rolellm.report.browse.part import BrowsePart
-from rolellm.report.browse.section import browse
-from rolellm.report.examples import pick_examples
-from rolellm.report.made import Made, made_table
-from rolellm.report.part import Part
-from rolellm.report.provenance import facts, provenance
-from rolellm.report.scores import Reports, roles
-from rolellm.report.sections import System, part_view, safe, signs
+from rolellm.core.sanitize import shorten
+from rolellm.evaluation.score import ScoreReport
+from rolellm.report.browse import BrowsePart, browse
+from rolellm.report.construct_section import Made, made_table
+from rolellm.report.section import Section
 from rolellm.report.templates import environment, read
 from rolellm.version import __version__
+
+_MAX_FACTS = 400
+_MAX_VALUE = 1_000
+_MAX_DEPTH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,40 +35,22 @@ class PageContent:
     """What a report shows.
 
     Attributes:
-        title: Stands at the top.
-        reports: System name to its score report, in the order to show: a report of one part without judges.
+        title: The page's heading.
+        parts: Its sections.
+        questions: All rows to browse.
         split_note: How the held-out rows were set apart from those trained on, in a sentence; may be empty.
         summary: What was done, in a sentence or two; may be empty.
-        rows: The rows that were asked; :func:`rolellm.report.examples.pick_examples` picks those to show.
-        per_role: Rows a role to show.
-        answers: System name to row id to answer.
-        baseline: The system whose answers are the rows' own ``rolegpt`` where ``answers`` has none; ``None`` for none.
         recipe: How the run was made (model, tuning, decoding), as a JSON object of any depth.
         made: Roles that were made from scripts; ``None`` for none.
-        parts: Several parts, or judged ones, in place of ``reports``.
-        questions: All rows to browse, in place of the few picked of ``rows``.
     """
 
     title: str
-    reports: Reports = field(default_factory=dict)
+    parts: Sequence[Section]
+    questions: Sequence[BrowsePart] = ()
     split_note: str = ""
     summary: str = ""
-    rows: Sequence[Row] = ()
-    per_role: int = 2
-    answers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    baseline: str | None = "RoleGPT (released baseline)"
     recipe: Mapping[str, Any] = field(default_factory=dict)
     made: Made | None = None
-    parts: Sequence[Part] = ()
-    questions: Sequence[BrowsePart] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Example:
-    """A row with each system's answer; ``None`` where a system gave none."""
-
-    row: Row
-    answers: tuple[tuple[System, str | None], ...]
 
 
 def write_page(out: Path, content: PageContent) -> Path:
@@ -80,8 +64,7 @@ def write_page(out: Path, content: PageContent) -> Path:
         The file written.
 
     Raises:
-        DataError: When there is nothing to report, or a report has another shape.
-        MissingExtraError: Without matplotlib; names the extra that brings it.
+        DataError: When there is nothing to report.
     """
     pieces = _pieces(content)
     with whole_file(out) as stream:
@@ -96,78 +79,97 @@ def render_page(content: PageContent) -> str:
         content: What to show.
 
     Raises:
-        DataError: When there is nothing to report, or a report has another shape.
-        MissingExtraError: Without matplotlib; names the extra that brings it.
+        DataError: When there is nothing to report.
     """
     return "".join(_pieces(content))
 
 
 def _pieces(content: PageContent) -> Iterator[str]:
     """The page in pieces, so that a large one is never held whole."""
-    parts = content.parts or ([Part("", content.reports, compare=False, heat=False)] if content.reports else [])
-    if not parts:
+    if not any(part.reports or part.judged for part in content.parts):
         raise DataError("nothing to report: expected the scores of at least one system")
-    picked = pick_examples(content.rows, content.per_role)
-    systems = _systems(content, picked)
-    several = len(parts) > 1
+    several = len(content.parts) > 1
+    heads, lines = made_table(content.made) if content.made is not None else ([], [])
     return (
         environment()
         .get_template("page.html.jinja")
         .generate(
             content=content,
-            css=safe(read("page.css")),
+            css=Markup(read("page.css")),
             version=__version__,
-            parts=[
-                part_view(part, prefix=f"part-{at}-" if several else "", nested=bool(content.parts))
-                for at, part in enumerate(parts, start=1)
-            ],
+            parts=[part.view(f"part-{at}-" if several else "") for at, part in enumerate(content.parts, start=1)],
             several=several,
-            examples=_by_role(content, picked, systems),
-            questions=_questions(content),
+            questions=browse(content.questions) if content.questions else None,
             recipe=facts(content.recipe) if content.recipe else (),
-            origins=[(part, facts(part.manifest) if part.manifest else (), provenance(part.reports)) for part in parts],
-            **_made(content.made),
+            origins=[
+                (part, facts(part.manifest) if part.manifest else (), provenance(part.reports))
+                for part in content.parts
+            ],
+            made_heads=heads,
+            made_lines=lines,
         )
     )
 
 
-def _systems(content: PageContent, picked: Sequence[Row]) -> list[System]:
-    """All systems that have scores or answers, with the plots' colours first."""
-    names = dict.fromkeys([*content.reports, *content.answers])
-    if content.baseline is not None and any(row.rolegpt is not None for row in picked):
-        names.setdefault(content.baseline)
-    return signs({name: at for at, name in enumerate(names)})
+Fact = tuple[str, str]
+"""A dotted name and its value as text."""
 
 
-def _by_role(
-    content: PageContent, picked: Sequence[Row], systems: Sequence[System]
-) -> list[tuple[str, list[_Example]]]:
-    """The examples by role, roles in the order of the plots."""
-    order = {role: at for at, role in enumerate(roles(content.reports))}
-    picked = sorted(picked, key=lambda row: order.get(row.role, len(order)))
-    examples = [_Example(row, tuple((one, _answer(content, one.name, row)) for one in systems)) for row in picked]
-    return [(role, list(group)) for role, group in groupby(examples, key=lambda example: example.row.role)]
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """How the scores of several systems came about.
+
+    Attributes:
+        shared: What is the same for all of them; empty for a single system.
+        apart: System name to what is its own.
+    """
+
+    shared: tuple[Fact, ...]
+    apart: Mapping[str, tuple[Fact, ...]]
 
 
-def _answer(content: PageContent, system: str, row: Row) -> str | None:
-    given = content.answers.get(system, {}).get(row.id)
-    return row.rolegpt if given is None and system == content.baseline else given
+def provenance(reports: Mapping[str, ScoreReport]) -> Provenance:
+    """Protocol, config, split and fingerprint of each report, laid out to be compared.
 
-
-def _made(made: Made | None) -> dict[str, Any]:
-    heads, lines = made_table(made) if made is not None else ([], [])
-    return {"made": made, "made_heads": heads, "made_lines": lines}
-
-
-def _questions(content: PageContent) -> dict[str, Any] | None:
-    """The parts of the section to browse, each at its place in the page."""
-    if not content.questions:
-        return None
-    made = browse(list(content.questions))
-    return {
-        "html": safe(made.html),
-        "css": safe(made.css),
-        "script": safe(made.script),
-        "script_sha256": made.script_sha256,
-        "data": map(safe, made.data),
+    Args:
+        reports: System name to its score report.
+    """
+    named = ("protocol", "config", "split")
+    every = {
+        name: facts({field: getattr(report.options, field) for field in named} | report.fingerprint)
+        for name, report in reports.items()
     }
+    known = [set(own) for own in every.values()]
+    common = set.intersection(*known) if len(known) > 1 else set()
+    first = next(iter(every.values()), ())
+    apart = {name: tuple(fact for fact in own if fact not in common) for name, own in every.items()}
+    return Provenance(tuple(fact for fact in first if fact in common), apart)
+
+
+def facts(value: Mapping[str, Any]) -> tuple[Fact, ...]:
+    r"""Flatten a JSON object to dotted names and values; at most 400, saying how many more there are.
+
+    >>> facts({"decoding": {"sample": False, "stops": ["\n"]}, "seed": None})
+    (('decoding.sample', 'false'), ('decoding.stops', '"\\n"'), ('seed', 'null'))
+    """
+    found = [(name, shorten(text, _MAX_VALUE)) for name, text in _flat("", value, 0)]
+    more = len(found) - _MAX_FACTS
+    return tuple(found) if more <= 0 else (*found[:_MAX_FACTS], ("…", f"{more:,} more"))
+
+
+def _flat(name: str, value: Any, depth: int) -> list[Fact]:
+    if depth == _MAX_DEPTH:
+        return [(name, "… (nested too deeply to show)")]
+    if isinstance(value, Mapping) and value:
+        inside = [(f"{name}.{key}" if name else str(key), item) for key, item in value.items()]
+    elif isinstance(value, list | tuple) and any(isinstance(item, Mapping | list | tuple) for item in value):
+        inside = [(f"{name}[{at}]", item) for at, item in enumerate(value)]
+    elif isinstance(value, list | tuple):
+        return [(name, ", ".join(map(_json, value)))]
+    else:
+        return [(name, value if isinstance(value, str) else _json(value))]
+    return [fact for key, item in inside for fact in _flat(key, item, depth + 1)]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,16 +1,21 @@
 """The published numbers of RoleLLM, in one place.
 
 Source: arXiv 2310.00746 (Findings of ACL 2024). Its Rouge-L is what this library calls protocol ``paper``: recall by
-PyPI ``rouge`` 1.0.1, the highest among a row's references; numbers under any other protocol do not belong beside these.
-All are kept as published. In English role generalization the averages of LLaMA, Alpaca and Vicuna are not the mean of
-the three scores beside them (.1700, .2810 and .2469); nothing published says why.
+PyPI ``rouge`` 1.0.1, the highest among a row's references; numbers under another protocol, or of other rows than the
+release's test rows, do not compare with these. All are kept as published. In English role generalization the averages
+of LLaMA, Alpaca and Vicuna are not the mean of their three scores (.1700, .2810 and .2469); nothing published says why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Row, Subset
+from rolellm.evaluation.statistics import Interval
 
 SOURCE = "arXiv 2310.00746, Findings of ACL 2024"
 
@@ -24,6 +29,11 @@ class PublishedScore:
     raw: float
     spe: float
     avg: float
+
+    @property
+    def scores(self) -> tuple[Interval, ...]:
+        """CUS, RAW, SPE and avg; the paper gives neither intervals nor counts."""
+        return tuple(map(Interval, (self.cus, self.raw, self.spe, self.avg)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +94,48 @@ WIN_RATES: Mapping[str, Mapping[str, float]] = MappingProxyType(
     }
 )
 """Config name to the judge's published win rate against RoleGPT, in percent."""
+
+RELEASED: dict[str, dict[Subset, tuple[int, str | None]]] = {
+    "instruction-generalization-eng": {
+        "general": (28_083, None),
+        "role_specific": (4_750, "6427d36e1acb0836c4d7b8e71af70886e408cffaba34249a58ad86188066969c"),
+    },
+    "instruction-generalization-zh": {
+        "general": (1_451, "8deac6a6411c8261e0903f067e7557a4710446af5aab4310866e758d4b943b47"),
+        "role_specific": (239, "0fa299168bea3899bd485856afc6287691e7744deed5c0f2527604e9afaa7191"),
+    },
+    "role-generalization-eng": {
+        "general": (5_000, "7efcae0838bf5fd4f73d00a1ed99d763af28abd7055df13e6ed4f8987f9ddfc0"),
+        "role_specific": (2_534, "ea5d6b01f3859ce0d723be4b0997ad50e8b63024811ee70b75ffb17ec6d61e15"),
+    },
+}
+"""Config to subset to the number of the release's test rows, and their `content_hash` where we have it."""
+
+
+def published_for(config: str | None, split: str | None, rows: Iterable[Row]) -> PublishedTable | None:
+    """The paper's table that may be shown with scores of these rows: they are the release's test rows, not others.
+
+    A partial copy of the release counts as the release where a whole subset is there; a sample of its rows does not,
+    since nothing tells its rows from others.
+
+    Args:
+        config: The config that the rows claim to be of.
+        split: The split that they claim to be of.
+        rows: All rows that were scored.
+    """
+    table, released = PUBLISHED.get(config or ""), RELEASED.get(config or "", {})
+    if table is None or split != "test":
+        return None
+    subsets: dict[Subset, list[Row]] = defaultdict(list)
+    for row in rows:
+        subsets[row.subset].append(row)
+    same = [
+        len(found) == released[subset][0] and released[subset][1] in (None, content_hash(found))
+        for subset, found in subsets.items()
+    ]
+    return table if same and all(same) else None
+
+
+def content_hash(rows: Iterable[Row]) -> str:
+    """A hash of roles, questions and references, in any order of the rows."""
+    return hash_json(sorted(hash_json([row.role, row.question, *row.references]) for row in rows))

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from rolellm.core.errors import DataError
 from rolellm.core.records import Language
+from rolellm.core.sanitize import Markdown, markdown_code, markdown_environment, visible
 from rolellm.rolebench.schema import REPO_ID, SAMPLE, get_config
 
 # --- Scores as a model card shows them: read from what ``rolellm score --json`` printed, never without their
@@ -79,15 +80,16 @@ class CardScore:
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Cells for a table: data, protocol, metric, mean, interval, rows."""
+        where = markdown_code(self.where, cell=True)
         for name in METRICS:
             found = self.metrics.get(name)
             if found is None:
-                yield (f"`{self.where}`", self.protocol, name, "–", "–", "0")
+                yield (where, self.protocol, name, "–", "–", "0")
                 continue
             low_high = found.get("ci95")
             interval = f"{low_high[0]:.4f} to {low_high[1]:.4f}" if low_high else "–"
             rows = f"{found['n']:,}" if "n" in found else "–"
-            yield (f"`{self.where}`", self.protocol, name, f"{found['mean']:.4f}", interval, rows)
+            yield (where, self.protocol, name, f"{found['mean']:.4f}", interval, rows)
 
     def eval_results(self) -> list[Any]:
         """The same for the card's ``model-index``, as ``huggingface_hub.EvalResult``."""
@@ -124,7 +126,7 @@ def read_scores(path: Path) -> CardScore:
         DataError: When it is something else; names the file.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = _plain(json.loads(path.read_text(encoding="utf-8")))
         metrics = {name: _metric(value["metrics"].get(name)) for name in METRICS}
         fingerprint = value["fingerprint"]
         needed = [fingerprint[key] for key in ("hash", "value", "reference_choice")]
@@ -144,10 +146,19 @@ def read_scores(path: Path) -> CardScore:
         )
     except OSError as error:
         raise DataError(f"cannot be read: {error.strerror}", path=path) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             f"is not what `rolellm score --json` prints ({type(error).__name__}: {error})", path=path
         ) from error
+
+
+def _plain(value: Any) -> Any:
+    """The same with each text on one line, where nothing hides or steers a display: it goes into the card's YAML."""
+    if isinstance(value, dict):
+        return {_plain(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return " ".join(visible(value).split()) if isinstance(value, str) else value
 
 
 def _decoding(generation: Any) -> str:
@@ -243,12 +254,10 @@ def languages_of(manifest: Mapping[str, Any]) -> list[Language]:
 
 def render_model_card(facts: CardFacts) -> str:
     """The card's text: YAML front matter, then Markdown."""
-    from jinja2 import Environment, StrictUndefined
-
     text = resources.files("rolellm.rocit").joinpath("model_card.md.jinja").read_text(encoding="utf-8")
-    environment = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False)
+    template = markdown_environment().from_string(text)
     manifest = facts.manifest
-    body = environment.from_string(text).render(
+    body = template.render(
         name=facts.repo.partition("/")[2],
         what=_what(facts),
         base=_base(facts),
@@ -317,28 +326,27 @@ def snippet(facts: CardFacts) -> str:
 
 
 def _quoted(text: str) -> str:
-    # A JSON string is a Python string.
-    return json.dumps(text, ensure_ascii=False)
+    # A JSON string is a Python string, but for characters beyond 16 bits; what cannot be seen is written as its escape.
+    whole = json.dumps(text, ensure_ascii=False)
+    return "".join(one if visible(one) == one else f"\\U{ord(one):08x}" for one in whole)
 
 
-def _what(facts: CardFacts) -> str:
-    base = f"`{facts.base or facts.manifest['base']['name']}`"
+def _what(facts: CardFacts) -> Markdown:
+    base = markdown_code(facts.base or facts.manifest["base"]["name"])
     if facts.form == "adapter":
-        return f"A LoRA adapter for {base}."
-    return (
-        f"{base} with a LoRA adapter merged into it."
-        if facts.form == "merged"
-        else f"{base}, tuned in all its weights."
-    )
+        return Markdown(f"A LoRA adapter for {base}.")
+    done = " with a LoRA adapter merged into it." if facts.form == "merged" else ", tuned in all its weights."
+    return Markdown(base + done)
 
 
 def _base(facts: CardFacts) -> str:
     base = facts.manifest["base"]
     if facts.base is not None:
-        return f"`{facts.base}`" + (f" at `{facts.base_revision}`" if facts.base_revision else "")
+        at = f" at {markdown_code(facts.base_revision, cell=True)}" if facts.base_revision else ""
+        return Markdown(markdown_code(facts.base, cell=True) + at)
     if base["kind"].startswith("tiny-"):
         return "a tiny model, built from the training rows and warmed on role-free answers"
-    return f"`{base['name']}`, a folder that is not on the Hub"
+    return Markdown(f"{markdown_code(base['name'], cell=True)}, a folder that is not on the Hub")
 
 
 def _method(method: Mapping[str, Any]) -> str:
@@ -354,11 +362,12 @@ def _method(method: Mapping[str, Any]) -> str:
     return f"{text}; QLoRA, on the base in 4 bits ({bits['type']}{double}, computed in {bits['compute']})"
 
 
-def _data(manifest: Mapping[str, Any]) -> str:
+def _data(manifest: Mapping[str, Any]) -> Markdown:
     data, seen = manifest["data"], manifest["trained_on"]
     of = "lines of scripts" if manifest["recipe"]["data"].get("source") == "script" else f"{data['rows']:,} rows"
     counts = f"roles: {len(seen['roles']):,}, instructions: {len(seen['instructions']):,}"
-    return f"RoleBench `{data['config']}`, split `{data['split']}`: {of}, {data['examples']:,} replies; {counts}"
+    config, split = (markdown_code(data[name], cell=True) for name in ("config", "split"))
+    return Markdown(f"RoleBench {config}, split {split}: {of}, {data['examples']:,} replies; {counts}")
 
 
 def _recipe_rows(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -371,7 +380,7 @@ def _recipe_rows(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     }
     for key, value in _leaves(recipe):
         if value is not None and not any(key.startswith(f"{prefix}.") for prefix, no in unused.items() if no):
-            yield key, f"`{json.dumps(value, ensure_ascii=False)}`"
+            yield key, markdown_code(json.dumps(value, ensure_ascii=False), cell=True)
 
 
 def _leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -386,7 +395,7 @@ def _limits(facts: CardFacts) -> Iterator[str]:
     if str(facts.manifest["base"]["kind"]).startswith("tiny-"):
         yield "Its base is a tiny model, made to try the method in minutes: its answers are of no use."
     if facts.manifest["data"]["config"] == SAMPLE:
-        yield "It was tuned on the small sample that comes with `rolellm`, not on the benchmark."
+        yield Markdown("It was tuned on the small sample that comes with `rolellm`, not on the benchmark.")
     for score in facts.scores:
         if score.missing:
             yield f"On {score.where}, no row measures {', '.join(score.missing)}."

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from rolellm.core.errors import DataError, ReleaseNotFoundError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import write_jsonl
+from rolellm.core.sanitize import markdown_environment
 from rolellm.rolebench.release import Release, config_splits, iter_rows
 from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, SAMPLE, Config, get_config, schema_of
 from rolellm.rolebench.source import Source, locate
@@ -284,8 +285,6 @@ def write_card(
 
 def render_card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: str) -> str:
     """The card's text: YAML front matter, then Markdown; see `write_card`."""
-    from jinja2 import Environment, StrictUndefined
-
     # MOVED
 
     items = [
@@ -302,10 +301,11 @@ def render_card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: 
         for item in built
     ]
     text = resources.files("rolellm.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
-    template = Environment(undefined=StrictUndefined, keep_trailing_newline=True, autoescape=False).from_string(text)
     first = built[0].config.name if built else DEFAULT_CONFIG
     own = None if licence == LICENCE else licence
-    body = template.render(built=items, repo=REPO_ID, first=first, example=home, own_licence=own)
+    example = ", ".join(json.dumps(text, ensure_ascii=False) for text in (home, first))
+    template = markdown_environment().from_string(text)
+    body = template.render(built=items, repo=REPO_ID, example=example, own_licence=own)
     return f"---\n{front_matter(built, licence)}\n---\n\n{body}"
 
 

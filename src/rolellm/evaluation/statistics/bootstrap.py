@@ -32,15 +32,20 @@ class Interval(NamedTuple):
         mean: Over all values.
         low: Lower end; ``None`` where the values come from fewer than two clusters, which say nothing about spread.
         high: Upper end, or ``None``.
-        n: Number of values.
-        clusters: Number of distinct clusters among them.
+        n: Number of values; 0 where it is not known.
+        clusters: Number of distinct clusters among them; 0 where it is not known.
     """
 
     mean: float
-    low: float | None
-    high: float | None
-    n: int
-    clusters: int
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    clusters: int = 0
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Both ends of the interval, low first; ``None`` where it is not known."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)

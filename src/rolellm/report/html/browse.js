@@ -35,7 +35,7 @@ async function show() {
   tell();
   if (!view.length) {
     const searching = shown.hits && shown.searched < part.count;
-    at("browse-question").replaceChildren(make("p", "none", searching ? "Searching …" : "No question is like that."));
+    at("browse-question").replaceChildren(make("p", "none", searching ? "Searching …" : "No question matches."));
     shown.row = null;
     delete at("browse-question").dataset.row;
     highlight();

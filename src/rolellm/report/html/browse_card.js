@@ -96,7 +96,7 @@ function references(content) {
   const card = make("div", "card reference", make("h4", "", title), prose(all[0] ?? "", language));
   if (all.length > 1) {
     const others = all.slice(1).map((text) => prose(text, language));
-    card.append(fold("others", "the others", ...others));
+    card.append(fold("others", "other references", ...others));
   }
   if (raw === null) return [card];
   return [card, make("div", "card reference", make("h4", "", "Role-free target"), prose(raw, language))];

@@ -12,12 +12,22 @@ from hypothesis import strategies as st
 
 from rolellm.core.records import Row
 from rolellm.core.sanitize import shorten, visible
-from rolellm.report.browse import blocks as browse_blocks
-from rolellm.report.browse import part as browse_part
-from rolellm.report.browse import section as browse_module
-from rolellm.report.browse.blocks import BLOCK_CHARACTERS, BLOCK_ROWS, MAX_TEXT, TextTable, cut, pack, shown, unpack
-from rolellm.report.browse.part import PackedPart
-from rolellm.report.browse.section import Browse, BrowsePart, browse, source_hash
+from rolellm.report import browse as browse_module
+from rolellm.report.browse import (
+    BLOCK_CHARACTERS,
+    BLOCK_ROWS,
+    MAX_TEXT,
+    Browse,
+    BrowsePart,
+    PackedPart,
+    TextTable,
+    browse,
+    cut,
+    pack,
+    shown,
+    source_hash,
+    unpack,
+)
 
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -201,7 +211,7 @@ def test_the_index_has_what_filters_need() -> None:
 
 
 def test_what_would_be_too_large_is_cut_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(browse_part, "_SAMPLED", 3)
+    monkeypatch.setattr(browse_module, "_SAMPLED", 3)
     chance = random.Random(0)
     rows = [row(at, chance.randbytes(1000).hex()) for at in range(300)]
     outcomes = {one.id: {"a": Said(reasons=tuple(chance.randbytes(500).hex() for _ in range(6)))} for one in rows}
@@ -211,17 +221,17 @@ def test_what_would_be_too_large_is_cut_and_the_page_says_so(monkeypatch: pytest
         return sum(map(len, made.data))
 
     whole = browse([part])
-    assert "stays small" not in whole.html and size(whole) == pytest.approx(PackedPart(0, part).estimate(), rel=0.03)
+    assert "To stay small" not in whole.html and size(whole) == pytest.approx(PackedPart(0, part).estimate(), rel=0.03)
     monkeypatch.setattr(browse_module, "MAX_DATA", size(whole) * 9 // 10)
     fewer = browse([part])
-    assert size(fewer) < 0.9 * size(whole) and "holds 4 of" in fewer.html and "characters of" not in fewer.html
+    assert size(fewer) < 0.9 * size(whole) and "holds at most 4 of" in fewer.html and "characters per" not in fewer.html
     back = next(read_back(fewer))
     assert back[1] == rows[0].question and back[6] == [list(outcomes["row-0"]["a"].reasons[:4])]
     assert elements(fewer.html)["0-index"]["left_out"] == [[2] * 300]
     monkeypatch.setattr(browse_module, "MAX_DATA", size(whole) // 4)
     cut_short = browse([part, part])
-    assert size(cut_short) < 0.25 * size(whole) and "holds 1 of" in cut_short.html
-    assert "500 characters of a text" in cut_short.html or "250 characters of a text" in cut_short.html
+    assert size(cut_short) < 0.25 * size(whole) and "holds at most 1 of" in cut_short.html
+    assert "500 characters per text" in cut_short.html or "250 characters per text" in cut_short.html
     assert "more characters]" in next(read_back(cut_short))[1]
     monkeypatch.setattr(browse_module, "MAX_DATA", 10)
     assert next(read_back(browse([part])))[1] == rows[0].question[:100] + " … [1,900 more characters]"
@@ -281,6 +291,6 @@ def test_packing_is_undone_by_unpacking(value: Any) -> None:
 def test_short_texts_are_not_worth_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     assert TextTable.of(["short", "short", "x" * 40, None, "x" * 40, "y" * 40]).numbers == {"x" * 40: 0}
     assert list(TextTable().blocks()) == []
-    monkeypatch.setattr(browse_blocks, "BLOCK_CHARACTERS", 50)
+    monkeypatch.setattr(browse_module, "BLOCK_CHARACTERS", 50)
     table = TextTable.of([letter * 40 for letter in "aabbcc"])
     assert table.starts == [0, 1, 2] and list(table.blocks()) == [["a" * 40], ["b" * 40], ["c" * 40]]

@@ -13,9 +13,8 @@ import pytest
 
 from rolellm.core.records import Row
 from rolellm.core.sanitize import visible
-from rolellm.report.browse import section as browse_module
-from rolellm.report.browse.blocks import Bounds
-from rolellm.report.browse.section import BrowsePart, browse
+from rolellm.report import browse as browse_module
+from rolellm.report.browse import Bounds, BrowsePart, browse
 from rolellm.report.templates import read
 
 webdriver = pytest.importorskip("selenium.webdriver")
@@ -123,7 +122,7 @@ class Page:
 
     def shows_nothing(self) -> None:
         """Wait until no question is left."""
-        self.wait("return document.getElementById('browse-question').textContent === 'No question is like that.'")
+        self.wait("return document.getElementById('browse-question').textContent === 'No question matches.'")
         assert self.status == "0 of 1,300 questions"
 
     def at(self, name: str) -> Any:

@@ -8,15 +8,12 @@ import pytest
 
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
+from rolellm.evaluation.statistics import Interval
 from rolellm.judging.aggregate import RowOutcome
 from rolellm.judging.result import ResultOptions, summarise
 from rolellm.judging.types import Contest, Contestant
-from rolellm.report.canvas import HEAT, Scale, spread
-from rolellm.report.cells import lines
-from rolellm.report.judged.lengths import win_by_length
-from rolellm.report.judged.plots import Heat, habit_plots, heat_svg, standing_plots
-from rolellm.report.judged.result import Judged
-from rolellm.report.judged.tables import (
+from rolellm.report.judged import (
+    Judged,
     attacks_table,
     bias_table,
     differences_table,
@@ -24,13 +21,13 @@ from rolellm.report.judged.tables import (
     judges_table,
     main_table,
     pairwise_table,
+    win_by_length,
 )
-from rolellm.report.plots import Dot, dots_svg
+from rolellm.report.plots import HEAT, Dot, Heat, Scale, dots_svg, habit_plots, heat_svg, spread, standing_plots
 from rolellm.report.published import PUBLISHED
-from rolellm.report.scores import Estimate
-from rolellm.report.tables import to_html, to_markdown
+from rolellm.report.score_table import lines, to_html, to_markdown
 
-from ..judged_run import MODELS, draw_judgements, judge, make_contest, make_rows
+from .judged_run import MODELS, draw_judgements, judge, make_contest, make_rows
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -48,31 +45,31 @@ def texts(svg: str) -> list[str]:
 
 
 def test_baseline_first_canaries_last_and_each_marked_for_what_it_is(result: dict[str, Any]) -> None:
-    table = main_table("All", {}, Judged(result), PUBLISHED["instruction-generalization-eng"])
+    table = main_table("All", {}, Judged.from_dict(result), PUBLISHED["instruction-generalization-eng"])
     bands = [row.band for row in table.rows]
     assert bands == ["published"] * 6 + [""] * 5 + ["canary"] * 2
     # A rule under the published rows, and one over the canaries.
     assert [at for at, line in enumerate(lines(table)) if line.closes] == [5, 10]
     marks = {row.names[0]: row.marks for row in table.rows[6:]}
-    assert marks["RoleGPT"] == ("baseline",) and marks["RoleLLaMA-7B"] == ("own family judges",) == marks["LLaMA-7B"]
+    assert marks["RoleGPT"] == ("baseline",) and marks["RoleLLaMA-7B"] == ("judged by own family",) == marks["LLaMA-7B"]
     assert marks["Vicuna-13B"] == () == marks["canary: echo"]
 
 
 def test_a_canary_by_another_name_is_marked(result: dict[str, Any]) -> None:
     models = [dict(one, name="nothing") if one["name"] == "canary: echo" else one for one in result["models"]]
-    table = pairwise_table(Judged({**result, "models": models}))
+    table = pairwise_table(Judged.from_dict({**result, "models": models}))
     assert table is not None
     assert {row.names[0]: row.marks for row in table.rows}["nothing"] == ("canary",)
 
 
 def test_the_strength_that_all_are_measured_from_has_no_interval(result: dict[str, Any]) -> None:
-    base, *others = Judged(result).models
-    assert base.strength is not None and base.strength.mean == 0 and base.strength.interval is None
-    assert all(one.strength and one.strength.interval for one in others)
+    base, *others = Judged.from_dict(result).models
+    assert base.strength is not None and base.strength.mean == 0 and base.strength.ends is None
+    assert all(one.strength and one.strength.ends for one in others)
 
 
 def test_tables_print_the_results_numbers(result: dict[str, Any]) -> None:
-    judged = Judged(result)
+    judged = Judged.from_dict(result)
     markdown = to_markdown(differences_table(judged) or pytest.fail("no tests"))
     assert markdown.count("RoleLLaMA-7B − Vicuna-13B") == 2 and "canary" not in markdown
     first = result["tests"][0]
@@ -96,7 +93,7 @@ def test_tables_print_the_results_numbers(result: dict[str, Any]) -> None:
 )
 def test_a_p_value_is_not_printed_as_0(result: dict[str, Any], p: float | None, shown: str) -> None:
     test = {**result["tests"][0], "p": p, "p_adjusted": p}
-    table = differences_table(Judged({**result, "tests": [test]}))
+    table = differences_table(Judged.from_dict({**result, "tests": [test]}))
     assert table is not None
     assert to_markdown(table).splitlines()[2].split("|")[4].strip().replace("\\", "") == shown
 
@@ -105,57 +102,56 @@ def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any]) -> None
     nothing = {**result["diagnostics"], "position": {"pairwise": None, "listwise": None}, "name": None, "jury": None}
     nothing["length"] = {"longer_preferred": None, "coefficient": None}
     nothing["canaries"] = {name: dict.fromkeys(found) for name, found in nothing["canaries"].items()}
-    judged = Judged({**result, "diagnostics": nothing})
+    judged = Judged.from_dict({**result, "diagnostics": nothing})
     assert [row.scores[0] for row in bias_table(judged).rows] == [None] * 9
     without = [{**one, "pairwise": None} for one in result["models"]]
-    assert pairwise_table(Judged({**result, "models": without})) is None
-    assert group_table(Judged({**result, "models": without}), "pairwise", "by_role") is None
+    assert pairwise_table(Judged.from_dict({**result, "models": without})) is None
+    assert group_table(Judged.from_dict({**result, "models": without}), "pairwise", "by_role") is None
 
 
 def test_pictures_hold_every_contestant_and_its_numbers(result: dict[str, Any]) -> None:
-    judged = Judged(result)
+    judged = Judged.from_dict(result)
     win, free, above, rank, strength = (texts(one) for one in standing_plots(judged))
     for shown in (win, free, above, rank, strength):
         assert {*MODELS, "canary: echo"} <= set(shown)
     assert "RoleGPT" in rank and "RoleGPT" not in win
-    score = next(one for one in judged.models if one.name == "Vicuna-13B").estimate("pairwise", "win_rate")
+    score = next(one for one in judged.models if one.name == "Vicuna-13B").pairwise.win_rate
     assert score is not None and any(text.startswith(f"{100 * score.mean:.1f} [") for text in win)
-    habits = habit_plots(judged, [("about as long", Estimate(0.4, (0.3, 0.5), 9))])
+    habits = habit_plots(judged, [("about as long", Interval(0.4, 0.3, 0.5, 9))])
     assert len(habits) == 5 and len(habit_plots(judged, [])) == 4
     assert "40.0 [30.0, 50.0]" in texts(habits[3])
 
 
 def test_a_dashed_line_stands_at_no_difference() -> None:
-    scale = Scale("Win", "percent", times=100, centre=0.5)
-    svg = dots_svg([Dot("a", (Estimate(0.5, (0.4, 0.6)),))], [scale], "Win")
-    dashed = [
-        path.attrib["d"] for path in ET.fromstring(svg).iter(f"{SVG}path") if "dasharray" in path.get("style", "")
-    ]
-    (use,) = [use for use in ET.fromstring(svg).iter(f"{SVG}use") if "var(--series" in (use.get("style") or "")]
-    (line,) = dashed
-    assert float(re.findall(r"[\d.]+", line)[0]) == pytest.approx(float(use.attrib["x"]), abs=0.01)
+    scale = Scale("Win", "percent", times=100, center=0.5)
+    svg = dots_svg([Dot("a", (Interval(0.5, 0.4, 0.6),))], [scale], "Win")
+    paths = [path.attrib for path in ET.fromstring(svg).iter(f"{SVG}path")]
+    (line,) = [path["d"] for path in paths if "stroke-dasharray" in path]
+    (dot,) = [path["transform"] for path in paths if path.get("class") == "mark"]
+    first, second = (float(re.findall(r"[\d.]+", place)[0]) for place in (line, dot))
+    assert first == pytest.approx(second, abs=0.01)
 
 
 def test_a_scale_holds_all_that_is_drawn_and_is_never_narrowed() -> None:
-    scale = Scale("x", "y", low=-0.05, high=0.05, centre=0)
+    scale = Scale("x", "y", low=-0.05, high=0.05, center=0)
     assert spread(scale, []) == scale
-    wide = spread(scale, [Estimate(0.1, (-0.23, 0.31)), None])
+    wide = spread(scale, [Interval(0.1, -0.23, 0.31), None])
     assert (wide.low, wide.high) == (pytest.approx(-0.3), pytest.approx(0.4))
     # All even, as where every list is a tie.
-    even = spread(Scale("x", "y", low=0, high=0, centre=0), [Estimate(0.0, (0.0, 0.0))], step=0.5)
+    even = spread(Scale("x", "y", low=0, high=0, center=0), [Interval(0.0, 0.0, 0.0)], step=0.5)
     assert (even.low, even.high) == (-0.5, 0.5)
 
 
 def test_heat_runs_from_the_first_colour_to_the_last_and_leaves_gaps() -> None:
-    values = [{"a": Estimate(0.0), "b": Estimate(1.0)}, {"a": Estimate(0.5)}]
+    values = [{"a": Interval(0.0), "b": Interval(1.0)}, {"a": Interval(0.5)}]
     svg = heat_svg(Heat("Win rate", ["a", "b"], values, [0, 7]))
-    used = re.findall(r"fill: (var\(--heat-\d+), (#\w+)\)", svg)
+    used = re.findall(r'fill="(var\(--heat-\d+), (#\w+)\)"', svg)
     assert used == [("var(--heat-1", HEAT[0]), ("var(--heat-11", HEAT[-1]), ("var(--heat-6", HEAT[5])]
     assert sorted(text for text in texts(svg) if text in ("0", "50", "100", "–")) == ["0", "100", "50", "–"]
     # The colour and mark of the page's key, of the eighth system too.
     assert "var(--series-1" in svg and "var(--series-2" in svg
-    ranks = heat_svg(Heat("Rank", ["a"], [{"a": Estimate(1.0)}, {"a": Estimate(3.0)}], [0, 1], 3.0, 1.0, 1, 1.0))
-    assert [step for step, _ in re.findall(r"fill: (var\(--heat-\d+), (#\w+)\)", ranks)] == [
+    ranks = heat_svg(Heat("Rank", ["a"], [{"a": Interval(1.0)}, {"a": Interval(3.0)}], [0, 1], 3.0, 1.0, 1, 1.0))
+    assert [step for step, _ in re.findall(r'fill="(var\(--heat-\d+), (#\w+)\)"', ranks)] == [
         "var(--heat-11",
         "var(--heat-1",
     ]
@@ -196,5 +192,5 @@ def test_wins_by_length_are_sorted_into_bins_by_the_ratio() -> None:
 )
 def test_a_result_of_another_shape_is_refused(result: dict[str, Any], change: dict[str, Any]) -> None:
     with pytest.raises(DataError):
-        judged = Judged({**result, **change})
+        judged = Judged.from_dict({**result, **change})
         _ = judged.models, differences_table(judged)

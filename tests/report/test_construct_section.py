@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.report.made import Made, MadePair, MadeRole, Receipt, made_table
+from rolellm.report.construct_section import Made, MadePair, MadeRole, Receipt, made_table
 from rolellm.report.page import PageContent, render_page
 
 KEPT = Receipt(

@@ -1,0 +1,43 @@
+"""JSON values as typed objects: read once, checked in full, and refused in words that name the place."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rolellm.core.errors import DataError
+
+_T = TypeVar("_T")
+
+
+def read_as(kind: type[_T], value: Any, what: str, *, path: str | Path | None = None, line: int | None = None) -> _T:
+    """A JSON value as an object of a dataclass; keys that the class does not have are ignored.
+
+    Args:
+        kind: The dataclass.
+        value: What `json.loads` returned.
+        what: What is being read, such as ``the manifest``.
+        path: The file, where there is one.
+        line: The line in it, counted from 1.
+
+    Raises:
+        DataError: When the value does not fit; names the first place that does not.
+    """
+    from pydantic import ValidationError
+
+    try:
+        found: _T = _adapter(kind).validate_python(value)  # type: ignore[arg-type]  # a class is hashable
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "the whole"
+        problem = f"{first['msg'].removeprefix('Value error, ')} (found {first['input']!r:.80})"
+        raise DataError(f"{what} is damaged at {place}: {problem}", path=path, line=line) from error
+    return found
+
+
+@cache
+def _adapter(kind: type[Any]) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)

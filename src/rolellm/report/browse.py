@@ -1,0 +1,416 @@
+"""Every question of a report to browse: all of them in the page, compressed, unpacked only when somebody looks.
+
+How a page takes in what `browse` returns::
+
+    <meta http-equiv="Content-Security-Policy" content="… script-src '{{ browse.script_sha256 }}'">
+    <style>{{ browse.css }}</style>
+    … {{ browse.html }} …
+    <script>{{ browse.script }}</script>
+    {% for element in browse.data %}{{ element }}{% endfor %}
+    </body>
+
+The script comes before the data, so that the first question is shown while the rest of the file is still read. All of
+these are HTML of our own making, to be marked as safe; what models and data sets wrote is in the compressed data, with
+what a reader could not see spelt out, and is put into the page as text only.
+
+The data are blocks: each a JSON value, deflated (zlib), in base64, no character of which means anything to HTML. Texts
+that occur in several places (an instruction put to many roles, a role's description, a constant answer) are kept once,
+in blocks of their own, and named by their number.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from markupsafe import Markup
+
+from rolellm.core.records import Row
+from rolellm.core.sanitize import shorten, visible
+from rolellm.judging.aggregate import RowOutcome
+from rolellm.judging.types import category
+from rolellm.report.plots import signs
+from rolellm.report.templates import environment, read
+
+_DIGITS = 4
+_SAMPLED = 8
+_Block = TypeVar("_Block")
+_UNJUDGED = RowOutcome()
+
+MAX_TEXT = 20_000
+"""Characters of any one text that a reader can open, at most; the rest is counted (our choice)."""
+
+BLOCK_ROWS = 256
+"""Rows a block at most (our choice: a search looks through a block between two frames)."""
+
+BLOCK_CHARACTERS = 500_000
+"""Characters a block, about; a block of one row may be longer."""
+
+# A shorter text costs hardly more than its number would.
+_SHORT = 32
+_BLOCK_TEXTS = 1024
+# Levels 7 to 9 take up to half as long again for files smaller by 0.4 %.
+_LEVEL = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much of a part is kept.
+
+    Attributes:
+        text: Characters of any one text; what is cut off is counted.
+        reasons: Reasons for any one answer; ``None`` keeps all.
+    """
+
+    text: int = MAX_TEXT
+    reasons: int | None = None
+
+
+#: A text; the number of one in the table; or nothing.
+Packed = str | int | None
+
+
+def pack(value: Any) -> str:
+    """A JSON value as base64 of its deflated bytes.
+
+    >>> unpack(pack({"a": [1, "b"]}))
+    {'a': [1, 'b']}
+    """
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(text.encode("utf-8"), _LEVEL)).decode("ascii")
+
+
+def unpack(packed: str) -> Any:
+    """What `pack` packed.
+
+    Raises:
+        ValueError: When it is no base64.
+        zlib.error: When it is damaged.
+    """
+    return json.loads(zlib.decompress(base64.b64decode(packed, validate=True)))
+
+
+def shown(text: str, limit: int = MAX_TEXT) -> str:
+    """A text as the page shows it: cut, what was cut counted, and what a reader could not see spelt out."""
+    return visible(shorten(text, limit))
+
+
+@dataclass
+class TextTable:
+    """The texts that occur more than once, numbered in the order in which they first occur.
+
+    Attributes:
+        numbers: Each text's number.
+        limit: Characters of a text that are kept.
+    """
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    limit: int = MAX_TEXT
+
+    @classmethod
+    def of(cls, texts: Iterable[str | None], limit: int = MAX_TEXT) -> TextTable:
+        """Count texts, and number those that are long and occur again."""
+        again: dict[str, bool] = {}
+        for text in texts:
+            if text is not None and len(text) > _SHORT:
+                again[text] = text in again
+        repeated = (text for text, twice in again.items() if twice)
+        return cls({text: number for number, text in enumerate(repeated)}, limit)
+
+    def pack(self, text: str | None) -> Packed:
+        """A text's number, where it has one, else the text as shown."""
+        if text is None:
+            return None
+        number = self.numbers.get(text)
+        return shown(text, self.limit) if number is None else number
+
+    @property
+    def starts(self) -> list[int]:
+        """The number of the first text of each of the table's blocks."""
+        return cut((min(len(text), self.limit) for text in self.numbers), _BLOCK_TEXTS)
+
+    def blocks(self) -> Iterator[list[str]]:
+        """The texts as shown, in blocks."""
+        texts = list(self.numbers)
+        for first, end in ends(self.starts, len(texts)):
+            yield [shown(text, self.limit) for text in texts[first:end]]
+
+
+def cut(sizes: Iterable[int], items: int) -> list[int]:
+    """Where blocks begin, for items of so many characters, and so many items a block at most.
+
+    >>> cut([400_000, 90_000, 90_000, 900_000, 1], 100)
+    [0, 2, 3, 4]
+    """
+    starts: list[int] = []
+    filled = 0
+    for at, size in enumerate(sizes):
+        if not starts or at - starts[-1] == items or filled + size > BLOCK_CHARACTERS:
+            starts.append(at)
+            filled = 0
+        filled += size
+    return starts
+
+
+def ends(starts: Sequence[int], count: int) -> list[tuple[int, int]]:
+    """Where each block begins and ends.
+
+    >>> ends([0, 2, 3], 4)
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    return list(zip(starts, [*starts[1:], count], strict=True)) if starts else []
+
+
+@dataclass(frozen=True, slots=True)
+class BrowsePart:
+    """Rows with their answers, that are browsed together: a judging run, or a set of predictions.
+
+    Attributes:
+        name: What the reader chooses it by, where there are several.
+        rows: What was asked, in the data set's order.
+        answers: Contestant name to row id to answer; a row that one did not answer is absent. Shown in this order.
+        outcomes: Row id to contestant name to what judges made of its answer.
+        rouge: Contestant name to row id to Rouge-L, from 0 to 1.
+        kinds: Contestant name to ``baseline`` or ``canary``; others are models.
+        series: Contestant name to the number that gives it its colour and mark, as in the page's plots; where there is
+            none, its place in ``answers``.
+        disputed: Ids of the rows on which judges, or the orders that one judge saw, do not agree.
+    """
+
+    name: str
+    rows: Sequence[Row]
+    answers: Mapping[str, Mapping[str, str]]
+    outcomes: Mapping[str, Mapping[str, RowOutcome]] = field(default_factory=dict)
+    rouge: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    series: Mapping[str, int] = field(default_factory=dict)
+    disputed: Collection[str] = ()
+
+
+class PackedPart:
+    """A part, cut into blocks.
+
+    Args:
+        number: Its place among the parts.
+        part: What to lay out.
+        bounds: How much of it to keep.
+    """
+
+    def __init__(self, number: int, part: BrowsePart, bounds: Bounds = Bounds()) -> None:
+        self.number = number
+        self.part = part
+        self._bounds = bounds
+        self._table = TextTable.of((text for row in part.rows for text in self._texts(row)), bounds.text)
+        self._starts = cut(map(self._size, part.rows), BLOCK_ROWS)
+
+    def estimate(self) -> int:
+        """The characters that all elements take up, about: of many blocks, only some are packed to find out."""
+        blocks = ends(self._starts, len(self.part.rows))
+        rows = [(end - first, len(pack(self._block(first, end)))) for first, end in _some(blocks)]
+        texts = [(len(block), len(pack(block))) for block in _some(list(self._table.blocks()))]
+        return _scaled(rows, len(self.part.rows)) + _scaled(texts, len(self._table.numbers))
+
+    def index_element(self) -> str:
+        """What filters and sorting need of every row, as an element."""
+        return self._element("index", self.index())
+
+    def elements(self) -> Iterator[str]:
+        """The texts as elements, rows in order; before a block of rows, what it names of the table."""
+        table = enumerate(zip(self._table.starts, self._table.blocks(), strict=True))
+        written = next(table, None)
+        for at, (first, end) in enumerate(ends(self._starts, len(self.part.rows))):
+            block = self._block(first, end)
+            while written is not None and written[1][0] <= _last_number(block):
+                yield self._element(f"table-{written[0]}", written[1][1])
+                written = next(table, None)
+            yield self._element(f"rows-{at}", block)
+
+    def index(self) -> dict[str, Any]:
+        """Columns, an entry a row each: what `browse.js` filters and sorts by."""
+        rows, names = self.part.rows, list(self.part.answers)
+        roles = list(dict.fromkeys(row.role for row in rows))
+        categories = list(dict.fromkeys(category(row) for row in rows))
+        disputed = set(self.part.disputed)
+        return {
+            "name": visible(self.part.name),
+            "starts": self._starts,
+            "table": self._table.starts,
+            "roles": [visible(role) for role in roles],
+            "categories": categories,
+            "contestants": [self._contestant(name) for name in names],
+            "id": [visible(row.id) for row in rows],
+            "role": _places(roles, [row.role for row in rows]),
+            "category": _places(categories, [category(row) for row in rows]),
+            "disputed": [at for at, row in enumerate(rows) if row.id in disputed],
+            "length": [[_length(self.part.answers[name].get(row.id)) for row in rows] for name in names],
+            "left_out": [
+                [self._left_out(row, name) for row in rows] if self._bounds.reasons else None for name in names
+            ],
+            "win": [_column(self._outcome(row, name).win for row in rows) for name in names],
+            "rank": [_column(self._outcome(row, name).rank for row in rows) for name in names],
+            "rouge": [_column(self.part.rouge.get(name, {}).get(row.id) for row in rows) for name in names],
+        }
+
+    def _contestant(self, name: str) -> dict[str, Any]:
+        at = self.part.series.get(name, list(self.part.answers).index(name))
+        (sign,) = signs({visible(name): at})
+        kind = self.part.kinds.get(name, "model")
+        return {"name": sign.name, "kind": kind, "series": sign.series, "mark": sign.marker}
+
+    def _outcome(self, row: Row, name: str) -> RowOutcome:
+        return self.part.outcomes.get(row.id, {}).get(name, _UNJUDGED)
+
+    def _reasons(self, row: Row, name: str) -> Sequence[str]:
+        return self._outcome(row, name).reasons[: self._bounds.reasons]
+
+    def _left_out(self, row: Row, name: str) -> int:
+        return len(self._outcome(row, name).reasons) - len(self._reasons(row, name))
+
+    def _size(self, row: Row) -> int:
+        return sum(min(len(text), self._bounds.text) for text in self._texts(row) if text is not None)
+
+    def _texts(self, row: Row) -> Iterator[str | None]:
+        yield from (row.question, *row.references, row.raw_reference, row.role_description)
+        for name, given in self.part.answers.items():
+            yield given.get(row.id)
+            yield from self._reasons(row, name)
+
+    def _block(self, first: int, end: int) -> list[list[Any]]:
+        return [self._packed(row) for row in self.part.rows[first:end]]
+
+    def _packed(self, row: Row) -> list[Any]:
+        pack_text = self._table.pack
+        return [
+            row.language,
+            pack_text(row.question),
+            [pack_text(text) for text in row.references],
+            pack_text(row.raw_reference),
+            pack_text(row.role_description),
+            [pack_text(given.get(row.id)) for given in self.part.answers.values()],
+            [[pack_text(reason) for reason in self._reasons(row, name)] for name in self.part.answers],
+        ]
+
+    def _element(self, name: str, value: Any) -> str:
+        # A type that no browser runs.
+        return f'<script type="application/octet-stream" id="browse-{self.number}-{name}">{pack(value)}</script>\n'
+
+
+def _some(blocks: Sequence[_Block]) -> Sequence[_Block]:
+    """A few of the blocks, at even distances."""
+    return blocks[:: max(len(blocks) // _SAMPLED, 1)]
+
+
+def _scaled(sampled: Sequence[tuple[int, int]], items: int) -> int:
+    """The size of so many items, from the items and sizes of some blocks."""
+    return round(sum(size for _, size in sampled) * items / max(sum(count for count, _ in sampled), 1))
+
+
+def _last_number(packed: Sequence[Any] | Packed) -> int:
+    """The highest number of the table that rows name; -1 for none."""
+    if isinstance(packed, list):
+        return max(map(_last_number, packed), default=-1)
+    return packed if isinstance(packed, int) else -1
+
+
+def _places(values: Sequence[str], column: Sequence[str]) -> list[int]:
+    places = {value: at for at, value in enumerate(values)}
+    return [places[value] for value in column]
+
+
+def _length(text: str | None) -> int | None:
+    return None if text is None else len(text)
+
+
+def _column(values: Iterable[float | None]) -> list[float | None] | None:
+    """A measure of every row; nothing, where no row has one."""
+    column = [None if value is None else round(value, _DIGITS) for value in values]
+    return None if all(value is None for value in column) else column
+
+
+MAX_DATA = 52_000_000
+"""Characters of compressed texts in a page, about: our choice, so that with its plots it stays under 60 MB."""
+
+BOUNDS = (
+    Bounds(),
+    *(Bounds(reasons=kept) for kept in (8, 4, 2, 1)),
+    *(Bounds(text, reasons=1) for text in (5_000, 2_000, 1_000, 500, 250, 100)),
+)
+"""How much is kept, the first that fits: answers before reasons, and many texts before long ones (our choice)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Browse:
+    """What goes into a page, each at its place.
+
+    Attributes:
+        html: The section, with the small indexes that filters work on.
+        script: The text of one inline script, which goes after ``html`` and before ``data``.
+        script_sha256: Its source expression for a Content-Security-Policy: ``sha256-…``, without quotes.
+        css: Rules on top of ``page.css``, whose variables they use.
+        data: The compressed texts as elements that show nothing, which go last in the body. Made one at a time while
+            iterated over, as often as you like.
+    """
+
+    html: Markup
+    script: Markup
+    script_sha256: str
+    css: Markup
+    data: Iterable[Markup]
+
+
+def browse(parts: Sequence[BrowsePart]) -> Browse:
+    """Make every question of some runs browsable.
+
+    Args:
+        parts: One a judging run or set of predictions; those without rows are left out.
+
+    Returns:
+        What goes into the page; the same for the same parts. With no rows at all, the section says so. Where the texts
+        would take up more than `MAX_DATA`, reasons are left out first, and then texts cut; the section says that too.
+    """
+    parts = [part for part in parts if part.rows]
+    for bounds in BOUNDS:
+        packed = [PackedPart(at, part, bounds) for at, part in enumerate(parts)]
+        if sum(part.estimate() for part in packed) <= MAX_DATA:
+            break
+    script = _script()
+    return Browse(
+        html=_section(packed, bounds),
+        script=Markup(script),
+        script_sha256=source_hash(script),
+        css=Markup(read("browse.css")),
+        data=_Data(packed),
+    )
+
+
+def source_hash(script: str) -> str:
+    """What a Content-Security-Policy calls an inline script: ``sha256-`` and its digest in base64."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """The elements of all parts, made anew by each iteration."""
+
+    parts: Sequence[PackedPart]
+
+    def __iter__(self) -> Iterator[Markup]:
+        for part in self.parts:
+            yield from map(Markup, part.elements())
+
+
+def _script() -> str:
+    files = (read(name).strip() for name in ("browse_data.js", "browse_card.js", "browse_filters.js", "browse.js"))
+    return '(() => {\n"use strict";\n' + "\n\n".join(files) + "\n})();"
+
+
+def _section(parts: Sequence[PackedPart], bounds: Bounds) -> Markup:
+    indexes = [Markup(part.index_element()) for part in parts]
+    count = sum(len(part.part.rows) for part in parts)
+    template = environment().get_template("browse.html.jinja")
+    return Markup(template.render(indexes=indexes, count=count, bounds=bounds, max_text=MAX_TEXT))

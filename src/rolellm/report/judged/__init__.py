@@ -1,1 +1,0 @@
-"""What judges found, as a report shows it: tables and pictures."""

@@ -1,0 +1,325 @@
+"""Score tables: built once, shown in a terminal, in Markdown and in HTML, with the interval next to every mean.
+
+For files there are CSV and LaTeX as well, see :mod:`rolellm.report.exports`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from rolellm.core.sanitize import markdown_text, visible, width
+from rolellm.evaluation.score import METRICS, ScoreReport, Summary
+from rolellm.evaluation.statistics import Interval
+from rolellm.report.published import PublishedTable
+from rolellm.report.templates import environment
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+    from rich.text import Text as RichText
+
+ABSENT = "–"
+"""What a cell without a score shows. Never 0, which would be a score."""
+
+COLUMNS = (*METRICS, "avg")
+"""What a score table shows: the three scores and their mean."""
+
+Cell = Interval | str | None
+"""What a column holds: a score, a word such as a count that has no interval, or nothing."""
+
+_NAME = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How a column prints its scores: digits after the point, and what a score is multiplied by."""
+
+    digits: int
+    scale: float = 1.0
+
+
+PERCENT = Format(1, 100.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """One line of a table.
+
+    Attributes:
+        names: A cell in each column of names.
+        scores: A cell in each column of scores.
+        marks: Words next to the last name.
+        band: The group of lines it belongs to, such as ``published`` or ``canary``; neighbors of a band stay together.
+    """
+
+    names: tuple[str, ...]
+    scores: tuple[Cell, ...]
+    marks: tuple[str, ...] = ()
+    band: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """A table of scores.
+
+    Attributes:
+        title: What the table shows.
+        heads: Heads of the columns that name a line, such as ``("Role", "System")``.
+        columns: Heads of the columns that hold scores.
+        rows: The lines; ``names`` as long as ``heads``, ``scores`` as long as ``columns``.
+        note: What a reader must know to compare the lines; may be empty.
+        formats: Column to how it prints, where that is not the renderer's choice.
+        left: Columns of words, flush left.
+        folded: Whether a count that a whole column shares is shown in its head, and not in each cell.
+    """
+
+    title: str
+    heads: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    note: str = ""
+    formats: Mapping[str, Format] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
+    folded: bool = False
+
+    def counts(self) -> dict[str, int]:
+        """Column to the number of rows behind each of its scores, where its head shows it."""
+        found: dict[str, int] = {}
+        for at, head in enumerate(self.columns if self.folded else ()):
+            every = {score.n for row in self.rows if isinstance(score := row.scores[at], Interval) and score.n}
+            found |= {head: every.pop()} if len(every) == 1 else {}
+        return found
+
+    def shown(self, cells: tuple[Cell, ...], digits: int) -> list[Shown]:
+        """The cells of a line as text."""
+        counts = self.counts()
+        return [
+            _shown(cell, self.formats.get(head, Format(digits)), counted=head in counts)
+            for head, cell in zip(self.columns, cells, strict=True)
+        ]
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows the table."""
+        return to_html(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A cell as text; ``kind`` is ``score``, ``words`` or ``none``, and without a score only ``text`` is filled."""
+
+    kind: str
+    text: str
+    interval: str = ""
+    count: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line as a renderer writes it.
+
+    Attributes:
+        opened: The name cells that begin here, each with the number of lines it spans; ``None`` under one that goes on.
+        scores: As in the table.
+        marks: As in the table.
+        band: As in the table.
+        closes: Whether a group of lines ends here.
+    """
+
+    opened: tuple[tuple[str, int] | None, ...]
+    scores: tuple[Cell, ...]
+    marks: tuple[str, ...] = ()
+    band: str = ""
+    closes: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The names that the line opens with, the last with its marks; empty under one that goes on."""
+        names = [cell[0] if cell else "" for cell in self.opened]
+        return [*names[:-1], f"{names[-1]} ({', '.join(self.marks)})" if self.marks else names[-1]]
+
+
+def lines(table: ScoreTable) -> list[Line]:
+    """The lines of a table; where a second column names them, equal neighbors in the first are joined to one cell.
+
+    Where there is one column of names, neighbors of the same band are a group.
+    """
+    alone = len(table.heads) == 1
+    found = []
+    for first, block in groupby(table.rows, key=lambda row: row.band if alone else row.names[0]):
+        rows = list(block)
+        for at, row in enumerate(rows):
+            joined = (first, len(rows)) if at == 0 else None
+            rest = tuple((name, 1) for name in (row.names if alone else row.names[1:]))
+            opened = rest if alone else (joined, *rest)
+            found.append(Line(opened, row.scores, row.marks, row.band, closes=at + 1 == len(rows)))
+    if alone and found:
+        # Under the last line the table itself ends.
+        found[-1] = Line(found[-1].opened, found[-1].scores, found[-1].marks, found[-1].band)
+    return found
+
+
+def number(value: float, digits: int) -> str:
+    """A score with a fixed number of digits."""
+    return f"{value:.{digits}f}"
+
+
+def interval(score: Interval, digits: int, scale: float = 1.0) -> str:
+    """The 95 % interval in brackets, or nothing where it is not known."""
+    return "" if score.ends is None else f"[{', '.join(number(end * scale, digits) for end in score.ends)}]"
+
+
+def _shown(cell: Cell, form: Format, *, counted: bool) -> Shown:
+    if cell is None:
+        return Shown("none", ABSENT)
+    if isinstance(cell, str):
+        return Shown("words", cell)
+    count = f"{cell.n:,}" if cell.n and not counted else ""
+    return Shown("score", number(cell.mean * form.scale, form.digits), interval(cell, form.digits, form.scale), count)
+
+
+def head_text(table: ScoreTable, column: str) -> str:
+    """A column's head, with the count that all of its scores share where the table folds it."""
+    count = table.counts().get(column)
+    return column if count is None else f"{column} (n = {count:,})"
+
+
+def metric_of(summary: Summary, metric: str) -> Interval | None:
+    """A metric as a cell; an average of three metrics has no count of its own."""
+    found = summary.get(metric)
+    return found._replace(n=0, clusters=0) if found is not None and metric == "avg" else found
+
+
+def roles_of(reports: Iterable[ScoreReport]) -> tuple[str, ...]:
+    """The roles that any of the reports breaks down, as first met."""
+    return tuple(dict.fromkeys(role for report in reports for role in report.by_role))
+
+
+def score_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L") -> ScoreTable:
+    """Systems by CUS, RAW, SPE and avg.
+
+    Args:
+        reports: System name to its score report.
+        title: The table's heading.
+    """
+    return summary_table(title, "System", {name: one.metrics for name, one in reports.items()}, recipe(reports))
+
+
+def summary_table(title: str, head: str, summaries: Mapping[str, Summary], note: str = "") -> ScoreTable:
+    """Anything that has CUS, RAW, SPE and avg, a line each."""
+    rows = (TableRow((name,), tuple(metric_of(one, m) for m in COLUMNS)) for name, one in summaries.items())
+    return ScoreTable(title, (head,), COLUMNS, tuple(rows), note)
+
+
+def role_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L by role") -> ScoreTable:
+    """Roles, and within each role the systems, by CUS, RAW and SPE.
+
+    Args:
+        reports: System name to its score report.
+        title: The table's heading.
+    """
+    rows = tuple(
+        TableRow((role, name), tuple(report.by_role.get(role, {}).get(metric) for metric in METRICS))
+        for role in roles_of(reports.values())
+        for name, report in reports.items()
+    )
+    return ScoreTable(title, ("Role", "System"), METRICS, rows, recipe(reports))
+
+
+def published_table(table: PublishedTable) -> ScoreTable:
+    """A table of the paper in the form of ours; the paper gives neither intervals nor counts."""
+    rows = tuple(TableRow((row.system,), row.scores) for row in table.rows)
+    return ScoreTable(table.title, ("System",), COLUMNS, rows, f"Published: {table.source}; protocol {table.protocol}.")
+
+
+def disagreements(reports: Mapping[str, ScoreReport]) -> dict[str, tuple[str, ...]]:
+    """What must be equal for the numbers to be comparable and is not: protocol, config or split to the values found."""
+    found = {}
+    for name in ("protocol", "config", "split"):
+        values = tuple(dict.fromkeys(str(getattr(report.options, name)) for report in reports.values()))
+        if len(values) > 1:
+            found[name] = values
+    return found
+
+
+def recipe(reports: Mapping[str, ScoreReport]) -> str:
+    """The recipe that all lines share, or a warning that they share none."""
+    odd = disagreements(reports)
+    if odd:
+        found = "; ".join(f"{name}: {', '.join(values)}" for name, values in odd.items())
+        return f"Not comparable: the lines differ in {found}."
+    options = next((report.options for report in reports.values()), None)
+    named = [(name, getattr(options, name, None)) for name in ("protocol", "config", "split")]
+    return ", ".join(f"{name} {value}" for name, value in named if value)
+
+
+def to_rich(table: ScoreTable, *, digits: int = 4) -> RichTable:
+    """The table for a terminal.
+
+    Args:
+        table: What to show.
+        digits: Digits after the point; the paper prints four.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title=Text(visible(table.title)), caption=Text(visible(table.note)) if table.note else None)
+    longest = max((width(name) for row in table.rows for name in row.names), default=0)
+    for head in table.heads:
+        # Numbers fold between their parts; a name has to be read.
+        shown.add_column(Text(visible(head)), overflow="fold", min_width=min(longest, _NAME))
+    for head in table.columns:
+        shown.add_column(Text(visible(head_text(table, head))), justify="left" if head in table.left else "right")
+    for line in lines(table):
+        names = [Text(visible(name)) for name in line.names]
+        cells = (_rich_score(cell) for cell in table.shown(line.scores, digits))
+        shown.add_row(*names, *cells, end_section=line.closes)
+    return shown
+
+
+def _rich_score(cell: Shown) -> RichText:
+    from rich.text import Text
+
+    if cell.kind != "score":
+        return Text(visible(cell.text), style="dim" if cell.kind == "none" else "")
+    count = f"n={cell.count}  " if cell.count else ""
+    ends = f"\n{cell.interval}" if cell.interval else ""
+    return Text.assemble((count, "dim"), (cell.text, "bold"), (ends, "dim"))
+
+
+def to_markdown(table: ScoreTable, *, digits: int = 4) -> str:
+    """The table in GitHub's Markdown, names escaped, with the note under it.
+
+    Args:
+        table: What to show.
+        digits: Digits after the point; the paper prints four.
+    """
+    heads = map(markdown_text, (*table.heads, *(head_text(table, column) for column in table.columns)))
+    rules = (*("---" for _ in table.heads), *("---" if head in table.left else "---:" for head in table.columns))
+    body = [
+        [*map(markdown_text, line.names), *map(_markdown_score, table.shown(line.scores, digits))]
+        for line in lines(table)
+    ]
+    note = ["", markdown_text(table.note)] if table.note else []
+    return "\n".join([*(f"| {' | '.join(cells)} |" for cells in (heads, rules, *body)), *note]) + "\n"
+
+
+def _markdown_score(cell: Shown) -> str:
+    if cell.kind != "score":
+        return markdown_text(cell.text)
+    count = f"n = {cell.count}" if cell.count else ""
+    details = ", ".join(part for part in (cell.interval, count) if part)
+    return cell.text + (f" ({details})" if details else "")
+
+
+def to_html(table: ScoreTable, *, digits: int = 4) -> str:
+    """The table as one ``<table>`` element, all text escaped; the page's style sheet gives it its looks.
+
+    Args:
+        table: What to show.
+        digits: Digits after the point; the paper prints four.
+    """
+    template = environment().get_template("table.html.jinja")
+    body = [(line, table.shown(line.scores, digits)) for line in lines(table)]
+    return template.render(table=table, lines=body, counts=table.counts())
