@@ -72,7 +72,7 @@ def judge(
     from rolellm import dataset_fingerprint, load_rolebench
     from rolellm.cli.output import resumable
     from rolellm.core.errors import JudgingError
-    from rolellm.evaluation.predictions import select_rows
+    from rolellm.evaluation.rows import rows_of
     from rolellm.judging.ask import JudgingOptions, make_jury
     from rolellm.judging.folder import RESULT, read_json
     from rolellm.judging.judge_models import DEFAULT_JUDGES, load_judges
@@ -84,7 +84,7 @@ def judge(
     cards = load_judges(judges or DEFAULT_JUDGES)
     options = JudgingOptions(Design(rotations, name_probe, seed), shown)
     entry = Entry(parse_sources(files), baseline, canaries, sample, seed, f"{config}/{split}", skip_bad)
-    rows = select_rows(load_rolebench(config, split, data_dir=data_dir), roles or (), subset)
+    rows = rows_of(load_rolebench(config, split, data_dir=data_dir), roles or (), subset)
     contest, findings = enter(rows, entry)
     for name, finding in findings:
         _note(name, str(finding))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, RecipeError
 from rolellm.core.records import Language, Profile, Row, Turn
+from rolellm.core.text import listed
 from rolellm.prompts.encode import PromptEncoder, encode_replies, end_token_id
 from rolellm.prompts.render import ONWARD, OPENING, SystemTemplate, script_line, shorten, system_template
 from rolellm.rocit.packing.examples import Examples, Store
@@ -193,8 +194,8 @@ def _problem(text: str, tokens: int, room: int, truncate: bool) -> str | None:
 
 
 def _refusal(kind: str, row_ids: Sequence[str], max_length: int) -> str:
-    ids = list(dict.fromkeys(row_ids))
-    named = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
+    ids = set(row_ids)
+    named = listed(row_ids, _NAMED)
     texts = {
         "blank": "a blank reply, so not one token to train on",
         "prompt": f"a prompt that alone fills training.max_length ({max_length}); raise it or leave the rows out",

@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 from trl import SFTTrainer
 
 from rolellm.core.errors import DivergedError, RoleLLMError
+from rolellm.core.text import listed
 from rolellm.rocit.packing.layout import Layout, summed_loss, trained_tokens
 
 # --- Which replies a loss or gradient that is no number comes from
@@ -43,13 +44,6 @@ def guilty(model: Any, loss_of: Callable[[int], torch.Tensor], replies: Sequence
         if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):
             found.append(reply)
     return found or list(replies)
-
-
-def named(row_ids: Sequence[str]) -> str:
-    """Row ids for a message: each once, not more than a few."""
-    ids = list(dict.fromkeys(row_ids))
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    return ", ".join(ids[:_NAMED]) + more
 
 
 # --- The loop itself: TRL's `SFTTrainer` on forward passes that were settled beforehand, stopped when numbers end
@@ -172,7 +166,7 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
     def _diverged(self, name: str, value: float, rows: Sequence[str]) -> DivergedError:
         took = "after" if self.is_deepspeed_enabled else "before"  # DeepSpeed steps at the end of the backward pass.
         return DivergedError(
-            f"the {name} is {value} at step {self.state.global_step + 1}, on rows {named(rows)}; training "
+            f"the {name} is {value} at step {self.state.global_step + 1}, on rows {listed(rows, _NAMED)}; training "
             f"stopped {took} the weights took the step, and checkpoints and metrics up to there are kept. Lower "
             f"training.learning_rate (it is {self.args.learning_rate:g}), train in precision: fp32, or look at these "
             "rows"
