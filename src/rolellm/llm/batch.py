@@ -487,7 +487,7 @@ class BatchRun(Run[T]):
                 worst = self._journal.worst_open(key)
                 self._budget.set_aside_again(worst)
             else:
-                worst = BATCH_SHARE * self._budget.worst(endpoint, task.request)
+                worst = BATCH_SHARE * self._budget.worst(endpoint, task.next_request)
                 if not self._budget.reserve(worst):
                     break
                 self._journal.sent(key, task.paid + 1, endpoint.name, worst)
@@ -549,4 +549,4 @@ class BatchRun(Run[T]):
 
 
 def _item(task: Task[T]) -> BatchItem:
-    return BatchItem(task.keys[0], task.paid + 1, task.request)
+    return BatchItem(task.keys[0], task.paid + 1, task.next_request)
