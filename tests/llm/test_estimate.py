@@ -19,7 +19,7 @@ PRICE = Price(1.0, 4.0, 0.25)
 SHARED = system("You are an old lighthouse keeper who counts the waves. " * 20)
 
 
-def priced(price: Price, concurrency: int | None = None) -> ModelSettings:
+def priced(price: Price, concurrency: int = 8) -> ModelSettings:
     return ModelSettings(base_url="http://localhost/v1", model="m", price=price, concurrency=concurrency)
 
 

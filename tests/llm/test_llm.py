@@ -1,0 +1,55 @@
+"""What a user may give as ``llm=``."""
+
+from pathlib import Path
+
+import pytest
+
+from rolellm.core.errors import SettingsError
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Request, RunOptions, user
+from rolellm.llm.scripted import ScriptedModel
+
+SERVER = {"base_url": "http://localhost:8000/v1", "model": "small"}
+
+
+def test_a_server_its_limits_and_its_price() -> None:
+    llm = LLM(**SERVER, concurrency=3, max_attempts=2, budget=1, price={"prompt": 1}, retry_failed=True)
+    assert llm.options == RunOptions(max_attempts=2, budget=1.0, retry_failed=True)
+    (model,) = llm.models
+    assert (model.name, model.concurrency, model.price.prompt) == ("localhost:8000/small", 3, 1.0)
+    assert llm.estimate([Request((user("Who?"),))]).worst.calls == 2
+    assert not llm.counter.exact
+
+
+def test_a_file_a_dict_an_llm_and_a_model_are_the_same_thing(tmp_path: Path) -> None:
+    file = tmp_path / "llm.yaml"
+    file.write_text("endpoints: [{base_url: http://localhost:8000/v1, model: small}]\nmax_attempts: 2\n")
+    listed = {"endpoints": [SERVER], "max_attempts": 2}
+    for given in (file, str(file), listed, {**SERVER, "max_attempts": 2}, LLM(**SERVER, max_attempts=2)):
+        llm = LLM.of(given)
+        assert [model.name for model in llm.models] == ["localhost:8000/small"]
+        assert llm.describe() == LLM.of(listed).describe()
+        assert llm.options.max_attempts == 2
+    scripted = ScriptedModel(lambda _: "Aye.", rules_hash="1")
+    llm = LLM.of(scripted)
+    assert llm.models == [scripted]
+    assert llm.describe()["endpoints"][0]["name"] == "scripted"
+    assert repr(llm) == "LLM(scripted)"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        pytest.param(7, "llm is int; give a settings file", id="number"),
+        pytest.param(None, "llm is NoneType; give", id="nothing"),
+        pytest.param("nowhere.yaml", "there is no file nowhere.yaml", id="no-file"),
+        pytest.param({**SERVER, "concurency": 3}, "did you mean endpoints.concurrency?", id="typo"),
+        pytest.param({**SERVER, "api_key": "sk-0123456789"}, "did you mean endpoints.api_key_env?", id="key"),
+        pytest.param({"model": "small"}, "base_url is missing", id="no-address"),
+    ],
+)
+def test_anything_else_is_refused_in_one_sentence(given: object, words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        LLM.of(given)
+    assert words in str(caught.value)
+    assert "sk-0123456789" not in str(caught.value)
