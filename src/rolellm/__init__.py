@@ -8,12 +8,14 @@
 Importing it registers the dataset name ``rolebench``. Everything else is imported when it is first used.
 """
 
+from rolellm.runtime import starting as _starting  # noqa: F401  # first, for its effect
+
+# isort: split
 from typing import TYPE_CHECKING
 
 from rolellm.core.errors import RoleLLMError
 from rolellm.core.lazy import lazy as _lazy
 from rolellm.rolebench.register import register as _register
-from rolellm.runtime import starting as _starting  # noqa: F401  # first, for its effect
 from rolellm.version import __version__
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from rolellm.core.errors import DataError, ModelError, SettingsError, require
 from rolellm.core.jsonl import JsonlAppender
 from rolellm.core.records import Language, Row
 from rolellm.core.settings import read
+from rolellm.core.text import listed
 from rolellm.evaluation.contamination import Contamination, check_rows
 from rolellm.evaluation.resume import (
     finished_lines,
@@ -98,9 +99,7 @@ def plan_batches(
 
 
 def _name(noted: Sequence[tuple[Row, str]]) -> str:
-    named = ", ".join(f"{row.id} ({row.role}, {note})" for row, note in noted[:_NAMED])
-    more = len(noted) - _NAMED
-    return f"{named} and {more} more" if more > 0 else named
+    return listed([f"{row.id} ({row.role}, {note})" for row, note in noted], _NAMED)
 
 
 def encode_prompts(
@@ -469,7 +468,7 @@ def check_answerable(rows: Sequence[Row], out: Path) -> None:
         raise DataError("there are no rows to answer")
     repeated = [name for name, count in Counter(row.id for row in rows).items() if count > 1]
     if repeated:
-        raise DataError(f"{len(repeated)} ids are on more than one row: {', '.join(repeated[:_NAMED])}")
+        raise DataError(f"{len(repeated)} ids are on more than one row: {listed(repeated, _NAMED)}")
 
 
 def _answer(

@@ -11,6 +11,7 @@ from typing import Any
 from rolellm.core.errors import JudgingError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_json
+from rolellm.core.text import listed
 from rolellm.evaluation.score import rows_hash
 from rolellm.judging.ask import JudgingOptions, Juror, ask_jury
 from rolellm.judging.folder import RESULT, UNSCORED, is_judge_run, write_contest, write_judgements, write_manifest
@@ -105,9 +106,7 @@ def _check(folder: Path, jury: Sequence[Juror]) -> None:
     if folder.is_dir() and any(folder.iterdir()) and not is_judge_run(folder):
         others = [path.name for path in folder.iterdir() if path.name not in (".lock", _LOCK)]
         if others:
-            raise SettingsError(
-                f"{folder} holds other files ({', '.join(sorted(others)[:3])}); name another with --out"
-            )
+            raise SettingsError(f"{folder} holds other files ({listed(sorted(others))}); name another with --out")
     names = [juror.name for juror in jury]
     if not jury or len(set(names)) < len(names):
         raise SettingsError(f"jurors need different names, and there has to be one: {', '.join(names) or 'none given'}")

@@ -354,7 +354,7 @@ class _Run:
         """Hand on the lines of a file; after a broken connection, those that were not."""
         content = self.endpoint.sdk().files.with_streaming_response.content(file, extra_headers=self.endpoint.headers())
         async with content as response:
-            async for line in objects(response.iter_bytes(), self.endpoint.settings.most_bytes):
+            async for line in objects(response.iter_bytes(), self.endpoint.settings.max_bytes):
                 name = str(line.get("custom_id"))
                 if name in missing:
                     self._line_came(batch, name, line)
