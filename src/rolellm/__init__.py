@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rolellm.evaluation.generate import generate as generate
     from rolellm.evaluation.rouge import rouge_l as rouge_l
     from rolellm.evaluation.score import score as score
+    from rolellm.llm.llm import LLM as LLM
     from rolellm.rocit.train import train as train
     from rolellm.rolebench import dataset_fingerprint as dataset_fingerprint
     from rolellm.rolebench import load_rolebench as load_rolebench

@@ -371,7 +371,7 @@ def test_what_was_known_is_not_forgotten(
         answer(make_rows(4), out, settings)
     before = out.read_bytes(), sidecar_path(out).read_bytes()
     (model / MANIFEST).unlink()
-    with pytest.raises(SettingsError, match=r"manifest said what it was trained on.*bring the manifest back"):
+    with pytest.raises(SettingsError, match=r"manifest that says what the model was trained on.*restore it"):
         answer(make_rows(6), out, settings)
     assert (out.read_bytes(), sidecar_path(out).read_bytes()) == before
 

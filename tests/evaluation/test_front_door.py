@@ -78,7 +78,7 @@ class TestGenerate:
             pytest.param(None, [{"role": "a", "question": "b"}], {}, "no model is named", id="no-model"),
             pytest.param("m", [{"role": "a", "question": "b"}], {"temprature": 1}, "mean temperature", id="option"),
             pytest.param("m", [{"role": "a", "question": "b"}], {"top_p": 2}, "top_p: must be less", id="range"),
-            pytest.param(None, [{"role": "a", "question": "b"}], {"llm": 7}, "found int", id="llm"),
+            pytest.param(None, [{"role": "a", "question": "b"}], {"llm": 7}, "llm is int", id="llm"),
         ],
     )
     def test_what_cannot_be_answered_is_refused_in_words(

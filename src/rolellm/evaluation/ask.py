@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from rolellm.core.errors import DataError, SettingsError, StoppedShortError
+from rolellm.core.errors import DataError, StoppedShortError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Row
 from rolellm.evaluation.generate import ProfileForm, asking, check_answerable
 from rolellm.evaluation.resume import only_writer, reconcile, write_sidecar
 from rolellm.evaluation.settings import GenerateSettings
 from rolellm.llm.client import Client
-from rolellm.llm.model import Answer, Finish, Message, Model, Request, RunOptions, Sampling
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Answer, Finish, Message, Request, Sampling
 from rolellm.prompts.retrieval import RETRIEVED
 from rolellm.version import __version__
 
@@ -30,19 +31,20 @@ def ask_rows(rows: Sequence[Row], out: Path, llm: Any, settings: GenerateSetting
     """Answer rows with the models of ``llm``, and write the same lines as for a local model.
 
     Raises:
-        SettingsError: For an ``llm`` that is neither a settings file, a dict nor an object with models, or a file that
+        SettingsError: For an ``llm`` that `rolellm.llm.llm.LLM.of` does not take, or a file that
             was begun with other settings.
         StoppedShortError: On Ctrl-C, at the budget or with a full disk; every reply is kept.
         EndpointError: When no endpoint answers.
     """
-    models, options = models_of(llm)
+    model = LLM.of(llm)
+    models, options = model.models, model.options
     check_answerable(rows, out)
     form = ProfileForm(settings.profile or "description", settings.retrieved or RETRIEVED)
     asked = asking(form, rows, config=settings.config, data_dir=settings.data_dir, template=settings.system_template)
     meta = {
-        "model": ", ".join(model.name for model in models),
+        "model": ", ".join(one.name for one in models),
         "adapter": None,
-        "endpoints": [dict(model.identity) for model in models],
+        "endpoints": [dict(one.identity) for one in models],
         "config": settings.config,
         "split": settings.split,
         "dataset_fingerprint": settings.dataset_fingerprint,
@@ -97,31 +99,3 @@ def _line(row: Row, answer: Answer[str]) -> dict[str, Any]:
         "prompt_tokens": answer.reply.usage.prompt,
         "new_tokens": answer.reply.usage.completion,
     }
-
-
-def models_of(llm: Any) -> tuple[list[Model], RunOptions]:
-    """The models to ask, and how often and for how much.
-
-    Args:
-        llm: A settings file, a dict of its keys, an object with ``models`` and ``options`` (`rolellm.LLM`), a model, or
-            a list of models.
-
-    Raises:
-        SettingsError: For anything else, and for settings that cannot be carried out.
-    """
-    if hasattr(llm, "models"):
-        return list(llm.models), getattr(llm, "options", None) or RunOptions()
-    if isinstance(llm, Model):
-        return [llm], RunOptions()
-    if isinstance(llm, list | tuple) and llm and all(isinstance(one, Model) for one in llm):
-        return list(llm), RunOptions()
-    if isinstance(llm, str | Path | Mapping):
-        from rolellm.llm.settings import load_models, load_settings
-
-        if isinstance(llm, Mapping):
-            raise SettingsError("llm as a dict needs rolellm.LLM")
-        known = load_settings(llm)
-        return load_models(known), RunOptions(max_attempts=known.max_attempts, budget=known.budget)
-    raise SettingsError(
-        f"llm must be a settings file, a dict or rolellm.LLM(base_url=…, model=…), found {type(llm).__name__}"
-    )
