@@ -99,7 +99,7 @@ def test_preview_shows_tokens_and_trains_nothing(recipe: Path, tmp_path: Path, w
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        pytest.param(["--set", "training.max_step=1"], 2, "did you mean training.max_steps?", id="unknown-key"),
+        pytest.param(["--set", "training.max_step=1"], 2, "did you mean max_steps?", id="unknown-key"),
         pytest.param(["--set", "training.max_length=30"], 2, "alone fills", id="prompts-too-long"),
         pytest.param(["--data-dir", "no: where"], 1, "no: where", id="data-dir-that-is-not-there"),
         pytest.param(["--resume", "--overwrite"], 2, "give one of them", id="to-go-on-and-to-begin-anew"),

@@ -86,7 +86,7 @@ def test_chains_lists_and_shipped_names(tmp_path: Path) -> None:
         pytest.param("extends: [base.yaml, 3]", "found ['base.yaml', 3]", id="number-in-the-list"),
         pytest.param("extends: typo.yaml", "typo.yaml: unknown key data.role; did you mean data.roles?", id="typo"),
         pytest.param(
-            "extends: base.yaml\ntraining: {epoch: }",
+            "extends: base.yaml\ntraining: {num_train_epoch: }",
             "did you mean num_train_epochs?",
             id="typo-without-value",
         ),

@@ -255,7 +255,7 @@ def test_what_is_torn_does_not_cost_the_last_that_is_whole(
     run = recipe.output.dir
     for step in (9, 12, 15):
         flip_a_byte(run / f"checkpoint-{step}" / "optimizer.pt")
-    closer = replace(recipe, output=replace(recipe.output, save_steps=1, save_total_limit=1))
+    closer = replace(recipe, training=replace(recipe.training, save_steps=1, save_total_limit=1))
     killed_at(train_apart(closer, resume=True), (run / "checkpoint-8" / SEAL).is_file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TornCheckpointWarning)
@@ -269,7 +269,7 @@ def test_what_is_torn_does_not_cost_the_last_that_is_whole(
 
 def test_a_resumed_run_keeps_its_own_schedule_of_checkpoints(cut: Callable[..., Recipe], whole: Recipe) -> None:
     recipe = cut(9)
-    other = replace(recipe, output=replace(recipe.output, save_steps=5))
+    other = replace(recipe, training=replace(recipe.training, save_steps=5))
     train(other, resume=True)
     found = {int(path.name.removeprefix("checkpoint-")) for path in recipe.output.dir.glob("checkpoint-*")}
     assert found == {3, 6, 9, 10, 15, 20, STEPS}

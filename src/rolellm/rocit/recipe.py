@@ -637,7 +637,8 @@ def _check_nulls(layer: Values) -> None:
                 others = [*TrainingRecipe.__dataclass_fields__, *_library_hints("trl.SFTConfig")]
                 if key in others:
                     continue
-                raise RecipeError(f"unknown key {name}{nearest(key, others)}")
+                hint = nearest(key, others)
+                raise RecipeError(f"unknown key {name}{hint if hint.startswith('; did') else ''}")
             raise RecipeError(f"unknown key {name}{nearest(name, known)}")
 
 
