@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind", "shows"),
     [
-        pytest.param("01_rolebench", "image/svg+xml", "CUS", id="01_rolebench"),
+        pytest.param("01_rolebench", "text/html", "CUS", id="01_rolebench"),
         pytest.param("02_rocit", "image/png", "CUS", id="02_rocit"),
         pytest.param("03_your_character", "text/html", "role_specific", id="03_your_character"),
         pytest.param("04_judging", "text/html", "canary: echo", id="04_judging"),

@@ -47,7 +47,7 @@ def instruct(
         result, manifest = instruct_folder(character, folder, settings, asking_of(llm))
     if result.shortfall:
         typer.echo(f"warning: {result.shortfall}.", err=True)
-    if result.failures:
+    elif result.failures:
         failed = visible(str(folder / FAILED))
         typer.echo(f"note: requests without a usable reply: {len(result.failures):,}; {failed} says why", err=True)
     if as_json:

@@ -69,8 +69,6 @@ def respond(
         raise typer.Exit(1)
     check_missing(context, summary["missing"], summary["replies"] + summary["missing"])
     if not as_json:
-        from rolellm.core.sanitize import visible
-
         line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
         typer.echo(f"Go on with: {visible(shlex.join(line))}")
 

@@ -195,7 +195,7 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Make a role's profile: a description, first in the third person, then in the second, and catchphrases."""
-    from rolellm.cli.output import next_line, resumable
+    from rolellm.cli.output import check_missing, next_line, resumable
     from rolellm.construct.asking import asking_of
     from rolellm.construct.profile import build_folder, planned_requests
     from rolellm.core.sanitize import visible
@@ -215,8 +215,6 @@ def build(
     else:
         _build_show(built)
     if failed := built.manifest["spent"].get("failed", 0):
-        from rolellm.cli.output import check_missing
-
         check_missing(context, failed, len(planned_requests(start, settings, llm.counter)))
     if not as_json:
         typer.echo(f"Go on with: {visible(next_line(context, 'rolellm', 'instruct', str(built.folder)))}")

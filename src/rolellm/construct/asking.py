@@ -24,7 +24,9 @@ class Asking:
 
     def describe(self) -> Any:
         """The models, for manifests."""
-        return self.settings.describe() if self.settings else [described(model) for model in self.models]
+        if self.settings is not None and self.settings.endpoints:
+            return self.settings.describe()
+        return [described(model) for model in self.models]
 
 
 def asking_of(llm: Any) -> Asking:

@@ -3,7 +3,7 @@
 ::
 
     with Client(folder, models) as client:
-        result = context_instruct(read_character("characters/ahab"), client)
+        result = context_instruct(read_sheet("characters/ahab"), client)
         write_result(result, folder, client)
 """
 
