@@ -39,7 +39,9 @@ PHRASES = {
     r"\b([Ll]icence|[Cc]olour|[Tt]okenised|quantised|summaris|[Oo]ptimiser)": "American spelling",
 }
 #: Names in code, and proper quotations of what is wrong.
-ALLOWED = re.compile(r"licence\b(?=[=:,)}]|\s*[=|]|\.| or | is None| ==)|LICENCE|own_licence|_licence|`[^`]*`|#colour")
+ALLOWED = re.compile(
+    r"licence\b(?=[=:,)}]|\s*[=|]|\.| or | is None| ==|$)|LICENCE|own_licence|_licence|`[^`]*`|#colour"
+)
 
 
 def findings(path: Path) -> list[tuple[int, str, str]]:

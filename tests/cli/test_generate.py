@@ -35,6 +35,7 @@ def command(model: Path, out: Path | str, *more: str) -> list[str]:
     return ["generate", "--model", str(model), "--config", "sample", "--out", str(out), *CHOICE, *more]
 
 
+@pytest.mark.slow
 def test_it_answers_a_split_and_prints_one_object(
     tiny_model: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:

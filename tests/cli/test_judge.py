@@ -58,6 +58,7 @@ def win_rates(result: dict[str, Any]) -> dict[str, float]:
     return {one["name"]: one["pairwise"]["win_rate"]["mean"] for one in result["models"] if one["pairwise"]}
 
 
+@pytest.mark.slow
 def test_from_files_to_win_rates_in_a_process_of_its_own(place: Path, clean_env: dict[str, str]) -> None:
     command = [sys.executable, "-m", "rolellm", "judge", *ASK, "--json"]
     done = subprocess.run(command, env=clean_env, cwd=place, capture_output=True, text=True, timeout=120, check=False)
@@ -184,6 +185,7 @@ def test_a_judge_that_goes_by_the_place_is_called_unfit_before_all_else(
     assert "is not fit to judge pairs" in compared["problems"][0]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_pays_for_nothing_twice(
     place: Path, clean_env: dict[str, str], llm_server: Callable[..., Any]
 ) -> None:

@@ -116,6 +116,7 @@ def result(shown: dict[str, str], command: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_counts_are_those_of_the_page(shown: dict[str, str], page: str) -> None:
     planned = result(shown, f"{JUDGE} --dry-run")
     few, all_ = result(shown, f"{JUDGE} --out run --sample 20"), result(shown, f"{JUDGE} --out run")
@@ -209,6 +210,7 @@ def test_the_judges_are_as_the_page_says(page: str, name: str, design: Design) -
         assert (system.slots, user.slots) == (frozenset(), slots)
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_runs(place: Path, page: str) -> None:
     (code,) = blocks(page, "python")
     done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=240)

@@ -38,23 +38,22 @@ def push(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Publish a run as one commit: adapter or merged model, tokenizer with its chat template, and a model card."""
-    from rolellm.hub import PushOptions
-    from rolellm.rocit.publish import PublishOptions, publish_run
+    from rolellm.rocit.publish import push as publish
 
-    options = PublishOptions(
-        licence=licence,
+    pushed = publish(
+        run,
+        repo,
+        license=licence,
         merge=merge,
         base_model=base_model,
-        scores=tuple(scores or ()),
-        push=PushOptions(
-            private=private,
-            branch=revision,
-            message=message or "Publish with rolellm",
-            overwrite=overwrite,
-            dry_run=dry_run,
-        ),
+        scores=scores or (),
+        private=private,
+        branch=revision,
+        message=message or "Publish with rolellm",
+        overwrite=overwrite,
+        dry_run=dry_run,
     )
-    show(publish_run(run, repo, options), as_json=as_json)
+    show(pushed, as_json=as_json)
 
 
 def show(pushed: Pushed, *, as_json: bool) -> None:

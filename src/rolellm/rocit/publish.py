@@ -8,17 +8,18 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from rolellm.core.errors import ModelError, RecipeError, quiet_peft, require
+from rolellm.core.errors import ModelError, RecipeError, SettingsError, quiet_peft, require
 from rolellm.core.files import whole_file, write_json
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Language
+from rolellm.core.settings import nearest
 from rolellm.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
 from rolellm.models.training_record import Seen, read_manifest
 from rolellm.prompts.encode import end_token_id
@@ -248,6 +249,46 @@ class PublishOptions:
     def of(cls, output: OutputRecipe) -> PublishOptions:
         """What a recipe's ``output`` section asks for."""
         return cls(licence=output.license, merge=output.merge, push=PushOptions(private=output.private))
+
+
+def push(
+    run: Any,
+    repo: str,
+    *,
+    license: str | None = None,
+    merge: bool = False,
+    base_model: str | None = None,
+    scores: Sequence[str | Path] = (),
+    **options: Any,
+) -> Pushed:
+    """Publish a finished training run on the Hub as one commit: model, tokenizer with its chat template, and card.
+
+    Args:
+        run: The run's folder, or what `rolellm.train` returned.
+        repo: ``OWNER/NAME``; created if missing.
+        license: As the Hub spells it; by default the recipe's ``output.license``.
+        merge: Publish the adapter merged into its base.
+        base_model: The base on the Hub, ``OWNER/NAME``, if the run used a local folder.
+        scores: Files that ``rolellm score --json`` printed.
+        options: Fields of `rolellm.hub.PushOptions`, such as ``private``, ``branch``, ``message`` or ``dry_run``.
+
+    Raises:
+        SettingsError: For an unknown option, a bad name or a missing license.
+        ModelError: When there is no finished run, or its files were changed.
+        HubError: When publishing fails; what was on the Hub before is unchanged.
+    """
+    known = [item.name for item in fields(PushOptions)]
+    for name in options:
+        if name not in known:
+            raise SettingsError(f"unknown option {name}{nearest(name, known)}")
+    chosen = PublishOptions(
+        licence=license,
+        merge=merge,
+        base_model=base_model,
+        scores=tuple(map(Path, scores)),
+        push=PushOptions(**options),
+    )
+    return publish_run(Path(getattr(run, "out", run)), repo, chosen)
 
 
 def publish_run(run: Path, repo: str, options: PublishOptions | None = None) -> Pushed:
