@@ -14,19 +14,20 @@ demo: $(VENV)/installed-demo
 
 # A file's tests stay in one process, so that what they share is made once.
 test: $(VENV)/installed-dev
-	$(PYTEST) -m "not browser" $(TESTS)
+	$(PYTEST) -m "not slow and not browser" $(TESTS)
 
-# The rest look at pages through a browser, which pip cannot bring.
+# The same, then the slow tests and those of pages in a browser, which pip cannot install.
 test-all: test
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		{ echo "Chromium and its driver are missing; on Debian: apt-get install chromium chromium-driver"; exit 1; }
-	$(PYTEST) -m browser $(TESTS)
+	$(PYTEST) -m "slow or browser" $(TESTS)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/english.py
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .

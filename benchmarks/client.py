@@ -46,13 +46,13 @@ LIMITS: dict[str, tuple[float, int, float | None, int, float, int]] = {
     "20 a second, 64 at once": (20, 20, 1.0, 64, 0.05, 700),
     "20 a second, 64 at once, short Retry-After": (20, 20, 0.05, 64, 0.05, 700),
     "20 a second, 64 at once, bursts of 5, no Retry-After": (20, 5, None, 64, 0.05, 700),
-    "100 a second, 64 at once, answers take 0.5 s, no Retry-After": (100, 100, None, 64, 0.5, 3000),
+    "20 a second, 64 at once, answers take 2 s, no Retry-After": (20, 20, None, 64, 2.0, 700),
 }
 
 
 def rate_limits(part: int) -> dict[str, Any]:
     """Runs against servers that let in only so many requests a second."""
-    each = {}
+    times, lost, refused = {}, 0, {}
     for name, (rate, burst, wait, at_once, latency, calls) in LIMITS.items():
         count = max(calls // part, 2 * burst)
         more = ["--rate", str(rate), str(burst), *(["--retry-after", str(wait)] if wait is not None else [])]
@@ -65,11 +65,11 @@ def rate_limits(part: int) -> dict[str, Any]:
                 clock = time.perf_counter()
                 outcomes = client.ask(requests(count))
                 clock = time.perf_counter() - clock
-            lost = sum(isinstance(outcome, Failure) for outcome in outcomes)
+            lost += sum(isinstance(outcome, Failure) for outcome in outcomes)
             ideal = max((count - burst) / rate, (count - 1) // at_once * latency) + latency
-            each[name] = {"time": clock / ideal, "lost": lost, "refused": running.counts()["limited"] / count}
-    longest, lost = max(one["time"] for one in each.values()), sum(one["lost"] for one in each.values())
-    return {"limited_time": longest, "limited_lost": lost, "limited": each}
+            times[f"limited_time, {name}"] = clock / ideal
+            refused[f"limited_refused, {name}"] = running.counts()["limited"] / count
+    return {"limited_time": max(times.values()), "limited_lost": lost, **times, **refused}
 
 
 def throughput(calls: int, latency: float, seed: int) -> dict[str, float]:

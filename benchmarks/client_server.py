@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rolellm.llm.endpoint import Endpoint, EndpointSettings
+from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Price, Request, Sampling, system, user
+from rolellm.llm.settings import ModelSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 PRICE = (1.0, 4.0)
@@ -27,7 +28,9 @@ class Server:
         """A model at this server."""
         # The server takes half for what it had in its cache.
         price = Price(*PRICE, cached=PRICE[0] / 2)
-        return Endpoint(EndpointSettings("local", self.url, concurrency=concurrency, timeout=timeout, price=price))
+        return Endpoint(
+            ModelSettings(model="local", base_url=self.url, concurrency=concurrency, timeout=timeout, price=price)
+        )
 
     def counts(self) -> dict[str, Any]:
         """What the server saw."""

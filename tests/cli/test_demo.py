@@ -13,6 +13,8 @@ from rolellm.demo import DemoResult
 from rolellm.evaluation.score import ScoreReport
 from rolellm.report.construct_section import Made, MadeRole
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
@@ -24,7 +26,6 @@ def demo(tmp_path_factory):
     return folder / "out", json.loads(shown.stdout), shown.stderr
 
 
-@pytest.mark.slow
 def test_tuned_is_clearly_above_untuned_on_held_out_questions(demo):
     _, result, _ = demo
     untuned, tuned, baseline = result["metrics"].values()
@@ -35,7 +36,6 @@ def test_tuned_is_clearly_above_untuned_on_held_out_questions(demo):
     assert tuned["avg"]["mean"] > untuned["avg"]["mean"]
 
 
-@pytest.mark.slow
 def test_report_is_self_contained_and_shows_all(demo):
     folder, result, _ = demo
     page = (folder / "report.html").read_text(encoding="utf-8")
@@ -49,7 +49,6 @@ def test_report_is_self_contained_and_shows_all(demo):
     assert "https://" not in page
 
 
-@pytest.mark.slow
 def test_the_judge_ranks_them_and_its_run_can_be_reported_again(demo):
     folder, result, _ = demo
     models = {one["name"]: one for one in result["judged"]["models"]}
@@ -64,7 +63,6 @@ def test_the_judge_ranks_them_and_its_run_can_be_reported_again(demo):
         assert text in page
 
 
-@pytest.mark.slow
 def test_what_it_leaves_can_be_used(demo):
     folder, result, _ = demo
     assert json.loads((folder / "run" / "manifest.json").read_text())["data"]["config"] == "sample"
@@ -87,7 +85,6 @@ def test_what_it_leaves_can_be_used(demo):
     assert json.loads(shown.stdout)["lines"][0]["here"] > 0, shown.stderr
 
 
-@pytest.mark.slow
 def test_stages_are_announced_without_noise(demo):
     _, _, stderr = demo
     assert "Tuning" in stderr

@@ -97,13 +97,13 @@ def test_a_server_on_the_command_line() -> None:
 def test_a_file_and_what_goes_before_it(file: Path) -> None:
     llm = call("--llm", str(file))
     assert llm.options == RunOptions(max_attempts=3, budget=2.5)
-    assert llm.settings.endpoints[0].concurrency is None
+    assert llm.settings.endpoints[0].concurrency == 8
     llm = call("--llm", str(file), "--budget", "0", "--max-attempts", "7", "--concurrency", "2", "--retry-failed")
     assert llm.options == RunOptions(max_attempts=7, budget=0.0, retry_failed=True)
     assert llm.settings.endpoints[0].concurrency == 2
     # A local model takes as many calls as its batch has room for.
     file.write_text("endpoints: [{backend: local, model: m}]", encoding="utf-8")
-    assert call("--llm", str(file), "--concurrency", "2").settings.endpoints[0].concurrency is None
+    assert call("--llm", str(file), "--concurrency", "2").settings.endpoints[0].concurrency == 8
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_a_file_and_what_goes_before_it(file: Path) -> None:
         pytest.param((), "no model is named", id="nothing"),
         pytest.param(HERE[:2], "--base-url needs --model", id="address-alone"),
         pytest.param(HERE[2:], "--model needs --base-url", id="model-alone"),
-        pytest.param(("--llm", "FILE", *HERE[2:]), "--model does not go with --llm; say it in", id="both"),
-        pytest.param(("--llm", "nowhere.yaml"), "no settings file at nowhere.yaml", id="no-file"),
+        pytest.param(("--llm", "FILE", *HERE[2:]), "--model cannot be combined with --llm; put it in", id="both"),
+        pytest.param(("--llm", "nowhere.yaml"), "there is no file nowhere.yaml", id="no-file"),
         pytest.param((*HERE, "--api-key-env", "sk-1234567890"), "may be a key itself", id="key-for-its-variable"),
-        pytest.param(("--base-url", "ftp://x", "--model", "m"), "base_url is no address", id="address"),
+        pytest.param(("--base-url", "ftp://x", "--model", "m"), "base_url is not a server address", id="address"),
     ],
 )
 def test_bad_usage_is_refused_in_words(file: Path, words: tuple[str, ...], said: str) -> None:
@@ -124,7 +124,7 @@ def test_bad_usage_is_refused_in_words(file: Path, words: tuple[str, ...], said:
     assert isinstance(done.exception, SettingsError)
     assert said in str(done.exception)
     assert "sk-1234567890" not in str(done.exception)
-    if said.startswith(("no model", "--")) and "does not" not in said:
+    if said.startswith(("no model", "--")) and "cannot" not in said:
         # Both ways, and one that costs nothing.
         for way in ("--base-url", "--llm", "localhost", "backend: local"):
             assert way in str(done.exception)
@@ -185,7 +185,7 @@ def test_a_dry_run_opens_no_socket_and_prints_one_object(file: Path) -> None:
 def test_a_dry_run_for_people(file: Path, tiny_model: Path) -> None:
     done = dry_run("--llm", str(file), "--batch", "--tokenizer", str(tiny_model))
     assert done.returncode == 0, done.stderr
-    for words in ("100 requests; nothing was asked", "low", "expected", "at worst", "US dollars", "A batch costs half"):
+    for words in ("100 requests; no model", "low", "expected", "at worst", "US dollars", "A batch costs"):
         assert words in done.stdout
     assert "estimated" not in done.stdout
 

@@ -317,7 +317,7 @@ def test_a_malformed_manifest_is_named_and_strict_refuses_it(
     with pytest.raises(DataError, match=rf"^refused, as asked by strict: {model / MANIFEST}: "):
         answer_rows(make_rows(2), out, replace(settings, strict=True), progress=False)
     assert not out.exists()
-    with pytest.warns(ContaminationWarning, match=rf"^{model / MANIFEST}: .*; so it is not known whether {model} was"):
+    with pytest.warns(ContaminationWarning, match=rf"^{model / MANIFEST}: .*; so whether {model} was trained on these"):
         assert answer(make_rows(2), out, settings) is None
 
 
@@ -498,7 +498,9 @@ def test_predictions_from_memory_are_unknown(make_rows: MakeRows) -> None:
 )
 def test_a_malformed_entry_is_named(mixed: Path, make_rows: MakeRows, entry: Any) -> None:
     edit_sidecar(mixed, contamination=entry)
-    with pytest.raises(PredictionError, match='"contamination" is not as `rolellm generate` writes it') as caught:
+    with pytest.raises(
+        PredictionError, match='"contamination" does not look as `rolellm generate` writes it'
+    ) as caught:
         scored(make_rows(12), mixed)
     assert caught.value.path == sidecar_path(mixed)
 

@@ -101,7 +101,7 @@ class TestGenerate:
         again = rolellm.generate(None, part, llm=model, out=tmp_path / "p.jsonl")
         assert again["prediction"][:] == first["prediction"][:]
         assert model.calls == calls == 3
-        with pytest.raises(SettingsError, match="was begun with other settings"):
+        with pytest.raises(SettingsError, match="was started with other settings"):
             rolellm.generate(None, part, llm=model, out=tmp_path / "p.jsonl", max_new_tokens=7)
 
 

@@ -239,7 +239,7 @@ def _no_tokenizer(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "named"),
     [
-        pytest.param(_truncate, "cannot be loaded as a causal language model", id="truncated-weights"),
+        pytest.param(_truncate, "its model cannot be loaded", id="truncated-weights"),
         pytest.param(_drop_weight, "lacks 1 of the model's weights .*up_proj", id="missing-weight"),
         pytest.param(_no_tokenizer, "the tokenizer of .* cannot be loaded", id="no-tokenizer"),
         pytest.param(lambda at: (at / "config.json").unlink(), "holds no model: neither", id="no-config"),
@@ -247,7 +247,7 @@ def _no_tokenizer(folder: Path) -> None:
         pytest.param(lambda at: edit_json(at / "config.json", model_type="t5"), "cannot be loaded", id="not-causal"),
         pytest.param(lambda at: (at / "model.safetensors").unlink(), "holds no weights", id="no-weights"),
         pytest.param(
-            lambda at: edit_json(at / "config.json", hidden_size=64), "cannot be loaded as a causal", id="other-shape"
+            lambda at: edit_json(at / "config.json", hidden_size=64), "its model cannot be loaded", id="other-shape"
         ),
         pytest.param(lambda at: (at / "adapter_config.json").write_text("{"), "not valid JSON", id="broken-adapter"),
     ],
@@ -372,12 +372,12 @@ def test_an_adapter_answers_as_its_merged_model_does(
         ),
         pytest.param(
             lambda at: edit_json(at / "adapter_config.json", target_modules=["nothing"]),
-            "does not go on its base",
+            "does not fit its base model",
             id="other-modules",
         ),
         pytest.param(
             lambda at: edit_json(at / "adapter_config.json", target_modules=["q_proj", "v_proj", "o_proj"]),
-            "does not go on its base.*missing adapter keys",
+            "does not fit its base model.*missing adapter keys",
             id="weights-missing",
         ),
         pytest.param(lambda at: (at / "adapter_model.safetensors").unlink(), "holds no weights|does not go", id="none"),
@@ -553,7 +553,7 @@ def test_a_model_that_moved_may_go_on(
 @pytest.mark.parametrize(
     ("sidecar", "named"),
     [
-        pytest.param(None, "how it was made is not known", id="gone"),
+        pytest.param(None, "how it was made is unknown", id="gone"),
         pytest.param("{", "is not a JSON object", id="broken"),
         pytest.param("[]", "is not a JSON object", id="a-list"),
     ],
@@ -699,7 +699,7 @@ def test_a_tokenizer_larger_than_the_model_is_refused(
     tokenizer = AutoTokenizer.from_pretrained(model_copy)
     tokenizer.add_tokens(["lighthouse"])
     tokenizer.save_pretrained(model_copy)
-    with pytest.raises(ModelError, match=r"3 of 6 prompts hold tokens .* row-000 .*token \d+"):
+    with pytest.raises(ModelError, match=r"3 of 6 prompts have tokens .* row-000 .*token \d+"):
         run(make_rows(6), out, replace(settings, model=str(model_copy)))
 
 
@@ -717,7 +717,7 @@ def test_an_interruption_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> N
 def test_an_interruption_before_overwriting_begins_says_so(tmp_path: Path) -> None:
     out = tmp_path / "p.jsonl"
     out.write_text('{"id": "a"}\n')
-    with pytest.raises(StoppedShortError, match="is as it was") as stop, stopped_short(out, "go on", untouched="again"):
+    with pytest.raises(StoppedShortError, match="is unchanged") as stop, stopped_short(out, "go on", untouched="again"):
         raise KeyboardInterrupt
     assert stop.value.resume == "again"
     with (

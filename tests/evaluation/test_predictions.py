@@ -91,11 +91,11 @@ class TestReading:
         pytest.param({"role": "F", "question": "?", "generated": []}, '"generated" is an empty list', id="empty-list"),
         pytest.param({"role": "F", "question": "?", "generated": "One."}, '"generated" is a text', id="generated-text"),
         pytest.param({"role": "F", "question": "?", "generated": [7]}, "the reply is a number", id="generated-number"),
-        pytest.param({"prediction": "One."}, "nothing says which row", id="no-key"),
-        pytest.param({"role": "F", "prediction": "One."}, "nothing says which row", id="role-without-question"),
-        pytest.param({"question": "?", "prediction": "One."}, "nothing says which row", id="question-without-role"),
+        pytest.param({"prediction": "One."}, "does not say which row", id="no-key"),
+        pytest.param({"role": "F", "prediction": "One."}, "does not say which row", id="role-without-question"),
+        pytest.param({"question": "?", "prediction": "One."}, "does not say which row", id="question-without-role"),
         pytest.param({"id": 7, "prediction": "One."}, '"id" is a number', id="id-number"),
-        pytest.param({"id": None, "prediction": "One."}, "nothing says which row", id="id-null"),
+        pytest.param({"id": None, "prediction": "One."}, "does not say which row", id="id-null"),
         pytest.param({"role": {}, "question": "?", "prediction": "x"}, '"role" is an object', id="role-object"),
         pytest.param(["a", "One."], "expected a JSON object, found list", id="array"),
         pytest.param(b'{"id": "a", "prediction": "On', "not valid JSON", id="broken-json"),
@@ -138,8 +138,8 @@ class TestReading:
         [
             pytest.param(lambda path: None, "not a file", id="absent"),
             pytest.param(lambda path: path.mkdir(), "not a file", id="folder"),
-            pytest.param(lambda path: path.write_bytes(b""), "holds no predictions", id="empty"),
-            pytest.param(lambda path: path.write_bytes(b"\xef\xbb\xbf\n \n"), "holds no predictions", id="blank"),
+            pytest.param(lambda path: path.write_bytes(b""), "has no predictions", id="empty"),
+            pytest.param(lambda path: path.write_bytes(b"\xef\xbb\xbf\n \n"), "has no predictions", id="blank"),
             pytest.param(lambda path: path.write_bytes(b"x\ny\n"), "all its 2 lines are bad", id="all-bad"),
         ],
     )
@@ -152,7 +152,7 @@ class TestReading:
             read_predictions(path, skip_bad=True)
 
     def test_no_file_at_all_is_an_error(self) -> None:
-        with pytest.raises(PredictionError, match="no file"):
+        with pytest.raises(PredictionError, match="no predictions file"):
             read_predictions([])
 
 
@@ -202,7 +202,7 @@ class TestMatching:
             "rows of sample/test without a prediction: 1 of 2 (1 role_specific); such as Fox, “Why?”"
         )
         assert stranger.kind == "unmatched_predictions"
-        assert "1 by roles that are not there, as in another config: Crow" in stranger.text
+        assert "1 by roles that are not there, as if from another config: Crow" in stranger.text
         assert stranger.examples[0].startswith("prediction 1: Crow, “Where?Where?")
 
     def test_of_two_predictions_for_a_row_the_first_counts_and_both_kinds_are_told_apart(self) -> None:
@@ -240,15 +240,15 @@ class TestMatching:
         [
             pytest.param(
                 (Prediction("x", role="Crow", question="Who are you?", line=4),),
-                r"Their roles \(Crow\) are not the ones here \(Fox\): is it another config\?",
+                r"Their roles \(Crow\) are not among those of the rows \(Fox\); is it another config\?",
                 id="other-roles",
             ),
             pytest.param(
                 (Prediction("x", role="Fox", question="Where?"),),
-                "not their questions: is it another split",
+                "not their questions; is it another split",
                 id="other-split",
             ),
-            pytest.param((Prediction("x", id="general-train-1"),), "rows by id alone: is it another split", id="ids"),
+            pytest.param((Prediction("x", id="general-train-1"),), "rows by id only; is it another split", id="ids"),
         ],
     )
     def test_an_error_when_nothing_matches_says_what_they_look_like(
@@ -257,7 +257,7 @@ class TestMatching:
         with pytest.raises(PredictionError, match=words) as caught:
             match([row("general-test-1")], Predictions(items), where="sample/test")
         assert "none of the predictions (1) matches any of the 1 rows of sample/test" in str(caught.value)
-        assert "ids look like 'general-test-1'" in str(caught.value)
+        assert "ids of the rows look like 'general-test-1'" in str(caught.value)
 
     def test_the_sidecar_tells_which_config_it_was(self, write: Write) -> None:
         path = write({"id": "x", "prediction": "1"})

@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_the_benchmark_runs_on_the_embedded_sample(root: Path) -> None:
     done = subprocess.run(

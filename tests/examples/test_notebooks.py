@@ -9,14 +9,16 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.parametrize(
     ("name", "kind", "shows"),
     [
-        pytest.param("01_rolebench", "image/svg+xml", "CUS", id="01_rolebench"),
-        pytest.param("02_rocit", "image/png", "CUS", id="02_rocit", marks=pytest.mark.slow),
+        pytest.param("01_rolebench", "text/html", "CUS", id="01_rolebench"),
+        pytest.param("02_rocit", "image/png", "CUS", id="02_rocit"),
         pytest.param("03_your_character", "text/html", "role_specific", id="03_your_character"),
         pytest.param("04_judging", "text/html", "canary: echo", id="04_judging"),
     ],

@@ -219,8 +219,8 @@ def test_what_passes_is_tried_again(
         pytest.param("lfs_upload", None, HubUnreachableError, "run the same again", id="lfs-upload-dropped"),
         pytest.param("lfs_batch", 403, HubLoginError, "may not write to me/thing", id="lfs-batch-403"),
         pytest.param("commit", 403, HubLoginError, "may not write to me/thing", id="commit-403"),
-        pytest.param("commit", 409, HubError, "changed under every try", id="commit-409"),
-        pytest.param("commit", 412, HubError, "changed under every try", id="commit-412"),
+        pytest.param("commit", 409, HubError, "changed during every attempt", id="commit-409"),
+        pytest.param("commit", 412, HubError, "changed during every attempt", id="commit-412"),
         pytest.param("commit", 500, HubUnreachableError, "can still be loaded", id="commit-500"),
         pytest.param("commit", None, HubUnreachableError, "can still be loaded", id="commit-dropped"),
         pytest.param("commit", 422, HubError, "422: down for tests", id="commit-422"),
@@ -289,10 +289,10 @@ def test_a_repository_made_by_another_at_that_moment_will_do(
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        pytest.param(401, HubLoginError, "does not take the token", id="401"),
+        pytest.param(401, HubLoginError, "rejected the token", id="401"),
         pytest.param(403, HubLoginError, "may not write to me/thing", id="403"),
         pytest.param(500, HubUnreachableError, "500: down for tests", id="500"),
-        pytest.param(None, HubUnreachableError, "could not be used", id="dropped"),
+        pytest.param(None, HubUnreachableError, "127.0.0.1.* failed", id="dropped"),
     ],
 )
 def test_a_repository_that_cannot_be_made(
@@ -356,8 +356,8 @@ def test_a_gitignore_there_is_not_obeyed_in_silence(hub: Any, api: HfApi, folder
         pytest.param(b"---\na: [1\n---\n", "not valid YAML", id="bad-yaml"),
         pytest.param(b"---\n- a\n---\n", "not a YAML mapping", id="a-list"),
         pytest.param(b"\xff\xfe", "not UTF-8", id="not-utf-8"),
-        pytest.param(b"<!-- rolellm:begin -->\nhm", "put the pair right", id="begin-alone"),
-        pytest.param(b"<!-- rolellm:end -->\n<!-- rolellm:begin -->", "put the pair right", id="wrong-order"),
+        pytest.param(b"<!-- rolellm:begin -->\nhm", "restore the pair", id="begin-alone"),
+        pytest.param(b"<!-- rolellm:end -->\n<!-- rolellm:begin -->", "restore the pair", id="wrong-order"),
     ],
 )
 def test_a_readme_that_cannot_be_merged_with_is_left_alone(
@@ -418,7 +418,7 @@ def test_offline_is_said(hub: Any, folder: Path, options: PushOptions, monkeypat
 @pytest.mark.usefixtures("hub")
 def test_a_hub_that_is_not_there_is_said(folder: Path) -> None:
     nowhere = PushOptions(endpoint="http://127.0.0.1:9", patience=Patience(tries=2, first_wait=0.01))
-    with pytest.raises(HubUnreachableError, match=r"http://127\.0\.0\.1:9 could not be used"):
+    with pytest.raises(HubUnreachableError, match=r"http://127\.0\.0\.1:9 failed"):
         push_folder(folder, REPO, nowhere)
 
 

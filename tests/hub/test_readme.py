@@ -125,10 +125,10 @@ def test_comments_in_our_text_do_not_end_our_part() -> None:
 @pytest.mark.parametrize(
     ("theirs", "words"),
     [
-        pytest.param(f"{BEGIN}\ntext", "put the pair right", id="begin-alone"),
-        pytest.param(f"text\n{END}", "put the pair right", id="end-alone"),
-        pytest.param(f"{END}\n{BEGIN}", "put the pair right", id="wrong-order"),
-        pytest.param(f"{BEGIN}\n{BEGIN}\n{END}", "put the pair right", id="two-begins"),
+        pytest.param(f"{BEGIN}\ntext", "restore the pair", id="begin-alone"),
+        pytest.param(f"text\n{END}", "restore the pair", id="end-alone"),
+        pytest.param(f"{END}\n{BEGIN}", "restore the pair", id="wrong-order"),
+        pytest.param(f"{BEGIN}\n{BEGIN}\n{END}", "restore the pair", id="two-begins"),
         pytest.param("---\na: [\n---\n", "not valid YAML", id="bad-yaml"),
         pytest.param("---\ntext\n---\n", "not a YAML mapping", id="a-string"),
     ],

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 
 def test_it_runs(root: Path, clean_env: dict[str, str]) -> None:
     command = [sys.executable, str(root / "benchmarks/judging.py"), "--json", "--judgements", "300", "--rows", "400"]

@@ -16,10 +16,11 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def endpoint(llm_server: Callable[..., Any]) -> Callable[..., Any]:
     """Makes an `Endpoint` of a running server; keyword arguments are settings."""
-    from rolellm.llm.endpoint import Endpoint, EndpointSettings
+    from rolellm.llm.endpoint import Endpoint
+    from rolellm.llm.settings import ModelSettings
 
     def make(server: Any, **settings: Any) -> Endpoint:
         given = {"model": "local", "base_url": server.url, "api_key_env": "ROLELLM_TEST_KEY", "timeout": 5.0}
-        return Endpoint(EndpointSettings(**(given | settings)))
+        return Endpoint(ModelSettings(**(given | settings)))
 
     return make

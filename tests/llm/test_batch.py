@@ -245,11 +245,12 @@ import asyncio, json, sys
 from pathlib import Path
 from rolellm.llm.batch import Handlers, run_batch
 from rolellm.llm.batch import BatchItem
-from rolellm.llm.endpoint import Endpoint, EndpointSettings
+from rolellm.llm.endpoint import Endpoint
+from rolellm.llm.settings import ModelSettings
 from rolellm.llm.model import Request, request_key, user
 
 url, folder = sys.argv[1], Path(sys.argv[2])
-at = Endpoint(EndpointSettings("local", url))
+at = Endpoint(ModelSettings(model="local", base_url=url))
 requests = [Request((user(str(n)),)) for n in range(30)]
 journal = (folder / "heard.jsonl").open("a")
 

@@ -120,11 +120,12 @@ RUNNER = """
 import sys
 from pathlib import Path
 from rolellm.llm.client import Client
-from rolellm.llm.endpoint import Endpoint, EndpointSettings
+from rolellm.llm.endpoint import Endpoint
+from rolellm.llm.settings import ModelSettings
 from rolellm.llm.model import Request, Sampling, user
 from rolellm.llm.model import RunOptions
 folder, url = Path(sys.argv[1]), sys.argv[2]
-model = Endpoint(EndpointSettings(model="local", base_url=url, api_key_env="ROLELLM_TEST_KEY"))
+model = Endpoint(ModelSettings(model="local", base_url=url, api_key_env="ROLELLM_TEST_KEY"))
 requests = [Request((user(f"Question {number}?"),), Sampling(max_tokens=50)) for number in range(30)]
 with Client(folder, [model], RunOptions(show_progress=False, batch=True, batch_poll=0.02)) as client:
     print("begun", flush=True)

@@ -240,19 +240,33 @@ def test_a_reply_that_is_no_answer_is_never_taken_for_one(tmp_path: Path, finish
 
 
 @pytest.mark.parametrize(
-    ("temperature", "calls"), [pytest.param(0.0, 1, id="greedy"), pytest.param(0.7, 3, id="drawn-anew")]
+    ("temperature", "kind", "sent", "different"),
+    [
+        pytest.param(0.0, "unacceptable", 1, 1, id="greedy"),
+        pytest.param(0.0, "malformed", 2, 2, id="greedy-repaired-once"),
+        pytest.param(0.7, "unacceptable", 3, 1, id="drawn-anew"),
+        pytest.param(0.7, "malformed", 3, 1, id="form-drawn-anew"),
+    ],
 )
-def test_what_was_not_accepted_is_sent_again_only_where_it_can_change(
-    tmp_path: Path, temperature: float, calls: int
+def test_what_was_not_accepted_is_sent_again_only_where_the_reply_can_change(
+    tmp_path: Path,
+    llm_server: Callable[..., Any],
+    endpoint: Callable[..., Any],
+    temperature: float,
+    kind: Any,
+    sent: int,
+    different: int,
 ) -> None:
     def picky(request: Request, reply: Reply) -> str:
-        raise UnacceptableError("never good enough")
+        raise UnacceptableError("never good enough", kind)
 
-    model = Faulty()
+    server = llm_server()
     requests = asked(1, sampling=Sampling(temperature=temperature))
-    with Client(tmp_path, [model], replace(QUIET, max_attempts=3)) as client:
-        (failed,) = client.ask(requests, picky)
-    assert isinstance(failed, Failure) and failed.attempts == calls == sum(model.seen.values())
+    for _ in range(2):
+        with Client(tmp_path, [endpoint(server, timeout=60.0)], replace(QUIET, max_attempts=3)) as client:
+            (failed,) = client.ask(requests, picky)
+        assert isinstance(failed, Failure) and failed.attempts == sent == server.counts.calls
+    assert len(server.counts.seen) == different
 
 
 @pytest.mark.parametrize(
@@ -377,6 +391,14 @@ def test_an_endpoint_that_stops_answering_ends_the_run_and_the_next_goes_on(tmp_
     with Client(tmp_path, [healed], options) as client:
         assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(200)))
     assert sum(healed.seen.values()) == 160
+
+
+def test_requests_that_never_get_through_are_left_when_all_others_are_answered(tmp_path: Path) -> None:
+    poison = fault("timeout", retry=True, after=0.0)
+    model = Faulty(lambda request, seen: poison if request.messages[-1].content.endswith("3") else None)
+    with Client(tmp_path, [model], QUIET) as client:
+        outcomes = client.ask(asked(200))
+    assert sum(isinstance(outcome, Failure) for outcome in outcomes) == 20
 
 
 def test_what_an_endpoint_refuses_of_some_does_not_end_the_run(tmp_path: Path) -> None:

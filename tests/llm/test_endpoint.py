@@ -20,7 +20,7 @@ from rolellm.core.errors import SettingsError, StoppedShortError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.llm import retry as pacing
 from rolellm.llm.client import Client, EndpointWarning, JournalWarning
-from rolellm.llm.endpoint import Endpoint, EndpointSettings
+from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
     Answer,
@@ -37,6 +37,7 @@ from rolellm.llm.model import (
     system,
     user,
 )
+from rolellm.llm.settings import ModelSettings
 
 from .conftest import KEY
 
@@ -366,7 +367,9 @@ def test_a_body_without_end_takes_bounded_memory() -> None:
     async def go() -> tuple[Any, int]:
         async with await asyncio.start_server(flood, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            at = Endpoint(EndpointSettings("m", f"http://127.0.0.1:{port}/v1", timeout=20.0, most_bytes=1 << 20))
+            at = Endpoint(
+                ModelSettings(model="m", base_url=f"http://127.0.0.1:{port}/v1", timeout=20.0, max_bytes=1 << 20)
+            )
             at.sdk()
             tracemalloc.start()
             try:
@@ -385,7 +388,7 @@ def test_a_body_without_end_takes_bounded_memory() -> None:
 def test_nothing_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    at = Endpoint(EndpointSettings("m", f"http://127.0.0.1:{port}/v1"))
+    at = Endpoint(ModelSettings(model="m", base_url=f"http://127.0.0.1:{port}/v1"))
     (error,) = ask(at, ASKED)
     assert (error.kind, error.retry, error.billed) == ("connection", True, False)
     assert "nothing answers" in error.reason
@@ -396,7 +399,7 @@ def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    (error,) = ask(Endpoint(EndpointSettings("m", "http://nowhere.invalid/v1", api_key_env="")), ASKED)
+    (error,) = ask(Endpoint(ModelSettings(model="m", base_url="http://nowhere.invalid/v1", api_key_env="")), ASKED)
     assert (error.kind, error.billed) == ("connection", False)
 
 
@@ -439,26 +442,26 @@ def test_connections_are_used_again(llm_server: Callable[..., Any], endpoint: Ca
 )
 def test_addresses_that_are_refused_are_not_repeated(base_url: str) -> None:
     with pytest.raises(SettingsError, match="base_url") as raised:
-        EndpointSettings("m", base_url)
+        ModelSettings(model="m", base_url=base_url)
     assert "sk-secret" not in "".join(traceback.format_exception(raised.value))
 
 
 @pytest.mark.parametrize(
     ("settings", "found"),
     [
-        ({"model": ""}, "name"),
+        ({"model": ""}, "model is missing"),
         ({"model": "a\nb"}, "name"),
         ({"concurrency": 0}, "concurrency"),
         ({"timeout": 0.0}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
         ({"structured": "xml"}, "structured"),
         ({"max_tokens_field": "tokens"}, "max_tokens_field"),
-        ({"most_bytes": 0}, "most_bytes"),
+        ({"max_bytes": 0}, "max_bytes"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], found: str) -> None:
     with pytest.raises(SettingsError, match=found):
-        EndpointSettings(**({"model": "m"} | settings))
+        ModelSettings(**({"model": "m", "base_url": "http://localhost/v1"} | settings))
 
 
 @pytest.mark.parametrize(
@@ -479,7 +482,7 @@ def test_keys_that_are_not_there(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     if value is not None:
         monkeypatch.setenv("MY_KEY", value)
-    at = Endpoint(EndpointSettings("m", base_url, api_key_env=named))
+    at = Endpoint(ModelSettings(model="m", base_url=base_url, api_key_env=named))
     with pytest.raises(SettingsError, match=found) as raised:
         at.check()
     assert "sk-0123456789" not in str(raised.value)
@@ -489,18 +492,18 @@ def test_keys_that_are_not_there(
 
 @pytest.mark.parametrize("base_url", ["http://localhost:1/v1", "http://10.1.2.3/v1", "http://gpu-box:8000/v1"])
 def test_near_servers_need_no_key(base_url: str) -> None:
-    Endpoint(EndpointSettings("m", base_url)).check()
+    Endpoint(ModelSettings(model="m", base_url=base_url)).check()
 
 
 def test_identity_tells_settings_apart_that_decide_replies() -> None:
-    plain = EndpointSettings("m", "http://localhost:1/v1")
+    plain = ModelSettings(model="m", base_url="http://localhost:1/v1")
     others = [
-        EndpointSettings("n", "http://localhost:1/v1"),
-        EndpointSettings("m", "http://localhost:2/v1"),
-        EndpointSettings("m", "http://localhost:1/v1", structured="none"),
-        EndpointSettings("m", "http://localhost:1/v1", extra_body={"top_k": 1}),
+        ModelSettings(model="n", base_url="http://localhost:1/v1"),
+        ModelSettings(model="m", base_url="http://localhost:2/v1"),
+        ModelSettings(model="m", base_url="http://localhost:1/v1", structured="none"),
+        ModelSettings(model="m", base_url="http://localhost:1/v1", extra_body={"top_k": 1}),
     ]
-    same = EndpointSettings("m", "http://localhost:1/v1/", concurrency=3, timeout=1.0, api_key_env="X")
+    same = ModelSettings(model="m", base_url="http://localhost:1/v1/", concurrency=3, timeout=1.0, api_key_env="X")
     assert Endpoint(plain).identity == Endpoint(same).identity
     assert all(Endpoint(plain).identity != Endpoint(other).identity for other in others)
 
@@ -514,7 +517,7 @@ def test_a_server_that_speaks_no_http() -> None:
 
         async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            at = Endpoint(EndpointSettings("m", f"http://127.0.0.1:{port}/v1", timeout=3.0))
+            at = Endpoint(ModelSettings(model="m", base_url=f"http://127.0.0.1:{port}/v1", timeout=3.0))
             try:
                 await at.call(ASKED)
             except CallError as error:
@@ -534,7 +537,7 @@ def test_a_far_server_is_reached_through_the_proxy_and_this_machine_is_not(
     monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/v1"))
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
-    far = Endpoint(EndpointSettings("m", "http://far.invalid/v1", api_key_env=""))
+    far = Endpoint(ModelSettings(model="m", base_url="http://far.invalid/v1", api_key_env=""))
     assert outcome(far, ask(far, ASKED)[0]) == "stop"
     assert proxy.counts.calls == 1
     near = endpoint(server)

@@ -13,9 +13,12 @@ from pathlib import Path
 import pytest
 
 from rolellm.llm.client import Client
-from rolellm.llm.endpoint import Endpoint, EndpointSettings
+from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Answer, Request, RunOptions, Sampling, Schema, system, user
+from rolellm.llm.settings import ModelSettings
 from rolellm.prompts.render import chat_template
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -53,9 +56,8 @@ def serve(checkpoint: Path, tmp_path: Path, clean_env: dict[str, str]) -> Iterat
         process.wait(timeout=30)
 
 
-@pytest.mark.slow
 def test_a_real_server(serve: str, checkpoint: Path, tmp_path: Path) -> None:
-    at = Endpoint(EndpointSettings(str(checkpoint), serve, concurrency=2, structured="auto"))
+    at = Endpoint(ModelSettings(model=str(checkpoint), base_url=serve, concurrency=2, structured="auto"))
     sampling = Sampling(max_tokens=8, temperature=1.0)
     asked = [Request((system("You are a fox."), user(f"Why, {number}?")), sampling) for number in range(4)]
     shaped = Request(asked[0].messages, sampling, schema=Schema("s", {"type": "object", "properties": {}}))

@@ -10,6 +10,7 @@ import yaml
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.scrub import HIDDEN
+from rolellm.core.settings import known_keys
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Price, Request, user
 from rolellm.llm.scripted import ScriptedModel
@@ -63,7 +64,7 @@ def test_every_key_of_an_endpoint_reaches_it(tmp_path: Path, monkeypatch: pytest
 def test_what_is_left_out_has_the_endpoint_s_own_default(tmp_path: Path) -> None:
     (model,) = load_models(write(tmp_path, SERVER))
     assert isinstance(model, Endpoint)
-    assert model.settings == type(model.settings)("m", "http://localhost:8000/v1")
+    assert model.settings == ModelSettings(model="m", base_url="http://localhost:8000/v1")
 
 
 def test_manifests_get_what_decides_and_no_key_path_or_variable(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_manifests_show_fields_that_steer_sampling() -> None:
     ("entry", "words"),
     [
         pytest.param(
-            {"api_key": KEY}, "unknown key endpoints[0].api_key; did you mean endpoints[0].api_key_env?", id="api-key"
+            {"api_key": KEY}, "unknown key endpoints[0].api_key; did you mean endpoints.api_key_env?", id="api-key"
         ),
         pytest.param({"apiKey": KEY}, "unknown key endpoints[0].apiKey", id="api-key-in-camels"),
         pytest.param({"OPENAI_API_KEY": KEY}, "unknown key endpoints[0].OPENAI_API_KEY", id="variable-as-key"),
@@ -163,14 +164,14 @@ def test_manifests_show_fields_that_steer_sampling() -> None:
         pytest.param({"extra_body": {"Authorization": KEY}}, "a secret does not belong", id="header-in-the-body"),
         pytest.param({"headers": {"Authorization": KEY}}, "unknown key endpoints[0].headers", id="headers"),
         pytest.param({"extra_body": {"auth": {"a": KEY}}}, "extra_body.auth.a: a secret", id="within-a-key"),
-        pytest.param({"timeout": KEY}, "timeout: expected a number, found text", id="for-a-number"),
-        pytest.param({"price": KEY}, "price: expected a section with keys, found text", id="for-a-section"),
-        pytest.param({"structured": KEY}, "structured: expected one of auto, json_schema", id="for-a-choice"),
-        pytest.param({"extra_body": KEY}, "extra_body: expected a section with keys, found text", id="for-the-body"),
-        pytest.param({"extra_body": {"a": KEY.encode()}}, "JSON has no such value (bytes)", id="as-bytes"),
-        pytest.param({"base_url": f"https://u:{KEY}@host/v1"}, "base_url holds a user name", id="password-in-the-url"),
-        pytest.param({"base_url": f"https://host/v1?key={KEY}"}, "base_url holds", id="query-in-the-url"),
-        pytest.param({"base_url": f"https://host/v1#{KEY}"}, "base_url holds", id="fragment-in-the-url"),
+        pytest.param({"timeout": KEY}, "timeout: must be a number, found text", id="for-a-number"),
+        pytest.param({"price": KEY}, "price: must be a section, found text", id="for-a-section"),
+        pytest.param({"structured": KEY}, "structured: must be 'auto', 'json_schema'", id="for-a-choice"),
+        pytest.param({"extra_body": KEY}, "extra_body: must be a section, found text", id="for-the-body"),
+        pytest.param({"extra_body": {"a": KEY.encode()}}, "JSON has no value such as bytes", id="as-bytes"),
+        pytest.param({"base_url": f"https://u:{KEY}@host/v1"}, "base_url contains", id="password-in-the-url"),
+        pytest.param({"base_url": f"https://host/v1?key={KEY}"}, "base_url contains", id="query-in-the-url"),
+        pytest.param({"base_url": f"https://host/v1#{KEY}"}, "base_url contains", id="fragment-in-the-url"),
     ],
 )
 def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], words: str) -> None:
@@ -188,43 +189,47 @@ def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], w
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param("", "expected the key endpoints: with a list, found nothing", id="empty"),
-        pytest.param("max_attempts: 3", "endpoints: is missing", id="no-endpoints"),
-        pytest.param("endpoints: []", "it needs one item or more", id="empty-list"),
-        pytest.param("endpoints: http://localhost", "expected a list", id="text"),
+        pytest.param("", "expected keys and values, found nothing", id="empty"),
+        pytest.param("max_attempts: 3", "endpoints is missing", id="no-endpoints"),
+        pytest.param("endpoints: []", "endpoints is missing or empty", id="empty-list"),
+        pytest.param("endpoints: http://localhost", "must be a list", id="text"),
         pytest.param("endpoint: [{}]", "did you mean endpoints?", id="typo"),
-        pytest.param("endpoints: [{modle: m}]", "did you mean endpoints[0].model?", id="typo-in-an-entry"),
-        pytest.param("base_url: http://x", "did you mean endpoints[].base_url?", id="outside-an-entry"),
-        pytest.param("endpoints: [{model: m}]", "endpoints[0].base_url: is missing", id="no-address"),
-        pytest.param("endpoints: [{base_url: http://x}]", "endpoints[0].model: is missing", id="no-model"),
-        pytest.param("endpoints: [{base_url: localhost, model: m}]", "endpoints[0]: base_url is no address", id="url"),
-        pytest.param("endpoints: [{base_url: 'http://x:99999', model: m}]", "base_url is no address", id="port"),
-        pytest.param("endpoints: [{base_url: 'file:///x', model: m}]", "base_url is no address", id="scheme"),
-        pytest.param("endpoints: [{backend: loca}]", "did you mean local?", id="backend-typo"),
-        pytest.param("endpoints: [{backend: local}]", "model: is missing; the backend local needs it", id="local"),
+        pytest.param("endpoints: [{modle: m}]", "did you mean endpoints.model?", id="typo-in-an-entry"),
+        pytest.param("base_url: http://x", "did you mean endpoints.base_url?", id="outside-an-entry"),
+        pytest.param("endpoints: [{model: m}]", "endpoints[0]: base_url is missing", id="no-address"),
+        pytest.param("endpoints: [{base_url: http://x}]", "endpoints[0]: model is missing", id="no-model"),
+        pytest.param("endpoints: [{base_url: localhost, model: m}]", "endpoints[0]: base_url is not", id="url"),
+        pytest.param("endpoints: [{base_url: 'http://x:99999', model: m}]", "base_url is not", id="port"),
+        pytest.param("endpoints: [{base_url: 'file:///x', model: m}]", "base_url is not", id="scheme"),
+        pytest.param("endpoints: [{backend: loca}]", "must be 'openai', 'local'", id="backend-typo"),
+        pytest.param("endpoints: [{backend: local}]", "model is missing; the local backend needs it", id="local"),
         pytest.param(
             "endpoints: [{backend: local, model: m, base_url: http://x}]",
-            "endpoints[0].base_url: the backend local has no such key; it has adapter,",
+            "endpoints[0]: base_url: unknown key for the local backend; it has model,",
             id="address-of-a-local-model",
         ),
         pytest.param(
-            "endpoints: [{base_url: http://x, model: m, rules: r}]", "has no such key", id="rules-of-a-server"
+            "endpoints: [{base_url: http://x, model: m, rules: r}]",
+            "unknown key for the openai backend",
+            id="rules-of-a-server",
         ),
-        pytest.param("endpoints: [{backend: scripted}]", "rules: is missing", id="no-rules"),
-        pytest.param(SERVER.replace("}]", ", concurrency: 0}]"), "at least 1", id="no-calls-at-once"),
-        pytest.param(SERVER.replace("}]", ", timeout: 0}]"), "above 0", id="no-time"),
-        pytest.param(SERVER.replace("}]", ", price: {prompt: -1}}]"), "price.prompt: has to be at least 0", id="price"),
-        pytest.param(SERVER.replace("}]", ", price: 3}]"), "price: expected a section", id="price-without-parts"),
-        pytest.param(SERVER.replace("}]", ", structured: jsn_schema}]"), "did you mean json_schema?", id="structured"),
+        pytest.param("endpoints: [{backend: scripted}]", "rules is missing", id="no-rules"),
+        pytest.param(SERVER.replace("}]", ", concurrency: 0}]"), "greater than or equal to 1", id="no-calls-at-once"),
+        pytest.param(SERVER.replace("}]", ", timeout: 0}]"), "greater than 0", id="no-time"),
         pytest.param(
-            SERVER.replace("}]", ", extra_body: {n: 5}}]"), "extra_body.n: this is decided", id="more-replies"
+            SERVER.replace("}]", ", price: {prompt: -1}}]"),
+            "prompt must be greater",
+            id="price",
         ),
+        pytest.param(SERVER.replace("}]", ", price: 3}]"), "price: must be a section", id="price-without-parts"),
+        pytest.param(SERVER.replace("}]", ", structured: jsn_schema}]"), "must be 'auto'", id="structured"),
+        pytest.param(SERVER.replace("}]", ", extra_body: {n: 5}}]"), "extra_body.n: this is set", id="more-replies"),
         pytest.param(SERVER.replace("}]", ", extra_body: {stream: true}}]"), "extra_body.stream", id="stream"),
-        pytest.param(SERVER.replace("}]", ", extra_body: {max_tokens: null}}]"), "is decided", id="limit-taken-out"),
+        pytest.param(SERVER.replace("}]", ", extra_body: {max_tokens: null}}]"), "is set for", id="limit-taken-out"),
         pytest.param(SERVER.replace("m}]", "m}, {base_url: http://localhost:8000/v1, model: m}]"), "twice", id="twice"),
-        pytest.param(SERVER + "max_attempts: 0", "max_attempts: has to be at least 1", id="no-attempt"),
-        pytest.param(SERVER + "budget: -1", "budget: has to be at least 0", id="budget"),
-        pytest.param(SERVER + "budget: .inf", "budget: expected a number", id="budget-without-end"),
+        pytest.param(SERVER + "max_attempts: 0", "max_attempts: must be greater than or equal to 1", id="no-attempt"),
+        pytest.param(SERVER + "budget: -1", "budget: must be greater than or equal to 0", id="budget"),
+        pytest.param(SERVER + "budget: .inf", "must be a finite number", id="budget-without-end"),
         pytest.param("endpoints: [", "llm.yaml:1: not valid YAML", id="broken"),
     ],
 )
@@ -236,15 +241,15 @@ def test_what_cannot_be_carried_out_is_refused_in_words(tmp_path: Path, text: st
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="no settings file at"):
+    with pytest.raises(SettingsError, match="there is no file"):
         load_settings(tmp_path / "none.yaml")
-    with pytest.raises(SettingsError, match="no settings file at"):
+    with pytest.raises(SettingsError, match="there is no file"):
         load_settings(tmp_path)
     (tmp_path / "llm.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match="not UTF-8"):
         load_settings(tmp_path / "llm.yaml")
     (tmp_path / "llm.yaml").write_bytes(b"#" * (2 << 20))
-    with pytest.raises(SettingsError, match="no settings file"):
+    with pytest.raises(SettingsError, match="not a settings file"):
         load_settings(tmp_path / "llm.yaml")
 
 
@@ -289,6 +294,7 @@ def test_the_example_can_be_read(root: Path) -> None:
     assert [entry.backend for entry in settings.endpoints] == ["openai", "openai", "local"]
     text = (root / "recipes" / "llm" / "example.yaml").read_text(encoding="utf-8")
     documented = (root / "docs" / "endpoints.md").read_text(encoding="utf-8")
-    for name in (*ModelSettings.__slots__, *LLMSettings.__slots__):
+    for name in known_keys(LLMSettings):
+        name = name.rpartition(".")[2]
         assert f"`{name}`" in documented
-        assert name == "rules" or f"{name}:" in text
+        assert name in ("rules", "max_bytes") or f"{name}:" in text

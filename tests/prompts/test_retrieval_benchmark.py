@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_it_runs(root: Path, clean_env: dict[str, str], language: str) -> None:

@@ -71,7 +71,7 @@ def test_a_template_of_ones_own(tmp_path: Path) -> None:
         pytest.param(b"{portrait}", r"no slot \{names\}", id="slot missing"),
         pytest.param(b"{portrait}{names}{nmaes}", r"has \{nmaes\}, which nothing fills", id="slot unknown"),
         pytest.param("{portrait}{names}ü".encode("latin-1"), "UTF-8", id="not UTF-8"),
-        pytest.param(None, "no template can be read", id="no file"),
+        pytest.param(None, "cannot read the template", id="no file"),
     ],
 )
 def test_a_template_that_will_not_do(tmp_path: Path, content: bytes | None, message: str) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.browser
 def test_it_runs(root: Path, clean_env: dict[str, str], tmp_path: Path) -> None:

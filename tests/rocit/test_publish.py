@@ -30,6 +30,7 @@ from rolellm.rocit.train import train
 from ..forking import Forking
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
     # The Hub client's own way of sending large files.
     pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
@@ -157,7 +158,6 @@ for snippet in asked["snippets"]:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_what_is_published_loads_with_stock_libraries_and_is_what_was_trained(
     runs: dict[str, Path],

@@ -15,7 +15,7 @@ import torch
 from ..forking import Forking, script
 
 # peft asks transformers by the older name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
 CONTRACT = {"ratios", "figures", "n", "versions", "hardware"}
 
 
@@ -38,7 +38,6 @@ def on_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(root / "benchmarks"))
 
 
-@pytest.mark.slow
 def test_a_tiny_run_keeps_the_contract(run: Run) -> None:
     done = run("rocit.py", "--json", "--tiny", "--replies", "8", "--roles", "2", "--steps", "1")
     assert done.returncode == 0, done.stderr
@@ -105,7 +104,7 @@ def test_trl_packs_leak_nothing_from_reply_to_reply() -> None:
 
     corpus = load_corpus(None, SMALLEST)
     examples = draw(corpus.examples, groups=1, replies=4, seed=0)
-    training = replace(corpus.training, batch_size=4, max_grad_norm=1e9)
+    training = replace(corpus.training, per_device_train_batch_size=4, max_grad_norm=1e9)
     job = Job(lambda: new_model(corpus.recipe, corpus.tokenizer), corpus.tokenizer, examples, training)
     gradients: list[dict[str, torch.Tensor]] = []
     for setting in (Setting(rows=4), Setting(pack=2048)):
@@ -171,7 +170,6 @@ def test_what_a_run_leaves_on_the_frozen_base_comes_off() -> None:
     get_peft_model(model, lora)  # Warns, and so fails, where the first adapter has left a trace.
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("on_path")
 def test_the_gpu_part_runs_on_a_cpu_at_a_tiny_shape() -> None:
     """All of it but the kernels: 4-bit base, adapters put on and taken off between the rivals, figures."""

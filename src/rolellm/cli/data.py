@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="The RoleBench release: build it into Parquet, publish it, count it.", no_args_is_help=True)
+app = typer.Typer(help="Build, publish and count the RoleBench release.", no_args_is_help=True)
 
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
@@ -17,12 +17,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 
 @app.command()
 def build(
-    out: Annotated[Path, typer.Option("--out", help="The folder to write.")] = Path("dataset_scripts/rolebench"),
-    config: Annotated[list[str] | None, typer.Option("--config", help="Only this config; may be repeated.")] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write.")] = Path("dataset_scripts/rolebench"),
+    config: Annotated[list[str] | None, typer.Option("--config", help="Only this config; repeatable.")] = None,
     data_dir: DataDir = None,
-    revision: Annotated[str | None, typer.Option(help="Another revision of the release on the Hub.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Revision of the release on the Hub.")] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl; count them.")
+        bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl instead of stopping.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -50,28 +50,28 @@ def build(
     ]
     print_table(f"Built into {out}", ("config", "split", "rows", "set aside"), rows)
     if any(item.skipped for item in built):
-        typer.echo(f"What was set aside is in {out / SKIPPED_FILE}, each row with its file, line and reason.")
+        typer.echo(f"Rows set aside are in {out / SKIPPED_FILE}, each with its file, line and reason.")
 
 
 @app.command()
 def push(
-    repo: Annotated[str, typer.Argument(metavar="REPO", help="The data set on the Hub, OWNER/NAME.")],
-    config: Annotated[list[str] | None, typer.Option("--config", help="Only this config; may be repeated.")] = None,
+    repo: Annotated[str, typer.Argument(metavar="REPO", help="Dataset on the Hub, OWNER/NAME.")],
+    config: Annotated[list[str] | None, typer.Option("--config", help="Only this config; repeatable.")] = None,
     data_dir: DataDir = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl, which is published, too.")
+        bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl, which is published too.")
     ] = False,
-    licence: Annotated[str | None, typer.Option("--license", help="By default the release's own, apache-2.0.")] = None,
+    licence: Annotated[str | None, typer.Option("--license", help="Defaults to the release's own, apache-2.0.")] = None,
     private: Annotated[
-        bool, typer.Option("--private/--public", help="For a repository that is made; one that exists stays as it is.")
+        bool, typer.Option("--private/--public", help="Make a newly created repository private.")
     ] = True,
-    revision: Annotated[str, typer.Option("--revision", help="The branch; made where it is not there.")] = "main",
-    message: Annotated[str | None, typer.Option("--message", help="The commit's title.")] = None,
+    revision: Annotated[str, typer.Option("--revision", help="Branch to push to; created if missing.")] = "main",
+    message: Annotated[str | None, typer.Option("--message", help="Commit title.")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files of the same name that rolellm did not write.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Build, say what would be sent, and send nothing.")
+        bool, typer.Option("--dry-run", help="Build and list what would be sent; send nothing.")
     ] = False,
     as_json: Json = False,
 ) -> None:

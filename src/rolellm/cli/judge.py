@@ -6,7 +6,6 @@ import functools
 import operator
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -152,9 +151,8 @@ def _estimate(
     from rolellm.judging.orders import planned
 
     asks = planned(contest, cards, options.design)
-    settings = [replace(llm.settings, endpoints=(one,)) for one in llm.settings.endpoints] if jury else [llm.settings]
-    jurors = [replace(llm, settings=one) for one in settings]
-    every = [juror.estimate(requests(contest, asks, options)) for juror in jurors]
+    asked = llm.settings.endpoints if jury else [None]
+    every = [llm.estimate(requests(contest, asks, options), one) for one in asked]
     show_estimate(functools.reduce(operator.add, every), as_json)
 
 

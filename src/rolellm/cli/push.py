@@ -13,27 +13,28 @@ if TYPE_CHECKING:
 
 def push(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="A finished run of rolellm train.")],
-    repo: Annotated[str, typer.Argument(metavar="REPO", help="The model on the Hub, OWNER/NAME.")],
+    repo: Annotated[str, typer.Argument(metavar="REPO", help="Model on the Hub, OWNER/NAME.")],
     licence: Annotated[
-        str | None, typer.Option("--license", help="Such as apache-2.0; by default the recipe's output.license.")
+        str | None,
+        typer.Option("--license", help="License; defaults to the recipe's output.license."),
     ] = None,
     merge: Annotated[bool, typer.Option("--merge", help="Publish the adapter merged into its base.")] = False,
     base_model: Annotated[
         str | None,
-        typer.Option("--base-model", help="The base on the Hub, OWNER/NAME, where the run had it in a folder."),
+        typer.Option("--base-model", help="Base model on the Hub, OWNER/NAME, if the run used a local folder."),
     ] = None,
     scores: Annotated[
-        list[Path] | None, typer.Option("--scores", help="What rolellm score --json printed; may be repeated.")
+        list[Path] | None, typer.Option("--scores", help="Output of rolellm score --json; may be repeated.")
     ] = None,
     private: Annotated[
-        bool, typer.Option("--private/--public", help="For a repository that is made; one that exists stays as it is.")
+        bool, typer.Option("--private/--public", help="Make a newly created repository private.")
     ] = True,
-    revision: Annotated[str, typer.Option("--revision", help="The branch; made where it is not there.")] = "main",
-    message: Annotated[str | None, typer.Option("--message", help="The commit's title.")] = None,
+    revision: Annotated[str, typer.Option("--revision", help="Branch to push to; created if missing.")] = "main",
+    message: Annotated[str | None, typer.Option("--message", help="Commit title.")] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files of the same name that rolellm did not write.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be sent, and send nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be sent; send nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Publish a run as one commit: adapter or merged model, tokenizer with its chat template, and a model card."""
@@ -64,7 +65,7 @@ def show(pushed: Pushed, *, as_json: bool) -> None:
         print_json(pushed.to_dict())
         return
     if pushed.changed is False:
-        typer.echo(f"nothing to do: all of it is in {pushed.url} already, at {pushed.revision}")
+        typer.echo(f"nothing to do: {pushed.url} is up to date at {pushed.revision}")
         return
     rows = [(path, f"{size:,}") for path, size in pushed.sent.items()] + [(path, "removed") for path in pushed.removed]
     done = "Would send to" if pushed.changed is None else "Sent to"

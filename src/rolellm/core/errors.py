@@ -9,20 +9,20 @@
     │   ├── PredictionError               predictions that cannot be scored
     │   ├── ScriptError                   a script that cannot be read, or in which a role never speaks
     │   └── CardError                     a character card that cannot be read
-    ├── SettingsError (ValueError)        a setting or option that cannot be carried out
-    │   └── RecipeError                   one of a training recipe
+    ├── SettingsError (ValueError)        an invalid setting or option
+    │   └── RecipeError                   an invalid training recipe
     ├── EndpointError                     no endpoint is left that answers; names the last answer of each
     ├── ModelError (ValueError)           a model that cannot be loaded, or cannot take the prompts given
-    ├── HubError                          something could not be published
-    │   ├── HubLoginError                 no token, or one that may not do this
-    │   └── HubUnreachableError           no answer, or none but errors of its own; the same command again may do
+    ├── HubError                          publishing failed
+    │   ├── HubLoginError                 not logged in, or the token lacks permission
+    │   └── HubUnreachableError           the Hub does not answer or keeps failing; try again later
     ├── JudgingError                      too many verdicts of a judging run are missing
-    ├── DivergedError                     training stopped: its loss or gradient is no number any more
-    ├── RunInUseError                     another process works in the run's folder
+    ├── DivergedError                     training stopped: its loss or gradient is not finite
+    ├── RunInUseError                     another process is using the run's folder
     ├── StoppedShortError                 stopped on request; finished work is kept and can be resumed
-    └── MissingExtraError (ImportError)   an optional dependency is not installed; says which extra brings it
+    └── MissingExtraError (ImportError)   an optional dependency is not installed; names the extra to install
 
-Every message says what was found, what was expected and the way out, so the command line prints it without a traceback.
+Every message says what was found, what was expected and how to fix it, so the command line prints no traceback.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class CardError(DataError):
 
 
 class SettingsError(RoleLLMError, ValueError):
-    """A setting or an option that cannot be carried out as written."""
+    """An invalid setting or option."""
 
 
 class RecipeError(SettingsError):
-    """A training recipe that cannot be carried out as written."""
+    """An invalid training recipe."""
 
 
 class ModelError(RoleLLMError, ValueError):
@@ -95,27 +95,27 @@ class EndpointError(RoleLLMError):
 
 
 class JudgingError(RoleLLMError):
-    """Too many verdicts of a judging run are missing for its result to mean anything."""
+    """Too many verdicts are missing for a judging run's result to be meaningful."""
 
 
 class DivergedError(RoleLLMError):
-    """Training stopped because its loss or its gradient is no number any more."""
+    """Training stopped because its loss or its gradient is not finite."""
 
 
 class RunInUseError(RoleLLMError):
-    """Another process works in the folder of a run."""
+    """Another process is using a run's folder."""
 
 
 class HubError(RoleLLMError):
-    """Something could not be published; what was published before is as it was."""
+    """Publishing failed; what was on the Hub before is unchanged."""
 
 
 class HubLoginError(HubError):
-    """There is no token for the Hub, or the one there is may not do what was asked."""
+    """Not logged in to the Hub, or the token lacks the permission."""
 
 
 class HubUnreachableError(HubError):
-    """The Hub did not answer, or answered with errors of its own, however often it was asked."""
+    """The Hub did not answer, or kept failing after several tries."""
 
 
 class StoppedShortError(RoleLLMError):
@@ -123,7 +123,7 @@ class StoppedShortError(RoleLLMError):
 
     Args:
         message: What was kept, and where.
-        resume: The command line that goes on from there.
+        resume: The command that continues from there.
     """
 
     def __init__(self, message: str, *, resume: str) -> None:
@@ -144,15 +144,12 @@ class MissingExtraError(RoleLLMError, ImportError):
         super().__init__(f'{module} is not installed. Install it with: pip install "rolellm[{extra}]"', name=module)
 
 
-# --- Optional dependencies: ask for them where they are used, say how to get them, and leave out what they say in
-
-
 def require(*modules: str, extra: str) -> None:
     """Check that optional modules can be imported, without importing them.
 
     Args:
         modules: Top-level module names, such as ``"torch"``.
-        extra: The extra of this package that brings them.
+        extra: The extra of this package that installs them.
 
     Raises:
         MissingExtraError: For the first module that is missing; names the ``pip install`` line.
@@ -164,7 +161,7 @@ def require(*modules: str, extra: str) -> None:
 
 @contextmanager
 def quiet_peft() -> Iterator[None]:
-    """Leave out a warning: peft asks transformers by an old name, and no one but peft can do anything about it."""
+    """Silence a warning that only peft can fix: it uses an old name of transformers."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
         yield

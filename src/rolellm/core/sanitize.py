@@ -1,4 +1,4 @@
-"""Text of a model or a data set, made harmless to look at: what a reader cannot see is spelt out, never obeyed.
+"""Text from a model or a dataset, made safe to display: invisible characters are spelled out, never obeyed.
 
 Escaping for HTML or SVG is the renderer's part. This is the part that escaping leaves alone (terminal escapes,
 direction overrides, zero-width and tag characters, lone surrogates that no file could hold), and Markdown, which cards
@@ -50,7 +50,7 @@ def _shown(character: str) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut a text to so many characters, saying how many more there were.
+    """Cut a text to at most ``limit`` characters and say how many were left out.
 
     >>> shorten("abcdef", 4)
     'abcd … [2 more characters]'
@@ -70,7 +70,7 @@ def width(text: str) -> int:
 
 
 def label(text: str, columns: int) -> str:
-    """A name on one line, in at most so many columns.
+    """A name on one line, at most ``columns`` wide.
 
     >>> label("Dr. Frank-N-Furter", 10)
     'Dr. Frank…'

@@ -57,7 +57,7 @@ class Scrubber:
         """A parsed JSON value with the same done to every text and every name in it; itself where nothing is found.
 
         Raises:
-            RecursionError: For one nested over 100 deep, which is no reply of a model.
+            RecursionError: For a value nested over 100 levels deep, which no model replies with.
         """
         return self._replaced(value) if self.found_in(list(_texts(value, 0))) else value
 
@@ -104,7 +104,7 @@ def _forms(secret: str) -> Iterator[str]:
     yield secret
     yield quote(secret, safe="")
     yield data.hex()
-    # In base64 a character hangs on where its bytes stand in groups of three; the ends mix with what is beside them.
+    # In base64, characters depend on the bytes' offset in groups of three; both ends mix with their neighbors.
     for before in range(3):
         plain = base64.b64encode(b"\0" * before + data).decode("ascii").rstrip("=")
         middle = plain[(0, 2, 3)[before] : -1]

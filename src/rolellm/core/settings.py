@@ -126,7 +126,7 @@ def read_file(path: str | Path) -> Values:
     """
     file = Path(path)
     if not file.is_file():
-        raise SettingsError(f"there is no file {file}")
+        raise SettingsError(f"{file} does not exist")
     if file.stat().st_size > _MAX_BYTES:
         raise SettingsError(f"{file}: larger than {_MAX_BYTES:,} bytes; this is not a settings file")
     try:
@@ -204,7 +204,7 @@ def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
     keys: list[str] = []
     for name, hint in _hints(cls).items():
         keys.append(f"{dotted}{name}")
-        if inner := _section(hint):
+        if inner := _section(hint) or _section(next(iter(get_args(_bare(hint))), None)):
             keys.extend(known_keys(inner, f"{dotted}{name}."))
     return tuple(keys)
 
@@ -244,7 +244,8 @@ def _told(error: ValidationError, cls: type, *, secret: bool) -> str:
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         section = dotted.rpartition(".")[0]
         here = [key for key in known_keys(cls) if key.rpartition(".")[0] == re.sub(r"\[\d+\]", "", section)]
-        close = difflib.get_close_matches(dotted, here, n=1)
+        elsewhere = any(key.rpartition(".")[2] == dotted.rpartition(".")[2] for key in known_keys(cls))
+        close = [] if elsewhere else difflib.get_close_matches(dotted, here, n=1)
         return f"unknown key {dotted}{nearest(dotted, close or known_keys(cls))}"
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{dotted} is missing"
@@ -255,8 +256,11 @@ def _told(error: ValidationError, cls: type, *, secret: bool) -> str:
         .replace("Input should be", "must be")
         .replace(" valid ", " ")
         .replace("a integer", "a whole number")
+        .replace("a array", "a list")
     )
-    message = message.replace("a boolean", "true or false").replace("an object", "a section")
+    message = (
+        message.replace("a array", "a list").replace("a boolean", "true or false").replace("an object", "a section")
+    )
     message = message[0].lower() + message[1:]
     shown = _kind(value) if secret else f"{value!r} ({_kind(value)})" if _is_scalar(value) else _kind(value)
     close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", message), n=1) if not secret else []

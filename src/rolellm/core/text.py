@@ -21,8 +21,8 @@ _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 def fold(text: str) -> str:
     r"""Fold white space and case, so that two spellings of one instruction compare equal.
 
-    >>> fold("  Name a\n Colour ")
-    'name a colour'
+    >>> fold("  Name a\n Color ")
+    'name a color'
     """
     return " ".join(text.split()).casefold()
 
@@ -42,14 +42,14 @@ def half_in(*texts: str) -> str | None:
     r"""What is wrong with texts that hold half a surrogate pair, in words; nothing, where none does.
 
     >>> half_in("a", "b\ud800")
-    'half a surrogate pair (U+D800), which is no character and has no UTF-8; take it out'
+    'half a surrogate pair (U+D800), which is not a character and cannot be written as UTF-8; remove it'
     """
     for text in texts:
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             half = f"U+{ord(text[error.start]):04X}"
-            return f"half a surrogate pair ({half}), which is no character and has no UTF-8; take it out"
+            return f"half a surrogate pair ({half}), which is not a character and cannot be written as UTF-8; remove it"
     return None
 
 

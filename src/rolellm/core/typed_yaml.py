@@ -1,6 +1,6 @@
 """Typing what YAML says by the hints of dataclasses: every key known, every value of its type, or an error in words.
 
-A file's sections are frozen dataclasses. Limits of numbers stand in a field's metadata: ``above``, ``low``, ``high``.
+A file's sections are frozen dataclasses. Limits of numbers are in a field's metadata: ``above``, ``low``, ``high``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def parse_yaml(text: str, source: str) -> Any:
         source: What to call it in messages, such as the file's path.
 
     Raises:
-        SettingsError: For what is no YAML, a key written twice, nesting that is too deep, or far more text than
+        SettingsError: For text that is not YAML, a key written twice, nesting that is too deep, or far more text than
             settings have; names the line.
     """
     if len(text) > _MOST_CHARACTERS:

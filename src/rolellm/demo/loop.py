@@ -47,7 +47,7 @@ class Tuning:
         """Tune the base; an earlier run in the folder is replaced."""
         from rolellm.rocit.train import train
 
-        train(self.recipe, self.folder, overwrite=True)
+        train(self.recipe, out=self.folder, overwrite=True)
 
     def describe(self) -> dict[str, Any]:
         """The recipe and its hash, for the report."""

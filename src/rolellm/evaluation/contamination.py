@@ -1,9 +1,9 @@
-"""Whether the rows that a model answers were trained on, as far as the manifests of its training say.
+"""Whether a model was trained on the rows that it answers, according to the manifests of its training.
 
 Each config promises that training held something out: roles (``role-generalization-…``) or instructions (the others). A
-row is *contaminated* when the model was trained on that part of it: its score then shows what was learnt by heart. The
-other part is counted too, but is as it should be: who tests new instructions may have tuned on the role.
-A model without a manifest is unknown, which is not clean.
+row is *contaminated* when the model was trained on that part of it: its score then shows what it memorized. The other
+part is counted too, but is expected: whoever tests new instructions may have tuned on the role. A model without a
+manifest is unknown, which does not mean clean.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXAMPLES = 3
 
 
 class ContaminationWarning(UserWarning):
-    """Rows that are about to be answered were trained on, or a manifest does not say whether they were."""
+    """The model was trained on rows that it is about to answer, or its manifest does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,7 @@ def held_out(config: str | None) -> Part | None:
 def check_rows(
     rows: Sequence[Row], source: ModelSource, *, config: str | None, split: str | None, strict: bool = False
 ) -> Contamination | None:
-    """Compare rows with what a model was trained on, before it answers them.
-
-    What is known of the base and of the adapter counts together.
+    """Compare rows with what a model was trained on, before it answers them; base and adapter count together.
 
     Args:
         rows: The rows to answer.
@@ -164,7 +162,7 @@ def _read_manifests(source: ModelSource, *, strict: bool) -> dict[str, TrainingR
         except DataError as error:
             if strict:
                 raise DataError(f"refused, as asked by strict: {error}") from error
-            text = f"{error}; so it is not known whether {name} was trained on these rows"
+            text = f"{error}; so whether {name} was trained on these rows is unknown"
             warnings.warn(text, ContaminationWarning, stacklevel=4)
             continue
         # An adapter and the base that was built for it lie in one run.
@@ -243,7 +241,8 @@ def _said_of_training(file: PredictionFile) -> tuple[Seen, list[dict[str, Any]]]
             raise DataError('"trained_on" should be a list of objects')
     except DataError as error:
         raise PredictionError(
-            f'"contamination" is not as `rolellm generate` writes it: {error.problem}; remove it to score without it',
+            f'"contamination" does not look as `rolellm generate` writes it: {error.problem}; '
+            "remove it to score without it",
             path=file.meta_path,
         ) from error
     return seen, trained_on

@@ -104,7 +104,7 @@ def match(rows: Sequence[Row], predictions: Predictions, *, where: str = "these 
         say(
             "duplicates_differing",
             differing,
-            "predictions for a row that an earlier one answers otherwise (the first counts)",
+            "predictions that differ from an earlier one for the same row (the first counts)",
         ),
         say(
             "id_conflicts",
@@ -117,7 +117,7 @@ def match(rows: Sequence[Row], predictions: Predictions, *, where: str = "these 
             "predictions that repeat an earlier one word for word (they count once)",
             refused=False,
         ),
-        say("repeated_ids", index.repeated_ids, "predictions whose id stood in an earlier one", refused=False),
+        say("repeated_ids", index.repeated_ids, "predictions that repeat the id of an earlier one", refused=False),
         say("empty", empty, "predictions that are empty and score 0", refused=False),
     ]
     if shared:
@@ -127,7 +127,7 @@ def match(rows: Sequence[Row], predictions: Predictions, *, where: str = "these 
 
 
 class _Index:
-    """Looks predictions up by id and by text, and rows by the same; the first of several wins."""
+    """Looks up predictions and rows by id and by text; the first of several wins."""
 
     def __init__(self, rows: Sequence[Row], items: Sequence[Prediction]) -> None:
         self.rows: dict[_Key, int] = {}
@@ -208,7 +208,9 @@ def _finding(
 def _unmatched_text(rows: Sequence[Row], items: Sequence[Prediction], numbers: Sequence[int], where: str) -> str:
     here = {row.role for row in rows} | {None}
     away = [items[number].role for number in numbers if items[number].role not in here]
-    hint = f" ({len(away):,} by roles that are not there, as in another config: {_some(set(away))})" if away else ""
+    hint = (
+        f" ({len(away):,} by roles that are not there, as if from another config: {_some(set(away))})" if away else ""
+    )
     return f"predictions that match no row of {where}{hint} and are not scored"
 
 
@@ -243,14 +245,16 @@ def _nothing_matches(rows: Sequence[Row], predictions: Predictions, where: str) 
             lines.append(f"{file.path} was generated for {made_for}.")
     theirs, ours = {item.role for item in items} - {None}, {row.role for row in rows}
     if theirs and not theirs & ours:
-        lines.append(f"Their roles ({_some(theirs)}) are not the ones here ({_some(ours)}): is it another config?")
+        lines.append(
+            f"Their roles ({_some(theirs)}) are not among those of the rows ({_some(ours)}); is it another config?"
+        )
     elif theirs:
-        lines.append("Their roles are known here, but not their questions: is it another split or config?")
+        lines.append("Their roles are known, but not their questions; is it another split or config?")
     if all(item.id is not None for item in items) and not theirs:
-        lines.append("They name rows by id alone: is it another split or config?")
+        lines.append("They name rows by id only; is it another split or config?")
     name = "" if items[0].id is None else f", id {items[0].id!a}"
     lines.append(
-        f"The first is {predictions.where(0)}: {describe(items[0])}{name}; here, ids look like {rows[0].id!r}."
+        f"The first is {predictions.where(0)}: {describe(items[0])}{name}; ids of the rows look like {rows[0].id!r}."
     )
     return " ".join(lines)
 

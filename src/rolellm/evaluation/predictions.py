@@ -33,7 +33,7 @@ class PredictionFile:
         sha256: Of its content, in hex.
         count: Predictions read from it.
         meta: The sidecar's object; ``None`` where there is no sidecar, so that how the file was made is not known.
-        bad: Lines set aside, as errors that know their line.
+        bad: Lines that were skipped, as errors that know their line.
         several: Lines whose ``generated`` held more than one reply; the first is the one that is scored.
     """
 
@@ -46,12 +46,12 @@ class PredictionFile:
 
     @property
     def meta_path(self) -> Path:
-        """Where the sidecar is: ``P.jsonl.meta.json`` beside ``P.jsonl``."""
+        """Where the sidecar is: ``P.jsonl.meta.json`` next to ``P.jsonl``."""
         return self.path.with_name(self.path.name + META_SUFFIX)
 
     @property
     def bad_path(self) -> Path:
-        """Where bad lines are set aside: ``P.bad.jsonl`` beside ``P.jsonl``."""
+        """Where bad lines go: ``P.bad.jsonl`` next to ``P.jsonl``."""
         return self.path.with_name(f"{self.path.name.removesuffix('.jsonl')}.bad.jsonl")
 
 
@@ -101,7 +101,7 @@ def read_predictions(paths: str | Path | Iterable[str | Path], *, skip_bad: bool
 
     Args:
         paths: JSON Lines files; a BOM, CRLF and blank lines are accepted, and so is JSON with other keys.
-        skip_bad: Set bad lines aside in ``P.bad.jsonl`` and count them, instead of stopping at the first.
+        skip_bad: Move bad lines to ``P.bad.jsonl`` and count them, instead of stopping at the first.
 
     Raises:
         PredictionError: When a file is not there, has a bad line (named, unless ``skip_bad``) or holds no prediction.
@@ -113,7 +113,7 @@ def read_predictions(paths: str | Path | Iterable[str | Path], *, skip_bad: bool
         items += read
         files.append(file)
     if not files:
-        raise PredictionError("no file of predictions was named")
+        raise PredictionError("no predictions file was given")
     return Predictions(tuple(items), tuple(files))
 
 
@@ -134,7 +134,7 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
             else:
                 several += "prediction" not in value and len(value["generated"]) > 1
     except DataError as error:
-        hint = "--skip-bad (skip_bad=True) sets such lines aside"
+        hint = "--skip-bad (skip_bad=True) skips such lines"
         raise PredictionError(f"{error.problem}. {hint}", path=error.path, line=error.line) from error
     bad.sort(key=lambda error: error.line or 0)
     file = PredictionFile(path, hash_file(path), len(items), _read_meta(path), tuple(bad), several)
@@ -142,7 +142,7 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
         _set_aside(file)
     if not items:
         found = f"; all its {len(bad)} lines are bad, see {file.bad_path}" if bad else ""
-        raise PredictionError(f"holds no predictions{found}", path=path)
+        raise PredictionError(f"has no predictions{found}", path=path)
     return items, file
 
 
@@ -154,7 +154,7 @@ def _parse(value: dict[str, Any], path: Path, line: int) -> Prediction:
         if not isinstance(value.get(name), str | None):
             raise refuse(f'"{name}" is {_kind(value[name])}')
     if value.get("id") is None and (value.get("role") is None or value.get("question") is None):
-        raise refuse(f"nothing says which row this answers (keys: {', '.join(map(repr, value)) or 'none'})")
+        raise refuse(f"it does not say which row it answers (keys: {', '.join(map(repr, value)) or 'none'})")
     text = value.get("prediction")
     if "prediction" not in value:
         replies = value.get("generated")

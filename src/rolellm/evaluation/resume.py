@@ -1,4 +1,4 @@
-"""What lets `generate` stop anywhere and go on: the sidecar that holds its settings, and the lines already written."""
+"""What lets `generate` stop anywhere and continue: the sidecar with its settings, and the lines already written."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rolellm.evaluation.predictions import META_SUFFIX
 
 # How the work was done and what is known of the model, not what was asked for: a run may go on with another of these.
 _MAY_CHANGE = ("model", "adapter", "device", "batch_size", "versions", "earlier_runs", "contamination")
-_WAY_OUT = "use --overwrite to start again, or another --out"
+_WAY_OUT = "use --overwrite to start over, or another --out"
 
 
 def sidecar_path(out: Path) -> Path:
-    """Where the settings of a predictions file stand."""
+    """Where the settings of a predictions file are."""
     return out.with_name(out.name + META_SUFFIX)
 
 
@@ -30,7 +30,7 @@ def stopped_short(out: str | Path, resume: str, *, untouched: str | None = None)
 
     Args:
         out: The predictions file that is being written.
-        resume: The command that goes on.
+        resume: The command that continues.
         untouched: The command to give instead while ``out`` is still the file that it was before the block, which is
             how overwriting one begins.
 
@@ -43,7 +43,7 @@ def stopped_short(out: str | Path, resume: str, *, untouched: str | None = None)
         yield
     except KeyboardInterrupt:
         if untouched is not None and before is not None and _state(path) == before:
-            raise StoppedShortError(f"nothing was done; {path} is as it was", resume=untouched) from None
+            raise StoppedShortError(f"nothing was done; {path} is unchanged", resume=untouched) from None
         count = path.read_bytes().count(b"\n") if path.is_file() else 0
         raise StoppedShortError(f"{count} predictions are kept in {path}", resume=resume) from None
 
@@ -69,7 +69,7 @@ def only_writer(out: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise SettingsError(f"another process is writing {out}; wait for it, or use another --out") from None
+        raise SettingsError(f"another process is writing to {out}; wait for it, or use another --out") from None
     try:
         yield
     finally:
@@ -97,7 +97,7 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
         return dict(meta)
     sidecar = sidecar_path(out)
     if not sidecar.is_file():
-        raise SettingsError(f"{out} is there, but not {sidecar.name}, so how it was made is not known; {_WAY_OUT}")
+        raise SettingsError(f"{out} exists without {sidecar.name}, so how it was made is unknown; {_WAY_OUT}")
     try:
         before = json.loads(sidecar.read_bytes())
         if not isinstance(before, dict):
@@ -108,11 +108,11 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
     changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     if changed:
         shown = "; ".join(f"{key} was {_show(old.get(key))} and is now {_show(new.get(key))}" for key in changed)
-        raise SettingsError(f"{out} was begun with other settings: {shown}. {_WAY_OUT[0].upper()}{_WAY_OUT[1:]}")
+        raise SettingsError(f"{out} was started with other settings: {shown}. {_WAY_OUT[0].upper()}{_WAY_OUT[1:]}")
     if before.get("contamination") is not None and meta.get("contamination") is None:
         raise SettingsError(
-            f"{out} was begun when the model's manifest said what it was trained on, and it is not to be had now; "
-            f"bring the manifest back, {_WAY_OUT}"
+            f"{out} was started with a manifest that says what the model was trained on, and that is missing now; "
+            f"restore it, {_WAY_OUT}"
         )
     return {**meta, **_history(before, meta)}
 
@@ -139,7 +139,7 @@ def _history(before: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, An
 
 
 def write_sidecar(out: Path, meta: Mapping[str, Any]) -> None:
-    """Write a predictions file's settings beside it, complete or not at all."""
+    """Write a predictions file's settings next to it, complete or not at all."""
     write_json(sidecar_path(out), meta)
 
 
@@ -173,7 +173,7 @@ def finished_lines(out: Path, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
             continue
         row = asked.get(str(line.get("id")))
         if row is None:
-            raise PredictionError(f"answers none of the {len(rows)} rows asked for; {_WAY_OUT}", path=out, line=number)
+            raise PredictionError(f"answers none of the {len(rows)} rows; {_WAY_OUT}", path=out, line=number)
         if (line.get("role"), line.get("question")) != (row.role, row.question):
             raise PredictionError(
                 f"answers another question than row {row.id} asks now; {_WAY_OUT}", path=out, line=number

@@ -184,7 +184,7 @@ class Folder:
         return Plan({name: wanted[name] for name in sorted(changed)}, tuple(gone))
 
 
-# --- What goes wrong between here and the Hub: which of it passes, and what to say of the rest
+# --- Errors of the Hub: which are worth a retry, and how the others are reported
 
 
 _Found = TypeVar("_Found")
@@ -194,10 +194,10 @@ CONFLICT = (409, 412)
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How often something is tried, and how long to wait in between; our choice.
+    """How often a request is retried, and how long to wait in between (our choice).
 
     Attributes:
-        tries: At most so many.
+        tries: Maximum attempts.
         first_wait: Seconds before the second try; doubled before each one after.
     """
 
@@ -212,7 +212,7 @@ class Patience:
             yield number == self.tries - 1
 
     def call(self, run: Callable[[], _Found]) -> _Found:
-        """Call something that may fail for a moment."""
+        """Call a function, and retry while it fails temporarily."""
         for last in self.attempts():
             try:
                 return run()
@@ -232,7 +232,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the same request may do better in a moment."""
+    """Whether a retry of the same request may succeed."""
     import httpx2
 
     status = status_of(error)
@@ -253,20 +253,20 @@ def translated(error: BaseException, repo: str, endpoint: str) -> HubError:
     status, reason = status_of(error), _reason(error)
     if status == 401:
         return HubLoginError(
-            f"{endpoint} does not take the token ({reason}); log in anew with `hf auth login`, or set HF_TOKEN"
+            f"{endpoint} rejected the token ({reason}); log in again with `hf auth login`, or set HF_TOKEN"
         )
     if status == 403:
         return HubLoginError(
-            f"this token may not write to {repo} ({reason}); take one with write access, or a repository of your own"
+            f"this token may not write to {repo} ({reason}); use a token with write access, or a repository of your own"
         )
     if status in CONFLICT:
         return HubError(
-            f"{repo} changed under every try to publish to it ({reason}); nothing was published, run it again"
+            f"{repo} changed during every attempt to publish ({reason}); nothing was published, run it again"
         )
     if passes(error):
         return HubUnreachableError(
-            f"{endpoint} could not be used ({reason}). What was on {repo} before can still be loaded; run the same "
-            "again, and it goes on from what has arrived"
+            f"{endpoint} failed ({reason}). What was on {repo} before is unchanged; run the same "
+            "command again to continue the upload"
         )
     return HubError(f"{repo} could not be published: {reason}")
 
@@ -300,7 +300,7 @@ def _reason(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(deepest).__name__
 
 
-# --- A folder becomes one commit on the Hub, or none at all: readers find the revision before it, or all of this
+# --- The push itself
 
 
 MAIN = "main"
@@ -395,7 +395,7 @@ def check_login() -> None:
             "HF_HUB_OFFLINE is set, so nothing can be published; unset it (or TRANSFORMERS_OFFLINE)"
         )
     if get_token() is None:
-        raise HubLoginError("there is no token for the Hub; log in with `hf auth login`, or set HF_TOKEN")
+        raise HubLoginError("not logged in to the Hub; run `hf auth login`, or set HF_TOKEN")
 
 
 def check_push(repo: str, options: PushOptions) -> None:
@@ -508,7 +508,7 @@ class _Push:
             return Path(file).read_bytes().decode("utf-8")
         except UnicodeDecodeError as error:
             raise HubError(
-                f"{path} in the repository is not UTF-8 text ({error.reason}); mend it there first"
+                f"{path} in the repository is not UTF-8 text ({error.reason}); fix it there first"
             ) from error
 
     def _send(self, plan: Plan) -> list[CommitOperationAdd | CommitOperationDelete]:

@@ -58,7 +58,7 @@ def merge_card(ours: Card, theirs: str | None, before: Mapping[str, Any]) -> str
         before: The front matter that we wrote the last time; empty the first time.
 
     Raises:
-        HubError: When the README there has front matter that is no YAML, or one of our two comments without the other.
+        HubError: When the README there has front matter that is not YAML, or one of our two comments without the other.
     """
     newline = "\r\n" if theirs is not None and "\r\n" in theirs else "\n"
     text = ours.text.strip().replace("<!--", "&lt;!--")
@@ -86,7 +86,7 @@ def _load(front: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise HubError(f"the README.md there begins with front matter that is not valid YAML: {error}") from error
     if data is not None and not isinstance(data, dict):
-        raise HubError("the README.md there begins with front matter that is not a YAML mapping; mend it first")
+        raise HubError("the README.md there begins with front matter that is not a YAML mapping; fix it first")
     return data or {}
 
 
@@ -97,7 +97,7 @@ def _with_block(body: str, block: str, newline: str) -> str:
     if len(begins) != 1 or len(ends) != 1 or begins[0].start() > ends[0].start():
         raise HubError(
             "the README.md there does not have exactly one `rolellm:begin` comment with a `rolellm:end` after it, so "
-            "what is yours in it and what is ours cannot be told apart; put the pair right, or take both out"
+            "your part and ours cannot be told apart; restore the pair, or remove both"
         )
     return body[: begins[0].start()] + block + body[ends[0].end() :]
 

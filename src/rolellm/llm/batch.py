@@ -354,7 +354,7 @@ class _Run:
         """Hand on the lines of a file; after a broken connection, those that were not."""
         content = self.endpoint.sdk().files.with_streaming_response.content(file, extra_headers=self.endpoint.headers())
         async with content as response:
-            async for line in objects(response.iter_bytes(), self.endpoint.settings.most_bytes):
+            async for line in objects(response.iter_bytes(), self.endpoint.settings.max_bytes):
                 name = str(line.get("custom_id"))
                 if name in missing:
                     self._line_came(batch, name, line)
@@ -487,7 +487,7 @@ class BatchRun(Run[T]):
                 worst = self._journal.worst_open(key)
                 self._budget.set_aside_again(worst)
             else:
-                worst = BATCH_SHARE * self._budget.worst(endpoint, task.request)
+                worst = BATCH_SHARE * self._budget.worst(endpoint, task.next_request)
                 if not self._budget.reserve(worst):
                     break
                 self._journal.sent(key, task.paid + 1, endpoint.name, worst)
@@ -549,4 +549,4 @@ class BatchRun(Run[T]):
 
 
 def _item(task: Task[T]) -> BatchItem:
-    return BatchItem(task.keys[0], task.paid + 1, task.request)
+    return BatchItem(task.keys[0], task.paid + 1, task.next_request)

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Omit
 
-from rolellm.core.errors import SettingsError, require
+from rolellm.core.errors import require
 from rolellm.core.scrub import Scrubber, scrubber
 from rolellm.llm.model import CallError, Json, Price, Reply, Request
 from rolellm.llm.openai_format import (
     UNREADABLE,
-    MaxTokensField,
     Structured,
     encode_body,
     parse_body,
@@ -34,68 +31,11 @@ from rolellm.llm.openai_format import (
     with_usage,
 )
 from rolellm.llm.retry import refusal, wants_other_form
-from rolellm.llm.settings import checked_url, find_key, hidden_keys, is_near
+from rolellm.llm.settings import ModelSettings, find_key, hidden_keys, is_near
 from rolellm.version import __version__
 
-_VARIABLE = re.compile("[A-Z_][A-Z0-9_]{0,99}")
 _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms")
 _FORMS: tuple[Structured, ...] = ("json_schema", "json_object", "none")
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointSettings:
-    """Where a model is, and how it is asked.
-
-    Attributes:
-        model: Its name there.
-        base_url: The address; without a key in it.
-        api_key_env: The environment variable that holds the key, read at each call. By default ``OPENAI_API_KEY`` for
-            OpenAI itself, and no key for other addresses; empty for none where one would be expected.
-        concurrency: Calls at once.
-        timeout: Seconds for a whole call, however slowly its answer drips in.
-        price: What its tokens cost.
-        structured: How a JSON schema is asked for. ``auto`` asks by schema; where the server refuses that form, as any
-            JSON object; where it refuses that, too, not at all. What it found out holds for the endpoint's lifetime.
-        max_tokens_field: Newer models of OpenAI know ``max_completion_tokens`` only.
-        extra_body: Fields for every request, such as ``{"top_k": 20}``; a null takes a field out.
-        most_bytes: The longest body that is read.
-
-    Raises:
-        SettingsError: For a value that cannot be carried out.
-    """
-
-    model: str
-    base_url: str = "https://api.openai.com/v1"
-    api_key_env: str | None = None
-    concurrency: int = 8
-    timeout: float = 180.0
-    price: Price = field(default_factory=Price)
-    structured: Literal["auto", "json_schema", "json_object", "none"] = "auto"
-    max_tokens_field: MaxTokensField = "max_tokens"
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
-    most_bytes: int = 8 << 20
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "base_url", checked_url(self.base_url))
-        if not self.model or not self.model.isprintable():
-            raise SettingsError(f"the model's name is {self.model!r}; give it as the server knows it")
-        if self.api_key_env and not _VARIABLE.fullmatch(self.api_key_env):
-            raise SettingsError(
-                "api_key_env is not the name of an environment variable in capitals, such as OPENAI_API_KEY; what is "
-                "there may be a key itself and is not shown"
-            )
-        if self.concurrency < 1:
-            raise SettingsError(f"concurrency is {self.concurrency}; it has to be at least 1")
-        if not 0 < self.timeout < float("inf"):
-            raise SettingsError(f"timeout is {self.timeout}; it has to be a number of seconds above 0")
-        if self.structured not in ("auto", *_FORMS):
-            raise SettingsError(f"structured is {self.structured!r}; known: auto, {', '.join(_FORMS)}")
-        if self.max_tokens_field not in ("max_tokens", "max_completion_tokens"):
-            raise SettingsError(
-                f"max_tokens_field is {self.max_tokens_field!r}; known: max_tokens, max_completion_tokens"
-            )
-        if self.most_bytes < 1:
-            raise SettingsError(f"most_bytes is {self.most_bytes}; it has to be at least 1")
 
 
 class Endpoint:
@@ -111,11 +51,12 @@ class Endpoint:
         MissingExtraError: Without the `openai` SDK.
     """
 
-    def __init__(self, settings: EndpointSettings) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         require("openai", extra="llm")
         self.settings = settings
+        self._base_url, self._model = settings.base_url or "", settings.model or ""
         self.structured: Structured = "json_schema" if settings.structured == "auto" else settings.structured
-        self._hidden = hidden_keys(settings.base_url, settings.extra_body)
+        self._hidden = hidden_keys(self._base_url, settings.extra_body)
         self._sdk: AsyncOpenAI | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -125,7 +66,7 @@ class Endpoint:
     @property
     def name(self) -> str:
         """Host and model."""
-        return f"{urlsplit(self.settings.base_url).netloc}/{self.settings.model}"
+        return f"{urlsplit(self._base_url).netloc}/{self._model}"
 
     @property
     def identity(self) -> Json:
@@ -200,7 +141,7 @@ class Endpoint:
         """The body of a call, as it is sent now."""
         settings = self.settings
         return request_body(
-            request, settings.model, attempt, self.structured, settings.max_tokens_field, settings.extra_body
+            request, self._model, attempt, self.structured, settings.max_tokens_field, settings.extra_body
         )
 
     def read(self, raw: Json) -> Reply:
@@ -209,7 +150,7 @@ class Endpoint:
         Raises:
             UnacceptableError: With the kind ``malformed``, for one that is no chat completion.
         """
-        return read_body(raw, self.settings.model, self.name)
+        return read_body(raw, self._model, self.name)
 
     def received(self, raw: dict[str, Any], request: Request | None) -> Json:
         """A parsed body as what is kept of it: secrets taken out, and tokens counted where the server's cannot be true.
@@ -250,7 +191,7 @@ class Endpoint:
 
         loop = asyncio.get_running_loop()
         if self._sdk is None or self._loop is not loop:
-            self._sdk, self._loop = sdk_client(self.settings.base_url, self.settings.most_bytes, self.concurrency), loop
+            self._sdk, self._loop = sdk_client(self._base_url, self.settings.max_bytes, self.concurrency), loop
         return self._sdk
 
     def headers(self) -> dict[str, Any]:
@@ -265,7 +206,7 @@ class Endpoint:
         return {"Authorization": f"Bearer {key}" if key else omit}
 
     def _key(self) -> str:
-        return find_key(self.settings.base_url, self.settings.api_key_env)
+        return find_key(self._base_url, self.settings.api_key_env)
 
     def _hide(self) -> Scrubber:
         return scrubber(self._key(), *self._hidden)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from rolellm.core.errors import SettingsError
 from rolellm.llm.model import Message, Price, Request, Usage
+from rolellm.llm.run import REPAIR
 from rolellm.llm.tokens import TokenCounter
 
 #: A batch costs half (OpenAI's Batch API).
@@ -221,6 +222,7 @@ class _Sums:
         self.prompt += self.counter.request(request)
         self.shared += self._seen_before(request.messages)
         self.bound += self._bytes.request_upper_bound(request)
+        self.bound += len(REPAIR) if request.sampling.temperature == 0 else 0
         self.short += max(round(request.sampling.max_tokens * _LOW_SHARE), 1)
         self.longest += request.sampling.max_tokens
 

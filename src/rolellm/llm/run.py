@@ -42,6 +42,10 @@ _ENDED: dict[Finish, str] = {
     "empty": "the reply is empty",
 }
 
+#: Added to a prompt that would bring the same reply again. It quotes nothing of that reply, which may quote what the
+#: prompt fences in.
+REPAIR = "\n\n(An earlier reply to this could not be read. Reply in exactly the form asked for, and add nothing to it.)"
+
 
 @dataclass(slots=True)
 class Task(Generic[T]):
@@ -82,15 +86,26 @@ class Task(Generic[T]):
 
     @property
     def may_change(self) -> bool:
-        """Whether the same request can bring another reply than the last one.
+        """Whether asking again can bring another reply than the last one.
 
-        A reply that was cut off, filtered or refused was so for what is in the request, and at temperature 0 so was any
-        other. What was no reply at all, or an empty one, was a fault on the way.
+        A reply that was cut off, filtered or refused was so for what is in the request. At temperature 0 so is any
+        other; there one of the wrong form is repaired once. What was no reply at all, or an empty one, was a fault.
         """
         kind, _, reply = self.last
         if reply is None or kind == "empty":
             return True
-        return kind not in _ENDED and self.request.sampling.temperature > 0
+        if self.request.sampling.temperature > 0:
+            return kind not in _ENDED
+        return kind == "malformed" and self.paid < 2
+
+    @property
+    def next_request(self) -> Request:
+        """What to send now: what is asked, with `REPAIR` where that alone would bring the last reply again."""
+        kind, _, reply = self.last
+        if reply is None or kind != "malformed" or self.request.sampling.temperature > 0:
+            return self.request
+        *before, last = self.request.messages
+        return replace(self.request, messages=(*before, replace(last, content=last.content + REPAIR)))
 
 
 @dataclass(slots=True)
@@ -296,8 +311,8 @@ class Run(Generic[T]):
         return True
 
     async def _attempt(self, pace: Pace, task: Task[T]) -> None:
-        model = pace.model
-        worst = self._budget.worst(model, task.request)
+        model, request = pace.model, task.next_request
+        worst = self._budget.worst(model, request)
         if not await self._reserve(worst):
             return
         key, number = task.keys[pace.index], task.paid + 1
@@ -312,7 +327,7 @@ class Run(Generic[T]):
         cost, sent = worst, pace.sent()
         task.begun = task.begun or sent
         try:
-            raw = await model.call(task.request, number)
+            raw = await model.call(request, number)
             cost = self._keep(model, key, number, task.request, raw, worst)
         except CallError as error:
             cost = worst if error.billed else 0.0

@@ -1,6 +1,6 @@
-"""The settings of models: a YAML file with endpoints, how often to ask, and what may be spent (docs/endpoints.md).
+"""Settings of models: endpoints, how often to ask, and what may be spent (docs/endpoints.md has the file's form).
 
-Keys stand in environment variables, which a file names; a file that holds a key is refused.
+A key is in an environment variable, which the settings name; settings that hold a key are refused.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ import ipaddress
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 from urllib.parse import urlsplit
+
+from pydantic import AfterValidator
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.scrub import HIDDEN
-from rolellm.core.typed_yaml import Form, build, describe, parse_yaml, typed
-from rolellm.llm.model import Model, Price
+from rolellm.core.settings import Field, Values, read, read_file, settings
+from rolellm.llm.model import Model, Price, RunOptions
 
 # --- Addresses of servers: which ones are taken, which are near, and whose key a request carries
 
@@ -41,15 +43,13 @@ def checked_url(base_url: str) -> str:
         parts, port_is_number = urlsplit(""), False
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise SettingsError(
-            "base_url holds a user name, a password or a query; put the key into an environment variable, name that in "
-            "api_key_env, and leave base_url as plain as http://localhost:8000/v1"
+            "base_url contains a user name, a password or a query; put the key into an environment variable, name the "
+            "variable in api_key_env, and keep base_url as plain as http://localhost:8000/v1"
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_number:
-        raise SettingsError("base_url is no address of a server; expected something like http://localhost:8000/v1")
+        raise SettingsError("base_url is not a server address; expected something like http://localhost:8000/v1")
     if not base_url.strip().isprintable() or " " in base_url.strip():
-        raise SettingsError(
-            "base_url holds characters that no address has; give it without spaces or control characters"
-        )
+        raise SettingsError("base_url contains spaces or control characters")
     return base_url.strip().rstrip("/")
 
 
@@ -93,16 +93,17 @@ def find_key(base_url: str, named: str | None) -> str:
     if not variable:
         if named is None and not is_near(host):
             raise SettingsError(
-                f"there is no key for {host}, which is not on this machine or a private network; name the environment "
-                'variable that holds it in api_key_env (--api-key-env), or give api_key_env: "" if none is wanted'
+                f"no API key for {host}, which is not on this machine or a private network; name the environment "
+                'variable that holds it in api_key_env (--api-key-env), or set api_key_env: "" if it needs none'
             )
         return ""
     key = os.environ.get(variable, "").strip()
     if not key and not is_near(host):
-        raise SettingsError(f"the environment variable {variable} holds no key for {host}; set it, and try again")
+        raise SettingsError(f"the environment variable {variable} holds no key for {host}; set it and try again")
     if not (key.isascii() and key.isprintable() and " " not in key):
         raise SettingsError(
-            f"what the environment variable {variable} holds is no key: it has characters that none has"
+            f"the environment variable {variable} does not hold a valid API key: it contains characters that API keys "
+            "never use"
         )
     return key
 
@@ -139,7 +140,7 @@ def check_fields(extra_body: Mapping[str, Any], place: str) -> None:
         SettingsError: With the place and the way out.
     """
     for name in sorted(_DECIDED & extra_body.keys()):
-        raise SettingsError(f"{place}.{name}: this is decided request by request; leave it out")
+        raise SettingsError(f"{place}.{name}: this is set for each request; leave it out")
     for name, _ in _fields(extra_body):
         if any(_SECRET.fullmatch(re.sub("[^a-z]", "", part.lower())) for part in name.split(".")):
             raise SettingsError(
@@ -202,73 +203,104 @@ def _fields(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield place, value
 
 
-# --- The settings of models: a YAML file with endpoints, how often to ask, and what may be spent
+# --- The settings classes: one endpoint, and a whole file
 
 
 Backend = Literal["openai", "local", "scripted"]
 
-_MOST_BYTES = 1 << 20
-_AT_ONCE = 8
-_KEYS: Mapping[Backend, set[str]] = {
-    "openai": {
-        *("backend", "base_url", "model", "api_key_env", "concurrency", "timeout", "price"),
-        *("structured", "max_tokens_field", "extra_body"),
-    },
-    "local": {"backend", "model", "adapter", "device", "dtype", "batch_size"},
-    "scripted": {"backend", "rules", "concurrency", "price"},
+_VARIABLE = re.compile("[A-Z_][A-Z0-9_]{0,99}")
+_KEYS: Mapping[Backend, tuple[str, ...]] = {
+    "openai": (
+        *("base_url", "model", "api_key_env", "concurrency", "timeout", "price"),
+        *("structured", "max_tokens_field", "extra_body", "max_bytes"),
+    ),
+    "local": ("model", "adapter", "device", "dtype", "batch_size"),
+    "scripted": ("rules", "concurrency", "price"),
 }
-_NEEDED: Mapping[Backend, tuple[str, ...]] = {
+_REQUIRED: Mapping[Backend, tuple[str, ...]] = {
     "openai": ("base_url", "model"),
     "local": ("model",),
     "scripted": ("rules",),
 }
+_RUN = RunOptions()
 
 
 class MakeScripted(Protocol):
-    """Makes a scripted model; what a name under ``rules:`` stands for."""
+    """Makes a scripted model; what a name under ``rules:`` refers to."""
 
     def __call__(self, *, concurrency: int, price: Price) -> Model:
         """Make it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _not_negative(price: Price) -> Price:
+    for name, value in asdict(price).items():
+        if value is not None and value < 0:
+            raise ValueError(f"{name} must be greater than or equal to 0")
+    return price
+
+
+@settings
 class ModelSettings:
-    """One entry of ``endpoints:``; which keys there may be depends on `backend`.
+    """One model; the keys it may have depend on `backend`."""
 
-    Attributes:
-        backend: ``openai`` (any OpenAI-compatible server), ``local`` (a model on this machine) or ``scripted`` (rules
-            that come with the library).
-        price: US dollars a million tokens.
-        base_url: Of a server.
-        model: Its name on a server; for ``local`` a folder (relative to the file) or an id on the Hub.
-        api_key_env: The environment variable that holds the key; empty for no key.
-        concurrency: Calls at once; by default 8.
-        timeout: Seconds for a whole call; by default 180.
-        structured: How a JSON schema is asked for; ``auto`` tries what the server takes.
-        max_tokens_field: What the server calls the limit of a reply.
-        extra_body: More fields for each request.
-        adapter: For ``local``, a PEFT adapter.
-        device: For ``local``.
-        dtype: For ``local``.
-        batch_size: For ``local``, prompts in one forward pass; by default 8.
-        rules: For ``scripted``, the name of the rules.
-    """
+    backend: Backend = Field(
+        default="openai",
+        description="openai (any OpenAI-compatible server), local (a model on this machine) or scripted (fixed rules).",
+    )
+    price: Annotated[Price, AfterValidator(_not_negative)] = Field(
+        default_factory=Price, description="US dollars per million tokens."
+    )
+    base_url: str | None = Field(default=None, description="The server's address, without a key in it.")
+    model: str | None = Field(
+        default=None, description="Its name on the server; for local, a folder (relative to the file) or a Hub id."
+    )
+    api_key_env: str | None = Field(
+        default=None,
+        description="Environment variable that holds the key, read at each call; empty for no key. "
+        "Defaults to OPENAI_API_KEY for OpenAI itself.",
+    )
+    concurrency: int = Field(default=8, ge=1, le=4096, description="Maximum calls at once.")
+    timeout: float = Field(default=180.0, gt=0, le=86_400, description="Seconds allowed for a whole call.")
+    structured: Literal["auto", "json_schema", "json_object", "none"] = Field(
+        default="auto",
+        description="How to ask for JSON; auto starts with the schema and falls back to what the server takes.",
+    )
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = Field(
+        default="max_tokens",
+        description="The server's name for the token limit; newer OpenAI models need the longer one.",
+    )
+    extra_body: dict[str, Any] = Field(
+        default_factory=dict, description="More fields for each request, such as top_k; null removes a field."
+    )
+    max_bytes: int = Field(default=8 << 20, ge=1, description="The longest reply that is read, in bytes.")
+    adapter: str | None = Field(default=None, description="For local: a PEFT adapter.")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="For local: where the model runs.")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        default="auto", description="For local: the weights' type."
+    )
+    batch_size: int = Field(default=8, ge=1, description="For local: prompts in one forward pass.")
+    rules: str | None = Field(default=None, description="For scripted: the name of the rules.")
 
-    backend: Backend = "openai"
-    price: Price = field(default_factory=Price)
-    base_url: str | None = None
-    model: str | None = None
-    api_key_env: str | None = None
-    concurrency: int | None = field(default=None, metadata={"low": 1, "high": 4096})
-    timeout: float | None = field(default=None, metadata={"above": 0, "high": 86_400})
-    structured: Literal["auto", "json_schema", "json_object", "none"] = "auto"
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    extra_body: dict[str, Any] = field(default_factory=dict)
-    adapter: str | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    batch_size: int | None = field(default=None, metadata={"low": 1})
-    rules: str | None = None
+    def __post_init__(self) -> None:
+        known = _KEYS[self.backend]
+        for item in fields(self):
+            if item.name not in ("backend", *known) and getattr(self, item.name) != _DEFAULTS[item.name]:
+                raise SettingsError(
+                    f"{item.name}: unknown key for the {self.backend} backend; it has {', '.join(known)}"
+                )
+        for key in _REQUIRED[self.backend]:
+            if not getattr(self, key):
+                raise SettingsError(f"{key} is missing; the {self.backend} backend needs it")
+        if self.backend == "openai":
+            object.__setattr__(self, "base_url", checked_url(self.base_url or ""))
+            check_fields(self.extra_body, "extra_body")
+            if not (self.model or "").isprintable():
+                raise SettingsError(f"the model name is {self.model!r}; give it as the server knows it")
+        if self.api_key_env and not _VARIABLE.fullmatch(self.api_key_env):
+            raise SettingsError(
+                "api_key_env is not the name of an environment variable in capitals, such as OPENAI_API_KEY; the value "
+                "may be a key itself and is not shown"
+            )
 
     @property
     def name(self) -> str:
@@ -278,34 +310,47 @@ class ModelSettings:
         return f"local/{_last_part(self.model or '')}" if self.backend == "local" else f"scripted/{self.rules}"
 
     def describe(self) -> dict[str, Any]:
-        """What it is, as one JSON object for manifests: what differs from the defaults, without paths and keys."""
-        defaults = {item.name: item.default for item in fields(self)}
+        """What it is, for manifests: what differs from the defaults, without paths and keys."""
         known: dict[str, Any] = {"backend": self.backend}
-        for name in sorted(_KEYS[self.backend] - {"backend", "api_key_env", "price"}):
+        for name in sorted({*_KEYS[self.backend]} - {"api_key_env", "price", "max_bytes"}):
             value = getattr(self, name)
-            if value not in (None, {}, defaults[name]):
+            if value != _DEFAULTS[name]:
                 local = self.backend == "local" and name in ("model", "adapter")
                 known[name] = _last_part(value) if local else value
         if self.price != Price():
-            known["price"] = {name: getattr(self.price, name) for name in Price.__slots__}
+            known["price"] = asdict(self.price)
         return shown(known)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_DEFAULTS: Values = {
+    name: info.get_default(call_default_factory=True)
+    for name, info in ModelSettings.__pydantic_fields__.items()  # type: ignore[attr-defined]
+}
+
+
+@settings
 class LLMSettings:
-    """A settings file.
+    """A settings file."""
 
-    Attributes:
-        endpoints: The models to ask; with several, each request goes to one that is free.
-        max_attempts: The most calls for one request.
-        budget: US dollars that a run folder may cost in all.
-        tokenizer: The model's tokenizer, to count with; a folder (relative to the file) or an id on the Hub.
-    """
+    endpoints: tuple[ModelSettings, ...] = Field(
+        default=(), description="The models to ask; with several, each request goes to one that is free."
+    )
+    max_attempts: int = Field(default=_RUN.max_attempts, ge=1, le=100, description="Maximum attempts per request.")
+    budget: float | None = Field(
+        default=_RUN.budget, ge=0, description="Maximum US dollars for a run folder in all; needs prices."
+    )
+    tokenizer: str | None = Field(
+        default=None, description="The model's tokenizer, to count tokens: a folder (relative to the file) or a Hub id."
+    )
 
-    endpoints: tuple[ModelSettings, ...]
-    max_attempts: int = field(default=5, metadata={"low": 1, "high": 100})
-    budget: float | None = field(default=None, metadata={"low": 0})
-    tokenizer: str | None = None
+    def __post_init__(self) -> None:
+        paced = {name: _DEFAULTS[name] for name in ("price", "concurrency", "timeout")}
+        bare = [replace(entry, **paced) for entry in self.endpoints]
+        for number, entry in enumerate(bare):
+            if entry in bare[:number]:
+                raise SettingsError(
+                    f"endpoints[{number}]: {entry.name} is listed twice; list it once, with more concurrency"
+                )
 
     def describe(self) -> dict[str, Any]:
         """Models, attempts and budget as one JSON object, for manifests; without keys and paths."""
@@ -316,68 +361,58 @@ class LLMSettings:
         }
 
 
-def load_settings(path: str | Path) -> LLMSettings:
-    """Read a settings file; nothing is loaded, looked up or asked.
+def load_settings(source: str | Path | Mapping[str, Any]) -> LLMSettings:
+    """Read a settings file, or a dict of the same form; nothing is loaded, looked up or asked.
 
     Raises:
-        SettingsError: For a file that is not there or not YAML, an unknown key (with the nearest known one), a value of
-            a wrong type or out of range, keys that do not go with the backend, and a file that holds a secret.
+        SettingsError: For a file that is missing or not YAML, an unknown key (with the nearest known one), a value of
+            the wrong type or out of range, keys that do not fit the backend, and settings that hold a secret.
     """
-    file = Path(path)
-    values = parse_yaml(_text(file), str(file))
-    if not isinstance(values, dict):
-        raise SettingsError(f"{file}: expected the key endpoints: with a list, found {describe(values)}")
+    if isinstance(source, Mapping):
+        values, place, folder = dict(source), "llm", Path()
+    else:
+        values, place, folder = read_file(source), str(source), Path(source).absolute().parent
+    own = {item.name for item in fields(LLMSettings)}
+    if isinstance(source, Mapping) and "endpoints" not in values:
+        # In Python, one endpoint needs no list.
+        values = {"endpoints": [{name: value for name, value in values.items() if name not in own}]} | {
+            name: value for name, value in values.items() if name in own
+        }
+    problem = ""
     try:
-        made = typed(Form(LLMSettings), values, file.absolute().parent)
-        if "endpoints" not in made:
-            raise SettingsError("endpoints: is missing; it lists the models to ask")
-        for number, (entry, given) in enumerate(zip(made["endpoints"], values["endpoints"], strict=True)):
-            _check_keys(entry.get("backend", "openai"), given, f"endpoints[{number}]")
-        return checked(_beside(build(LLMSettings, made), file.absolute().parent))
+        made = read(LLMSettings, values, place, secret=True)
     except SettingsError as error:
-        raise SettingsError(f"{file}: {error}") from error
+        problem = str(error)
+    if problem:
+        # Outside of the handler: what pydantic raised holds the values, and one of them may be a key.
+        raise SettingsError(problem)
+    if not made.endpoints:
+        raise SettingsError(f"{place}: endpoints is missing or empty; it lists the models to ask")
+
+    def found(name: str | None) -> str | None:
+        """A folder relative to the file's; what is not a folder there is a Hub id."""
+        return str(folder / Path(name).expanduser()) if name and (folder / Path(name).expanduser()).is_dir() else name
+
+    entries = tuple(
+        replace(entry, model=found(entry.model), adapter=found(entry.adapter)) if entry.backend == "local" else entry
+        for entry in made.endpoints
+    )
+    return replace(made, endpoints=entries, tokenizer=found(made.tokenizer))
 
 
-def checked(settings: LLMSettings) -> LLMSettings:
-    """The settings, once each entry is known to be one that can be asked.
-
-    Raises:
-        SettingsError: For an address, a variable's name or a request field that cannot be, or one entry given twice.
-    """
-    for number, entry in enumerate(settings.endpoints):
-        place = f"endpoints[{number}]"
-        for key in _NEEDED[entry.backend]:
-            if not getattr(entry, key):
-                raise SettingsError(f"{place}.{key}: is missing; the backend {entry.backend} needs it")
-        if entry.backend != "openai":
-            continue
-        check_fields(entry.extra_body, f"{place}.extra_body")
-        try:
-            _endpoint_settings(entry)
-        except SettingsError as error:
-            raise SettingsError(f"{place}: {error}") from error
-    bare = [replace(entry, price=Price(), concurrency=None, timeout=None) for entry in settings.endpoints]
-    for number, entry in enumerate(bare):
-        if entry in bare[:number]:
-            raise SettingsError(
-                f"endpoints[{number}]: {entry.name} is there twice; give it once, with more concurrency"
-            )
-    return settings
-
-
-def load_models(settings: LLMSettings | str | Path, scripted: Mapping[str, MakeScripted] | None = None) -> list[Model]:
+def load_models(source: LLMSettings | str | Path, scripted: Mapping[str, MakeScripted] | None = None) -> list[Model]:
     """Make the models of a settings file, ready to be asked. No socket is opened.
 
     Args:
-        settings: The settings, or their file.
-        scripted: What the names under ``rules:`` stand for.
+        source: The settings, or their file.
+        scripted: What the names under ``rules:`` refer to.
 
     Raises:
         SettingsError: As `load_settings`, for a key that is not in its environment variable, and for unknown rules.
-        ModelError: For a model on this machine that is not there.
+        ModelError: For a local model that is missing.
         MissingExtraError: Without the packages that a backend needs.
     """
-    known = settings if isinstance(settings, LLMSettings) else load_settings(settings)
+    known = source if isinstance(source, LLMSettings) else load_settings(source)
     return [_model(entry, scripted or {}) for entry in known.endpoints]
 
 
@@ -385,61 +420,20 @@ def _model(entry: ModelSettings, scripted: Mapping[str, MakeScripted]) -> Model:
     if entry.backend == "openai":
         from rolellm.llm.endpoint import Endpoint
 
-        endpoint = Endpoint(_endpoint_settings(entry))
+        endpoint = Endpoint(entry)
         endpoint.check()
         return endpoint
     if entry.backend == "scripted":
         make = scripted.get(entry.rules or "")
         if make is None:
-            raise SettingsError(
-                f"there are no rules {entry.rules!r}; known: "
-                f"{', '.join(sorted(scripted)) or 'none; in Python they are given by name, see `load_models`'}"
-            )
-        return make(concurrency=entry.concurrency or _AT_ONCE, price=entry.price)
+            known = ", ".join(sorted(scripted)) or "none; in Python, pass them by name, see `load_models`"
+            raise SettingsError(f"there are no rules {entry.rules!r}; known: {known}")
+        return make(concurrency=entry.concurrency, price=entry.price)
     from rolellm.llm.local import LocalChat
     from rolellm.models.local_model import LocalModel
 
     local = LocalModel(entry.model or "", adapter=entry.adapter, device=entry.device, dtype=entry.dtype)
-    return LocalChat(local, batch_size=entry.batch_size or _AT_ONCE)
-
-
-def _endpoint_settings(entry: ModelSettings) -> Any:
-    from rolellm.llm.endpoint import EndpointSettings
-
-    names = ("base_url", "model", "api_key_env", "price", "structured", "max_tokens_field", "extra_body")
-    more = {name: getattr(entry, name) for name in ("concurrency", "timeout") if getattr(entry, name) is not None}
-    return EndpointSettings(**{name: getattr(entry, name) for name in names}, **more)
-
-
-def _check_keys(backend: Backend, given: Mapping[str, Any], place: str) -> None:
-    odd = [key for key in given if key not in _KEYS[backend]]
-    if odd:
-        known = ", ".join(sorted(_KEYS[backend]))
-        raise SettingsError(f"{place}.{odd[0]}: the backend {backend} has no such key; it has {known}")
-
-
-def _beside(settings: LLMSettings, folder: Path) -> LLMSettings:
-    """Folders named relative to the file, found; what is no folder there is an id on the Hub."""
-
-    def found(name: str | None) -> str | None:
-        return str(folder / Path(name).expanduser()) if name and (folder / Path(name).expanduser()).is_dir() else name
-
-    entries = tuple(
-        replace(entry, model=found(entry.model), adapter=found(entry.adapter)) if entry.backend == "local" else entry
-        for entry in settings.endpoints
-    )
-    return replace(settings, endpoints=entries, tokenizer=found(settings.tokenizer))
-
-
-def _text(file: Path) -> str:
-    if not file.is_file():
-        raise SettingsError(f"no settings file at {file}")
-    if file.stat().st_size > _MOST_BYTES:
-        raise SettingsError(f"{file}: larger than {_MOST_BYTES:,} bytes; that is no settings file")
-    try:
-        return file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    return LocalChat(local, batch_size=entry.batch_size)
 
 
 def _last_part(name: str) -> str:

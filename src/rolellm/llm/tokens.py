@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError, require
-from rolellm.models.find import load_failure
+from rolellm.models.load import load_failure
 
 if TYPE_CHECKING:
     from rolellm.llm.model import Message, Request

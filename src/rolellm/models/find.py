@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,11 +42,13 @@ class ModelSource:
         base: The full model: a directory or a Hub id.
         adapter: The PEFT adapter to put on it, if any: a directory or a Hub id.
         tokenizer: Whichever of the two brings the tokenizer.
+        revision: The base's branch, tag or commit on the Hub, where the adapter names one.
     """
 
     base: str
     adapter: str | None
     tokenizer: str
+    revision: str | None = None
 
 
 def find_model(model: str, adapter: str | None = None) -> ModelSource:
@@ -63,35 +64,17 @@ def find_model(model: str, adapter: str | None = None) -> ModelSource:
     described = _adapter_config(model)
     if adapter is None and described is None:
         return ModelSource(base=model, adapter=None, tokenizer=model)
+    revision = None
     if adapter is None:
         adapter, model = model, _base_of(model, described or {})
+        named = (described or {}).get("revision")
+        revision = named if isinstance(named, str) and not Path(model).is_dir() else None
     elif described is not None:
         raise ModelError(f"{model} is itself an adapter; give its base model, or leave the adapter {adapter} out")
     elif _adapter_config(adapter) is None:
         raise ModelError(f"{adapter} is not an adapter: it has no adapter_config.json")
     own = Path(adapter).is_dir() and any(Path(adapter).glob("tokenizer*"))
-    return ModelSource(base=model, adapter=adapter, tokenizer=adapter if own else model)
-
-
-def load_failure(name: str | Path, error: Exception) -> str:
-    """Why transformers cannot load something from a model's folder; what needs code from there is refused in our words.
-
-    Args:
-        name: A directory, or the id of a model on the Hub.
-        error: What transformers raised.
-    """
-    from transformers import PreTrainedConfig
-
-    kind = None
-    # Where there is no configuration, the error is about something else.
-    with suppress(Exception):
-        kind = PreTrainedConfig.get_config_dict(str(name))[0].get("model_type")
-    ours = "the Python code that comes with it, which is never run here"
-    if kind == "chatglm":
-        return f"a ChatGLM checkpoint needs {ours}; make a native copy with `rolellm convert-chatglm {name} NEW_FOLDER`"
-    if "trust_remote_code" in str(error):
-        return f"it needs {ours}; use a checkpoint of an architecture that transformers has itself"
-    return str(error)
+    return ModelSource(base=model, adapter=adapter, tokenizer=adapter if own else model, revision=revision)
 
 
 def _adapter_config(name: str) -> dict[str, object] | None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.errors import ModelError, SettingsError, quiet_peft, require
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.text import listed
-from rolellm.models.find import content_hash, find_model, load_failure
+from rolellm.models.find import content_hash, find_model
+from rolellm.models.load import load_failure, load_whole
 from rolellm.prompts.encode import encode_prompt, end_token_id
 from rolellm.prompts.render import chat_template
 from rolellm.prompts.settle import settle
@@ -166,8 +166,10 @@ class LocalModel:
         self.source = find_model(model, adapter)
         if self.source.adapter is not None:
             require("peft", extra="train")
-        self._config = _load("config", AutoConfig, self.source.base)
-        self.tokenizer = _load("tokenizer", AutoTokenizer, self.source.tokenizer)
+        revision = self.source.revision
+        self._config = _load("config", AutoConfig, self.source.base, revision)
+        own = revision if self.source.tokenizer == self.source.base else None
+        self.tokenizer = _load("tokenizer", AutoTokenizer, self.source.tokenizer, own)
         settle(self.tokenizer)
         self.device = _device(device)
         self.dtype = _dtype(dtype, self.device, self._config)
@@ -212,9 +214,16 @@ class LocalModel:
         """
         if self._model is not None:
             return
+        import torch
         from transformers import GenerationConfig
 
-        model = _load_weights(self.source.base, self.dtype, self.device)
+        options: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "revision": self.source.revision}
+        if self.device != "cpu":
+            options["device_map"] = {"": self.device}
+        model: Any = load_whole(self.source.base, **options)
+        if getattr(model.config, "output_router_logits", False):
+            # For the routers' loss in training; with it, `generate` fails on a padded batch.
+            model.config.output_router_logits = False
         declared = model.generation_config.eos_token_id
         ends = declared if isinstance(declared, list) else [declared]
         stops = {self._end, self.tokenizer.eos_token_id, *ends} - {None}
@@ -320,36 +329,12 @@ def _dtype(wanted: DType, device: str, config: Any) -> str:
     return "float32" if device == "cpu" or declared is None else str(declared).removeprefix("torch.")
 
 
-def _load(part: str, loader: Any, name: str) -> Any:
+def _load(part: str, loader: Any, name: str, revision: str | None) -> Any:
     # Whatever goes wrong in here is the checkpoint's doing, and transformers has no error class of its own for that.
     try:
-        return loader.from_pretrained(name, trust_remote_code=False)
+        return loader.from_pretrained(name, revision=revision, trust_remote_code=False)
     except Exception as error:
         raise ModelError(f"the {part} of {name} cannot be loaded: {load_failure(name, error)}") from error
-
-
-def _load_weights(name: str, dtype: str, device: str) -> Any:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            name,
-            dtype=getattr(torch, dtype),
-            device_map={"": device} if device != "cpu" else None,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except Exception as error:
-        reason = load_failure(name, error)
-        raise ModelError(f"{name} cannot be loaded as a causal language model: {reason}") from error
-    # transformers fills missing weights with random numbers and only logs it.
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ModelError(
-            f"{name} lacks {len(missing)} of the model's weights ({listed(missing)}); is the checkpoint complete?"
-        )
-    return model
 
 
 def _load_adapter(model: Any, adapter: str) -> Any:
@@ -360,4 +345,4 @@ def _load_adapter(model: Any, adapter: str) -> Any:
             warnings.filterwarnings("error", message=".*missing adapter keys")
             return PeftModel.from_pretrained(model, adapter)
     except Exception as error:
-        raise ModelError(f"the adapter {adapter} does not go on its base: {error}") from error
+        raise ModelError(f"the adapter {adapter} does not fit its base model: {error}") from error

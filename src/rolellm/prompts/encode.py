@@ -45,11 +45,11 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[st
 
 
 class PromptEncoder:
-    """`encode_prompt` for many prompts that begin alike: a beginning is tokenised once.
+    """`encode_prompt` for many prompts that begin alike: a beginning is tokenized once.
 
     A prompt is cut at the last special token before its last message's text, where a tokenizer starts afresh. That the
     parts give the tokens of the whole is checked on the first prompts of each beginning and on every 64th; where they
-    do not, or where a message holds a special token as text, prompts of that beginning are tokenised whole.
+    do not, or where a message holds a special token as text, prompts of that beginning are tokenized whole.
 
     Args:
         tokenizer: The model's tokenizer.

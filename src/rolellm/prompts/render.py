@@ -19,9 +19,6 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Row, Turn
 
-# --- Prompt templates: text files with named slots, filled in one pass so that braces in a script stay text
-
-
 _SLOT = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
@@ -61,7 +58,7 @@ class Template:
 
 
 def fill_slots(text: str, values: Mapping[str, str]) -> str:
-    """Fill the slots that have a value, in one pass; what else stands in braces is left as it is."""
+    """Fill the slots that have a value, in one pass; other text in braces stays as it is."""
     return _SLOT.sub(lambda slot: values.get(slot.group(1), slot.group()), text)
 
 
@@ -84,7 +81,7 @@ def load_template(language: Language, name: str, *, path: str | Path | None = No
         own = Template(file.read_text(encoding="utf-8-sig").strip(), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
-            f"no template can be read at {file} ({error}); give a UTF-8 text file, or none for the one that ships"
+            f"cannot read the template {file} ({error}); give a UTF-8 text file, or leave it out for the built-in one"
         ) from error
     _check(own.name, found=own.slots, expected=shipped.slots)
     return own
@@ -109,9 +106,6 @@ def _check(name: str, *, found: frozenset[str], expected: frozenset[str]) -> Non
 
 def _listed(slots: list[str]) -> str:
     return ", ".join(f"{{{slot}}}" for slot in slots)
-
-
-# --- From a row to chat messages: the system instruction carries the role, the user turn carries the question
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +188,7 @@ def chat_template(name: str = "rolellama") -> str:
     return folder.joinpath(f"{name}.jinja").read_text(encoding="utf-8").strip()
 
 
-# --- How turns of a script read inside a prompt: ``Name: text`` for speech, brackets for narration
-
-
-#: What stands in for a line of someone else, by language: where the role opens a scene, and where it goes on.
+#: Replaces another speaker's line, by language: when the role opens a scene, and when it continues.
 OPENING: Final = MappingProxyType({"en": "(You speak first.)", "zh": "（你先开口。）"})
 ONWARD: Final = MappingProxyType({"en": "(You go on.)", "zh": "（你接着说。）"})
 
@@ -218,7 +209,7 @@ def shorten(text: str) -> str:
 
 
 def script_line(turn: Turn, language: Language, *, whole: bool = False) -> str:
-    """A turn, shortened unless `whole`, with its speaker's name; narration stands in brackets, once, without a name.
+    """A turn, shortened unless `whole`, with its speaker's name; narration is in one pair of brackets, without a name.
 
     >>> script_line(Turn("King", "A fine day."), "en")
     'King: A fine day.'

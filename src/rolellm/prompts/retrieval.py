@@ -60,7 +60,7 @@ class TextIndex:
     def scores(self, query: str) -> npt.NDArray[np.float32]:
         """Each text's score, ``(texts,)``: 0 for one that shares no word with the query, above 0 for the others.
 
-        A word that stands in the query twice counts twice.
+        A word that the query repeats counts each time.
         """
         if self._index is None:
             return np.zeros(self._count, np.float32)
@@ -80,7 +80,7 @@ class TextIndex:
         return [int(place) for place in _best(self.scores(query), count)]
 
     def words(self, text: str) -> list[str]:
-        """The words of a text that count, in its order; one that stands there twice is listed twice."""
+        """The words of a text that count, in order, repeats included."""
         return self._words(text)
 
 
@@ -173,7 +173,7 @@ class Exchange:
         return f"{self.before.content}\n{self.line.content}"
 
     def show(self, language: Language) -> str:
-        """Both as they stand in a prompt, a line each."""
+        """Both as a prompt shows them, a line each."""
         return f"{script_line(self.before, language)}\n{script_line(self.line, language)}"
 
 
@@ -229,7 +229,7 @@ def exchanges(profile: Profile) -> list[Exchange]:
 class RetrievalTemplate:
     """A system instruction with the slots ``{role}`` and ``{examples}``.
 
-    The paragraph (what stands between blank lines) that names ``{examples}`` is left out for a role that has none.
+    The paragraph (text between blank lines) that names ``{examples}`` is left out for a role that has none.
     Slots are filled in one pass, so braces inside a script stay text.
     """
 
@@ -278,7 +278,7 @@ def retrieval_template(language: Language, path: str | Path | None = None) -> Re
 class RetrievalPrompts:
     """Makes the messages that ask a row's question of its role, with exchanges found for that question.
 
-    The exchanges stand in the system turn, where the description is otherwise, best first. A role without a profile, or
+    The exchanges replace the description in the system turn, best first. A role without a profile, or
     whose profile has no exchange, is asked without any, so that no row is lost.
 
     Args:
@@ -287,7 +287,7 @@ class RetrievalPrompts:
         path: A system instruction of the user's own, see `retrieval_template`.
 
     Raises:
-        SettingsError: For a template that will not do.
+        SettingsError: For an unusable template.
         MissingExtraError: Without ``bm25s``, which the extra ``train`` brings.
     """
 

@@ -112,8 +112,6 @@ def build(
 
 def finish(folder: Path, built: list[BuiltConfig]) -> None:
     """Write what goes beside the Parquet files: the list of rows set aside, and the card, which makes it complete."""
-    # MOVED
-
     lines = [
         {"config": item.config.name, "file": str(error.path), "line": error.line, "reason": error.problem}
         for item in built
@@ -189,7 +187,7 @@ def file_checksums(folder: Path, built: BuiltConfig) -> dict[str, str]:
     return {path: hash_file(folder / path) for split in built.splits for path in split.files}
 
 
-# --- Built configs in the cache, keyed by content: the same release files are built once, anywhere they lie
+# --- Built configs in the cache, keyed by content
 
 
 def cache_root() -> Path:
@@ -256,7 +254,7 @@ def dataset_fingerprint(config: str | None = None, data_dir: str | Path | None =
     return locate(chosen, data_dir).fingerprint(chosen)
 
 
-# --- The data set card: front matter that ``datasets`` reads (``configs:``, features, sizes), and prose for people
+# --- The dataset card
 
 
 LICENCE = "apache-2.0"
@@ -285,8 +283,6 @@ def write_card(
 
 def render_card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: str) -> str:
     """The card's text: YAML front matter, then Markdown; see `write_card`."""
-    # MOVED
-
     items = [
         {
             "config": item.config,
@@ -310,7 +306,7 @@ def render_card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: 
 
 
 def front_matter(built: Sequence[BuiltConfig], licence: str = LICENCE) -> str:
-    """The card's YAML: licence, languages, ``configs:`` and ``dataset_info`` as ``datasets`` writes them itself."""
+    """The card's YAML: license, languages, ``configs:`` and ``dataset_info`` as ``datasets`` writes them itself."""
     from datasets import DatasetInfo, Features, SplitDict, SplitInfo
     from datasets.info import DatasetInfosDict
     from datasets.utils.metadata import MetadataConfigs
@@ -342,7 +338,7 @@ def front_matter(built: Sequence[BuiltConfig], licence: str = LICENCE) -> str:
     return str(data.to_yaml(line_break="\n"))
 
 
-# --- The built data set as it goes to the Hub: with a card that names the repository, and no path of this machine
+# --- The dataset as it goes to the Hub: no paths of this machine
 
 
 def stage(

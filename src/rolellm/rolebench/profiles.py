@@ -197,4 +197,4 @@ def _warn(without: list[str], files: _ProfileFiles, source: Source) -> None:
     )
 
 
-_WAY_OUT = "Mend the line, or leave the role out"
+_WAY_OUT = "Fix the line, or leave the role out"

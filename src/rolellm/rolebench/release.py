@@ -159,7 +159,7 @@ class Baseline:
         return self._trimmed.get((role, question.strip())) if found is None else found
 
 
-_SKIP_HINT = "Mend it, or set such rows aside with skip_bad=True (--skip-bad)"
+_SKIP_HINT = "Fix it, or set such rows aside with skip_bad=True (--skip-bad)"
 
 
 def _row_problem(value: dict[str, Any]) -> str | None:
@@ -229,7 +229,7 @@ def iter_rows(release: Release, config: Config, split: str) -> Iterator[dict[str
 def _strict(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
     """Rows of a ``-strict`` config (our choice of rule).
 
-    Test keeps each question once a role (white space aside). Train loses every row whose question (or role) stands in
+    Test keeps each question once a role (white space aside). Train loses every row whose question (or role) is in
     test, so test rows, and scores on them, stay comparable with the released baseline.
     """
     key = (lambda row: row["role"]) if config.held_out == "role" else (lambda row: fold(row["question"]))

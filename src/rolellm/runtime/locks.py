@@ -21,8 +21,8 @@ def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
     """Hold a folder; the system lets go of it however the process ends.
 
     Args:
-        folder: Made where it is not there.
-        name: The lock's file in it; it says who holds the folder.
+        folder: Created if missing.
+        name: The lock file's name; the file says who holds the folder.
 
     Raises:
         RunInUseError: When another process holds it; names that one.
@@ -52,7 +52,7 @@ def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
 
 
 def check_unlocked(folder: Path, name: str = ".lock") -> None:
-    """Refuse a folder in use at once, without writing there where nobody has.
+    """Refuse a folder that is in use, without writing to it.
 
     Raises:
         RunInUseError: When another process holds it; names that one.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _Item = TypeVar("_Item")
-# In seconds: before anything is shown, between two drawings of a bar, and between two plain lines.
+# In seconds: delay before anything is shown, time between frames of a bar, and between plain lines.
 _PATIENCE, _FRAME, _EVERY = 2.0, 0.25, 10.0
 # In terminal columns.
 _WIDE, _LABEL, _SHORT_LABEL = 112, 36, 12
@@ -140,7 +140,7 @@ class Progress:
                 bar.update(task, description=name, completed=self._done, total=self._total, text=text, refresh=True)
 
     def _frames(self, seconds: float) -> Iterator[None]:
-        """The moments to draw at: now, every so many seconds, and the end."""
+        """The moments to draw at: now, at every interval, and at the end."""
         over = False
         while True:
             if self._look is not None:

@@ -148,7 +148,7 @@ def test_bad_values_are_refused_in_words(values: list[float], clusters: list[str
     [
         pytest.param({"resamples": 0}, "resamples must be at least 1", id="no-resamples"),
         pytest.param({"seed": -1}, "seed must be 0 or more", id="negative-seed"),
-        pytest.param({"level": 95}, "level must lie between 0 and 1", id="percent"),
+        pytest.param({"level": 95}, "level must be between 0 and 1", id="percent"),
     ],
 )
 def test_bad_settings_are_refused_in_words(settings: dict[str, int], words: str) -> None:

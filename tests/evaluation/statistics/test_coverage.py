@@ -18,6 +18,8 @@ from rolellm.evaluation.statistics import (
     length_control,
 )
 
+pytestmark = pytest.mark.slow
+
 Numbers = npt.NDArray[np.float64]
 
 # With so many runs the standard error of a coverage near 0.95 is 0.006.
@@ -80,7 +82,6 @@ def test_bradley_terry_strengths(against: int | None) -> None:
     assert ((shares >= 0.93) & (shares <= 0.97)).all(), shares
 
 
-@pytest.mark.slow
 def test_kappa() -> None:
     held, runs = 0, 800
     for seed in range(runs):

@@ -158,10 +158,10 @@ won = [1.0, 0.0] * 20
     ("outcomes", "own", "other", "words"),
     [
         pytest.param(won[:20], long[10:30], short[10:30], "20 questions; .* at least 30", id="few-questions"),
-        pytest.param([1.0] * 40, long, short, "every outcome is 1:", id="all-won"),
-        pytest.param([0.5] * 40, long, short, r"every outcome is 0\.5:", id="all-tied"),
-        pytest.param(won, short, short, "every length difference is 0:", id="equal-lengths"),
-        pytest.param(won, [350.0] * 40, [300.0] * 40, "every length difference is 50:", id="one-difference"),
+        pytest.param([1.0] * 40, long, short, "every outcome is 1,", id="all-won"),
+        pytest.param([0.5] * 40, long, short, r"every outcome is 0\.5,", id="all-tied"),
+        pytest.param(won, short, short, "every length difference is 0,", id="equal-lengths"),
+        pytest.param(won, [350.0] * 40, [300.0] * 40, "every length difference is 50,", id="one-difference"),
         pytest.param(won, [x + 200 for x in long], short, "every answer is longer", id="always-longer"),
         pytest.param(won, short, [x + 200 for x in long], "every answer is shorter", id="always-shorter"),
         pytest.param([1.0] * 20 + [0.0] * 20, long, short, "without overlap", id="longer-always-wins"),
@@ -215,7 +215,7 @@ def test_a_whole_release_takes_seconds() -> None:
 @pytest.mark.parametrize(
     ("outcomes", "own", "other", "questions", "words"),
     [
-        pytest.param([], [], [], [], "nothing given", id="nothing"),
+        pytest.param([], [], [], [], "empty input", id="nothing"),
         pytest.param([1.0], [5], [5, 6], ["a"], "lengths differ: .* 2 baseline lengths", id="lengths"),
         pytest.param([1.0], [5], [5], [], "0 clusters", id="clusters"),
         pytest.param([1.1], [5], [5], ["a"], "between 0", id="above-one"),

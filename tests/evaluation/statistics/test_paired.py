@@ -87,12 +87,12 @@ def test_row_order_changes_no_digit_and_swapping_the_models_only_the_sign(rows: 
 @pytest.mark.parametrize(
     ("first", "second", "questions", "words"),
     [
-        pytest.param([], [], [], "nothing given", id="nothing"),
+        pytest.param([], [], [], "empty input", id="nothing"),
         pytest.param([1.0], [1.0, 2.0], ["a"], "lengths differ: 1 first values, 2 second values", id="models"),
         pytest.param([1.0], [1.0], ["a", "b"], "lengths differ", id="clusters"),
         pytest.param([1.0, float("nan")], [1.0, 2.0], ["a", "b"], "first values: value 1", id="nan"),
         pytest.param([1.0, 1.0], [float("inf"), 2.0], ["a", "b"], "second values: value 0", id="infinity"),
-        pytest.param([[1.0]], [[1.0]], ["a"], "one line of numbers", id="table"),
+        pytest.param([[1.0]], [[1.0]], ["a"], "must be a list of numbers", id="table"),
     ],
 )
 def test_bad_rows_are_refused_in_words(first: list, second: list, questions: list, words: str) -> None:

@@ -15,6 +15,8 @@ from .conftest import Publish
 from .published import CONFIG, publish, random_tensors
 from .reference import ReferenceModel, ReferenceTokenizer
 
+pytestmark = pytest.mark.slow
+
 MESSAGES = [{"role": "system", "content": "你是李白。"}, {"role": "user", "content": "今天天气怎么样？"}]
 
 
@@ -148,7 +150,6 @@ print(peak() - before, made.size)
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak can be set back on Linux only")
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "dtype", "copies"),
     [

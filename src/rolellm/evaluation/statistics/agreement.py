@@ -1,4 +1,4 @@
-"""How far judges agree beyond chance: Cohen's and Fleiss' kappa, Spearman's rank correlation."""
+"""How much judges agree beyond chance: Cohen's and Fleiss' kappa, Spearman's rank correlation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rolellm.evaluation.statistics.bootstrap import (
     same_length,
 )
 
-#: A measure of agreement: takes columns of the same length, gives a number, or ``None`` where it is not defined.
+#: A measure of agreement: takes columns of the same length, returns a number, or ``None`` where it is undefined.
 Agreement = Callable[..., float | None]
 
 
@@ -33,8 +33,8 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float 
         second: Shape (n,): the other's, of the same items.
 
     Returns:
-        1 where they always agree, 0 at the agreement of chance, -1 at least; ``None`` where both give one and the same
-        label to everything, so that chance alone agrees always.
+        1 for full agreement, 0 for the agreement of chance, never below -1; ``None`` where both give everything one
+        and the same label, so that chance alone always agrees.
 
     Raises:
         ValueError: On no labels, lengths that differ, or a label that is not a number (nan).
@@ -74,13 +74,13 @@ def fleiss_kappa(counts: npt.ArrayLike) -> float | None:
     """
     table = np.asarray(counts, dtype=np.float64)
     if table.ndim != 2 or not table.size:
-        raise ValueError(f"nothing given, or not items x categories: shape {table.shape}")
+        raise ValueError(f"counts must have the shape (items, categories), not {table.shape}")
     if not (np.isfinite(table).all() and table.min() >= 0 and (table == np.floor(table)).all()):
-        raise ValueError("counts must be whole numbers, 0 or more")
+        raise ValueError("counts must be whole numbers of 0 or more")
     # Products, not sums along a short axis, which numpy is slow at and resamples ask for by the thousand.
     ratings = table @ np.ones(table.shape[1])
     if (ratings < 2).any():
-        raise ValueError(f"item {int(np.argmax(ratings < 2))} has fewer than 2 ratings, which say nothing of agreement")
+        raise ValueError(f"item {int(np.argmax(ratings < 2))} has fewer than 2 ratings; agreement needs at least 2")
     totals = np.ones(len(table)) @ table
     if np.count_nonzero(totals) == 1:
         return None
@@ -125,7 +125,7 @@ def agreement_ci(
 ) -> Interval | None:
     """A measure of agreement with its cluster-bootstrap percentile interval.
 
-    Resamples in which the measure is not defined are left out. Where most of them are, the interval says little.
+    Resamples in which the measure is undefined are left out; where most of them are, the interval says little.
 
     Args:
         function: Such as `cohen_kappa` of two columns of labels, or `fleiss_kappa` of one column of counts.
@@ -143,7 +143,7 @@ def agreement_ci(
     1.0
     """
     if not columns:
-        raise ValueError("nothing given: no columns")
+        raise ValueError("empty input: no columns")
     n = same_length({f"in column {number}": column for number, column in enumerate(columns)} | {"clusters": clusters})
     codes = cluster_codes(clusters)
     # In one order, whatever order the rows came in: sums then agree to the last digit.

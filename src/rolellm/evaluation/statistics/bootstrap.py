@@ -1,4 +1,4 @@
-"""Confidence intervals that know that one question asked of many roles is not many independent questions.
+"""Confidence intervals that account for one question asked of many roles not being many independent questions.
 
 The paper reports means alone. Our choice: the percentile bootstrap over *questions*. A resample draws as many questions
 as there are, with replacement; all rows of a drawn question come along, so rows that share a question rise and fall
@@ -68,7 +68,7 @@ class Bootstrap:
         if self.seed < 0:
             raise SettingsError(f"seed must be 0 or more, not {self.seed}")
         if not 0 < self.level < 1:
-            raise SettingsError(f"level must lie between 0 and 1, not {self.level}")
+            raise SettingsError(f"level must be between 0 and 1, not {self.level}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def bootstrap_ci(
         values: Shape (n,), n at least 1.
         clusters: Shape (n,): the question of each value.
         resamples: How many times the clusters are drawn anew.
-        seed: Of the draws.
+        seed: Random seed for the draws.
         level: Share of resampled means inside the interval.
 
     Raises:
@@ -246,7 +246,7 @@ def percentiles(values: Floats, level: float) -> tuple[float, float] | tuple[Non
     return round(float(low), _DIGITS), round(float(high), _DIGITS)
 
 
-# --- What all measures ask of their inputs, said in words where it is not so
+# --- Checks of inputs
 
 
 Codes = npt.NDArray[np.int64]
@@ -260,7 +260,7 @@ def finite(name: str, values: Sequence[float]) -> Floats:
     """
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1:
-        raise ValueError(f"{name} must be one line of numbers, not of shape {numbers.shape}")
+        raise ValueError(f"{name} must be a list of numbers, not of shape {numbers.shape}")
     if not np.isfinite(numbers).all():
         raise ValueError(f"{name}: value {int(np.argmin(np.isfinite(numbers)))} is not a finite number")
     return numbers
@@ -277,7 +277,7 @@ def same_length(columns: Mapping[str, Sequence[object] | Floats]) -> int:
         raise ValueError("lengths differ: " + ", ".join(f"{count} {name}" for name, count in lengths.items()))
     count = next(iter(lengths.values()))
     if not count:
-        raise ValueError(f"nothing given: no {' and no '.join(lengths)}")
+        raise ValueError(f"empty input: no {' and no '.join(lengths)}")
     return count
 
 
@@ -287,11 +287,11 @@ def cluster_codes(clusters: Sequence[Hashable]) -> Codes:
     return np.fromiter((numbers[name] for name in clusters), dtype=np.int64, count=len(clusters))
 
 
-# --- Intervals of shares where a bootstrap has nothing to go by: all rows say the same
+# --- Intervals of shares in which all rows are the same, so that a bootstrap sees no spread
 
 
 def share_ends(interval: Interval, level: float) -> Interval:
-    """The interval of a mean of values from 0 to 1, with ends that do not claim to be sure.
+    """The interval of a mean of values from 0 to 1, with ends that do not claim certainty.
 
     Where every value is 0, or every value 1, no resample differs, and a bootstrap would give an interval without width
     from three rows as from three thousand. Its ends are then the exact binomial ones (Clopper and Pearson, 1934) with

@@ -1,4 +1,4 @@
-"""Is the difference between two models more than luck: paired tests, and the price of making many of them."""
+"""Whether the difference between two models is more than luck: paired tests, and the correction for many of them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     numbers = finite("p-values", p_values)
     if ((numbers < 0) | (numbers > 1)).any():
-        raise ValueError("p-values must lie between 0 and 1")
+        raise ValueError("p-values must be between 0 and 1")
     order = np.argsort(numbers, kind="stable")
     steps = np.minimum(numbers[order] * np.arange(len(numbers), 0, -1), 1.0)
     adjusted = np.empty_like(numbers)
@@ -123,9 +123,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """Exact two-sided p of so many wins and losses when either is as likely; ties are left out before.
+    """Exact two-sided p-value of these wins and losses if both were equally likely; leave ties out first.
 
-    It takes every win and loss for independent, which rows that share a question are not: `paired_test` knows better.
+    It treats every win and loss as independent, which rows that share a question are not; see `paired_test` for those.
 
     Args:
         wins: 0 or more.
@@ -140,7 +140,7 @@ def sign_test(wins: int, losses: int) -> float:
     from scipy.stats import binomtest
 
     if wins < 0 or losses < 0:
-        raise ValueError(f"wins and losses must be 0 or more, not {wins} and {losses}")
+        raise ValueError(f"wins and losses must be 0 or more, found {wins} and {losses}")
     if not wins + losses:
         return 1.0
     return float(binomtest(wins, wins + losses).pvalue)

@@ -19,9 +19,9 @@ _DIGITS = 10
 def bradley_terry(wins: npt.ArrayLike) -> Floats:
     """Log-strengths of k models (Bradley & Terry, 1952): P(i beats j) = sigmoid(strength i - strength j).
 
-    A tie is half a win for each (our choice, as in Arena-Hard). The likelihood is maximised with a small ridge on the
-    strengths (``RIDGE``, a normal prior of deviation 10; our choice), so that a model that was never beaten, or never
-    won, stays finite: its number then says "far above" or "far below" and grows with the number of rows. Where every
+    A tie is half a win for each (our choice, as in Arena-Hard). The likelihood is maximized with a small ridge on the
+    strengths (``RIDGE``, a normal prior of deviation 10; our choice), so that a model that never lost, or never
+    won, stays finite: its number then means "far above" or "far below" and grows with the number of rows. Where every
     model won and lost something, over a few dozen rows or more, the ridge shows in the third digit at most.
 
     Args:
@@ -106,11 +106,11 @@ def _check(tables: Floats) -> None:
     if not (np.isfinite(tables) & (tables >= 0)).all():
         raise ValueError("wins must be finite numbers, 0 or more")
     if np.diagonal(tables, axis1=-2, axis2=-1).any():
-        raise ValueError("a model cannot beat itself: the diagonal of wins must be 0")
+        raise ValueError("the diagonal of wins must be 0: a model cannot beat itself")
     groups, group = connected_components(tables.sum(axis=0) > 0, directed=False)
     if groups > 1:
         apart = np.flatnonzero(group != group[0]).tolist()
-        raise ValueError(f"models {apart} were never compared, not even by way of others, with model 0")
+        raise ValueError(f"models {apart} were never compared with model 0, not even through other models")
 
 
 def _firm(wins: Floats, against: int | None) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,132 @@
+"""Loading local checkpoints: files from the Hub, tokenizers, and models whose weights are all there."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rolellm.core.errors import ModelError, require
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+_SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
+_WEIGHTS = ("*.safetensors",)
+# Some older repositories have these alone; transformers loads them as tensors and nothing else.
+_PICKLED = ("pytorch_model*.bin",)
+
+
+def fetch(model: str, revision: str | None, *, weights: bool) -> Path:
+    """The folder in the Hub's cache that holds a model's files, downloaded if needed.
+
+    Args:
+        model: The repository, ``owner/name``.
+        revision: A branch, tag or commit.
+        weights: Fetch the weights too, not only what tokenizing needs.
+
+    Raises:
+        ModelError: When the Hub does not give them; says why.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    def get(*patterns: str) -> Path:
+        # Folders below the top hold other formats of the same weights.
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(patterns), ignore_patterns=["*/*"]))
+
+    try:
+        folder = get(*_SMALL, *(_WEIGHTS if weights else ()))
+        if weights and not any(folder.glob("*.safetensors")):
+            folder = get(*_SMALL, *_PICKLED)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelError(
+            f"base.model: cannot download {model} from the Hub ({error}); for a gated model, request access on its "
+            "page and run `hf auth login`, or set base.path to a folder that holds it"
+        ) from error
+    return folder
+
+
+def open_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+    """Load a tokenizer as it was saved.
+
+    Raises:
+        ModelError: When there is none, or only one that needs code from its folder.
+    """
+    require("torch", "transformers", extra="train")
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: its tokenizer cannot be loaded: {load_failure(path, error)}") from error
+
+
+def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
+    """Load a causal language model all of whose weights are there.
+
+    Args:
+        path: A folder as ``save_pretrained`` writes it, or a Hub id.
+        options: For ``from_pretrained``.
+
+    Raises:
+        ModelError: When it cannot be loaded, or weights are missing.
+    """
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            path,
+            local_files_only=Path(path).is_dir(),
+            trust_remote_code=False,
+            output_loading_info=True,
+            **options,
+        )
+    except Exception as error:  # whatever the checkpoint makes transformers raise
+        raise ModelError(f"{path}: its model cannot be loaded: {load_failure(path, error)}") from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        # transformers fills them with random numbers and only logs it.
+        raise ModelError(
+            f"{path} lacks {len(missing)} of the model's weights ({', '.join(missing[:5])}); is it complete?"
+        )
+    return model
+
+
+def stop_at(config: Any, end: int) -> None:
+    """Add a token to those that end generation, in a configuration that can be saved again.
+
+    Args:
+        config: A ``transformers.GenerationConfig``.
+        end: The token that ends a reply; it comes first.
+    """
+    known = config.eos_token_id
+    several = [known] if isinstance(known, int) else list(known or [])
+    merged = [end, *(token for token in several if token != end)]
+    config.eos_token_id = merged if len(merged) > 1 else end
+    try:
+        config.validate(strict=True)
+    except ValueError:
+        # Settings of sampling without `do_sample`: some bases have them, and once changed such a one is not saved.
+        config.do_sample = True
+
+
+def load_failure(name: str | Path, error: Exception) -> str:
+    """Why transformers cannot load something from a model's folder; what needs code from there is refused in our words.
+
+    Args:
+        name: A directory, or the id of a model on the Hub.
+        error: What transformers raised.
+    """
+    from transformers import PreTrainedConfig
+
+    kind = None
+    # Where there is no configuration, the error is about something else.
+    with suppress(Exception):
+        kind = PreTrainedConfig.get_config_dict(str(name))[0].get("model_type")
+    ours = "the Python code that comes with it, which is never run here"
+    if kind == "chatglm":
+        return f"a ChatGLM checkpoint needs {ours}; make a native copy with `rolellm convert-chatglm {name} NEW_FOLDER`"
+    if "trust_remote_code" in str(error):
+        return f"it needs {ours}; use a checkpoint of an architecture that transformers has itself"
+    return str(error)

@@ -1,0 +1,74 @@
+"""Find phrases that read as translated in source, docs and examples; part of ``make lint``.
+
+``python tests/english.py --all`` also counts what is left in the rooms that are not clean yet.
+"""
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Not clean yet. Remove a room once it is; never add one.
+UNCHECKED = frozenset(
+    f"src/rolellm/{room}"
+    for room in ("cli", "construct", "demo", "evaluation", "judging", "labelling", "llm", "models", "report", "rocit")
+) | {
+    "examples",
+    "docs/characters.md",
+    "docs/decisions.md",
+    "docs/judging.md",
+    "docs/rolegpt.md",
+    "docs/shared_prefix.md",
+}
+#: What to look for, and what to write instead.
+PHRASES = {
+    r"\bis no (\w+ )?(file|folder|number|key|text|habit|reply|answer|run|YAML|JSON|character)\b": "is not a …",
+    r"(^|\")Of the (model|bootstrap|run|judge)\b": "say what the option does",
+    r"\b(would|will) do(?=[.,;:)\"]|$)": "acceptable, usable",
+    r"\bstands? (in|beside|there|behind|between|at)\b": "is in, is next to",
+    r"\bso many\b(?! [a-z]+ that)": "N, at most N",
+    r"\bBy default found\b": "Detected by default",
+    r"\bto be had\b": "available",
+    r"\bcontestants?\b": "system",
+    r"\bjurors?\b": "judge model",
+    r"\bno number any more\b": "no longer a number",
+    r"\bof like length\b": "of similar length",
+    r"\bhangs? on\b": "depends on",
+    r"\b[Mm]end (it|the)\b": "fix",
+    r"\b([Ll]icence|[Cc]olour|[Tt]okenised|quantised|summaris|[Oo]ptimiser)": "American spelling",
+}
+#: Names in code, and proper quotations of what is wrong.
+ALLOWED = re.compile(r"licence\b(?=[=:,)}]|\s*[=|]|\.| or | is None| ==)|LICENCE|own_licence|_licence|`[^`]*`|#colour")
+
+
+def findings(path: Path) -> list[tuple[int, str, str]]:
+    """The line, the phrase, and what to write instead."""
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        text = ALLOWED.sub("", line)
+        found += [(number, hit.group(), way) for phrase, way in PHRASES.items() for hit in re.finditer(phrase, text)]
+    return found
+
+
+def main() -> int:
+    """Print what is found; 1 when a clean room has any of it."""
+    paths = [*ROOT.glob("src/rolellm/**/*.py"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.py")]
+    paths += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    left: Counter[str] = Counter()
+    bad = 0
+    for path in sorted(paths):
+        name = path.relative_to(ROOT).as_posix()
+        room = next((room for room in UNCHECKED if name == room or name.startswith(f"{room}/")), None)
+        for number, phrase, instead in findings(path):
+            if room is None:
+                print(f"{name}:{number}: {phrase.strip()!r}; write: {instead}")
+                bad += 1
+            left[room or name] += 1
+    if "--all" in sys.argv:
+        print("\n".join(f"{count:5} {room}" for room, count in sorted(left.items())))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
