@@ -59,7 +59,7 @@ def test_the_table_says_what_was_left_out(place: Path, capsys: pytest.CaptureFix
     assert "too long: 10" in capsys.readouterr().err
     assert run("one.jsonl", "--count", "50", "--out", "out.jsonl") == 0
     shown = capsys.readouterr()
-    assert "10 of 50" in shown.out and "fewer than were asked for" in shown.err
+    assert "10 of 50" in shown.out and "fewer than requested" in shown.err
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_bad_usage(
 
 def test_nothing_is_replaced_unasked(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("one.jsonl", "--count", "2", "--out", "two.jsonl") == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert run("one.jsonl", "--count", "2", "--out", "two.jsonl", "--overwrite") == 0
 
 
 def test_a_data_set_is_not_written_over(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (place / "one.jsonl").read_bytes()
     assert run("one.jsonl", "--count", "2", "--out", "./one.jsonl", "--overwrite") == 2
-    assert "is one of the data sets to draw from" in capsys.readouterr().err
+    assert "is one of the datasets to draw from" in capsys.readouterr().err
     assert (place / "one.jsonl").read_bytes() == before
 
 

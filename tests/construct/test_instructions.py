@@ -180,7 +180,7 @@ def test_columns_by_name(tmp_path: Path) -> None:
 
 def test_columns_that_cannot_be_told(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "d.jsonl", [{"frage": "Q", "antwort": "A"}])
-    with pytest.raises(SettingsError, match=r"which column .* holds the instruction: it has frage, antwort"):
+    with pytest.raises(SettingsError, match=r"which column .* holds the instruction; it has frage, antwort"):
         read_source(str(path))
     with pytest.raises(SettingsError, match=r"the target.*--target-column"):
         read_source(str(path), instruction_column="frage")

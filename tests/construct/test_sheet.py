@@ -53,7 +53,7 @@ def test_a_run_is_not_put_where_another_stage_or_a_character_is(tmp_path: Path) 
     check_run_folder(tmp_path / "not there", "kept.jsonl")
     (tmp_path / "kept.jsonl").touch()
     check_run_folder(tmp_path, "replies.jsonl")
-    with pytest.raises(SettingsError, match=r"holds kept\.jsonl, so it is no folder for this run"):
+    with pytest.raises(SettingsError, match=r"holds kept\.jsonl, so it cannot hold this run"):
         check_run_folder(tmp_path, "kept.jsonl")
     write_sheet(Sheet("Ada", "en"), tmp_path)
     with pytest.raises(SettingsError, match=r"holds profile\.json"):

@@ -10,7 +10,7 @@ import typer
 from rolellm.cli.options import from_settings
 from rolellm.construct.settings import SampleSettings
 
-app = typer.Typer(help="General instructions to ask roles: draw them from instruction data sets.", no_args_is_help=True)
+app = typer.Typer(help="Draw general instructions for roles from instruction datasets.", no_args_is_help=True)
 
 
 @app.callback()
@@ -36,27 +36,27 @@ def sample(
         typer.Option("--count", min=1, help="How many in all; repeated, how many from each DATASET. [default: 1500]"),
     ] = None,
     split: Annotated[
-        str | None, typer.Option("--split", help="Of folders and Hub data sets; by default train.")
+        str | None, typer.Option("--split", help="Split of folders and Hub datasets; defaults to train.")
     ] = None,
     instruction_column: Annotated[
-        str | None, typer.Option("--instruction-column", help="By default found by its usual names.")
+        str | None, typer.Option("--instruction-column", help="Detected by its usual names by default.")
     ] = None,
     target_column: Annotated[
-        str | None, typer.Option("--target-column", help="By default found by its usual names.")
+        str | None, typer.Option("--target-column", help="Detected by its usual names by default.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Draw instructions with their role-free answers: capped in length, without near-duplicates, by a seed."""
+    """Draw instructions with their role-free answers, capped in length and without near-duplicates."""
     from rolellm.cli.output import print_json, print_table
     from rolellm.construct.instructions import read_source, sample_instructions
     from rolellm.core.errors import SettingsError
     from rolellm.core.sanitize import label
 
     if out.exists() and not overwrite:
-        raise SettingsError(f"{out} is there already; choose another file, or replace it with --overwrite")
+        raise SettingsError(f"{out} exists already; choose another file, or use --overwrite")
     if out.exists() and any(Path(name).exists() and out.samefile(name) for name in datasets):
-        raise SettingsError(f"--out {out} is one of the data sets to draw from; name another file")
+        raise SettingsError(f"--out {out} is one of the datasets to draw from; name another file")
     counts = _counts(count or [1500], len(datasets))
     sources = [
         read_source(name, split=split, instruction_column=instruction_column, target_column=target_column)
@@ -75,7 +75,7 @@ def sample(
     title = f"{summary['drawn']:,} {'Chinese' if drawn.settings.language == 'zh' else 'English'} instructions in {out}"
     print_table(title, ("data set", "rows", "left out", "drawn"), rows)
     if summary["drawn"] < summary["asked"]:
-        typer.echo("note: there are fewer than were asked for; see what was left out", err=True)
+        typer.echo("note: fewer than requested; see what was left out", err=True)
 
 
 def _counts(given: list[int], datasets: int) -> list[int]:

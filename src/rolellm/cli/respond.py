@@ -84,8 +84,8 @@ def _show(summary: dict[str, Any]) -> None:
         ("held out as the baseline", f"{summary['held_out']:,}"),
         *((f"turned down: {name.replace('_', ' ')}", f"{count:,}") for name, count in summary["turned_down"].items()),
         ("demonstrations left out by the budget", f"{summary['demonstrations_dropped']:,}"),
-        ("calls; replies kept from before", f"{summary['spent']['calls']:,}; {summary['spent']['from_journal']:,}"),
-        ("US dollars in all", f"{summary['spent']['cost']:.4f}"),
+        ("calls; replies from the journal", f"{summary['spent']['calls']:,}; {summary['spent']['from_journal']:,}"),
+        ("US dollars in total", f"{summary['spent']['cost']:.4f}"),
     ]
     print_table(f"{label(summary['role'], _WIDE)}, {summary['strategy']}", ("", ""), rows)
     if summary["missing"]:
@@ -93,7 +93,7 @@ def _show(summary: dict[str, Any]) -> None:
         reason, count = next(iter(summary["failed"].items()))
         typer.echo(
             f"note: {summary['missing']:,} of {wanted:,} replies are missing, most often ({count:,}): "
-            f"{label(reason, 200)}; {visible(str(folder / 'failed.jsonl'))} has all, and --retry-failed asks again",
+            f"{label(reason, 200)}; {visible(str(folder / 'failed.jsonl'))} lists all; --retry-failed retries them",
             err=True,
         )
     typer.echo(f"The replies are in {visible(summary['out'])}.")

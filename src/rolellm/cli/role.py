@@ -1,4 +1,4 @@
-"""``rolellm role parse``: a script → turns, and what was found in it."""
+"""``rolellm role``: from scripts and character cards to a role's profile and data."""
 
 from __future__ import annotations
 
@@ -31,24 +31,26 @@ _EXAMPLES = 5
 
 def parse(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A play, screenplay, transcript, novel or .srt.")],
-    role: Annotated[str, typer.Option("--role", help="The name that the role's speeches are to carry.")],
-    out: Annotated[Path, typer.Option("--out", help="The turns, JSON Lines.")],
+    role: Annotated[str, typer.Option("--role", help="The role's name.")],
+    out: Annotated[Path, typer.Option("--out", help="JSON Lines file for the turns.")],
     alias: Annotated[
-        list[str] | None, typer.Option("--alias", help="Another name that the script has for it; may be repeated.")
+        list[str] | None, typer.Option("--alias", help="Another name of the role in the script; may be repeated.")
     ] = None,
     format: Annotated[
         Literal["play", "screenplay", "transcript", "novel", "subtitles"] | None,
-        typer.Option("--format", help="By default found out."),
+        typer.Option("--format", help="Detected by default."),
     ] = None,
-    language: Annotated[Literal["en", "zh"] | None, typer.Option("--language", help="By default found out.")] = None,
-    encoding: Annotated[str | None, typer.Option("--encoding", help="Such as gb18030; by default found out.")] = None,
+    language: Annotated[Literal["en", "zh"] | None, typer.Option("--language", help="Detected by default.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option("--encoding", help="Text encoding, such as gb18030; detected by default.")
+    ] = None,
     layout: Annotated[
         Literal["turns", "release"],
-        typer.Option("--layout", help="release: as the profiles of RoleBench are laid out."),
+        typer.Option("--layout", help="release: the layout of RoleBench's profiles."),
     ] = "turns",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Read a script for one role: who says what, in which scene, and where it stands in the source."""
+    """Read a script for one role: who says what, in which scene, and where in the source."""
     from rolellm.construct.scripts.parse import parse_script
     from rolellm.construct.scripts.turns import write_turns
     from rolellm.core.errors import SettingsError
@@ -106,7 +108,7 @@ def _show(parsed: Parsed, out: Path) -> None:
         proposed = [(item.name, f"{item.turns:,}", item.reason) for item in parsed.proposals]
         print_table(f"May be {visible(parsed.role)}, too", ("name", "speeches", "because"), _visible(proposed))
         options = " ".join(_option(item.name) for item in parsed.proposals)
-        typer.echo(f"Nothing was put under its name by these. Where one is right, add: {visible(options)}")
+        typer.echo(f"None of these was merged. To confirm one, add: {visible(options)}")
     typer.echo(f"{sum(kinds.values()):,} turns in {visible(str(out))}")
 
 
@@ -140,7 +142,7 @@ def _visible(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     return [tuple(visible(cell) for cell in row) for row in rows]
 
 
-# --- ``rolellm role build``: a role's description and catchphrases, out of its script
+# --- build
 
 
 _WIDE = 60
@@ -148,25 +150,28 @@ _DIGITS = 10
 
 Dialogue = Annotated[
     Path | None,
-    typer.Argument(metavar="D.jsonl", help="The script's turns, of `rolellm role parse`.", show_default=False),
+    typer.Argument(metavar="D.jsonl", help="The script's turns, from `rolellm role parse`.", show_default=False),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="The character's folder to make; by default that of --from.")]
-Role = Annotated[str | None, typer.Option("--role", help="The role, as D.jsonl has it.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the character; defaults to that of --from.")]
+Role = Annotated[str | None, typer.Option("--role", help="The role's name in D.jsonl.")]
 From = Annotated[
     Path | None,
-    typer.Option("--from", metavar="PROFILE", help="Instead of D.jsonl: a character's folder, such as a card's."),
+    typer.Option(
+        "--from", metavar="PROFILE", help="A character's folder instead of D.jsonl, such as an imported card's."
+    ),
 ]
-Language = Annotated[Literal["en", "zh"] | None, typer.Option("--language", help="By default found out.")]
-Script = Annotated[str | None, typer.Option("--script", help="What the script is called.")]
+Language = Annotated[Literal["en", "zh"] | None, typer.Option("--language", help="Detected by default.")]
+Script = Annotated[str | None, typer.Option("--script", help="Title of the script.")]
 Alias = Annotated[
-    list[str] | None, typer.Option("--alias", help="Another name of the role, to keep out; may be repeated.")
+    list[str] | None,
+    typer.Option("--alias", help="Another name of the role, to keep out of the description; may be repeated."),
 ]
 Catchphrases = Annotated[str, typer.Option("--catchphrases", metavar="N|none", help="Maximum catchphrases.")]
 Description = Annotated[
     Path | None,
     typer.Option("--description", help="A text file with your own description, in the second person."),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace whatever character --out holds.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the character in --out.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
@@ -233,7 +238,7 @@ def _number(text: str) -> int:
     if value == "none":
         return 0
     if not (value.isascii() and value.isdigit() and len(value) < _DIGITS):
-        raise SettingsError(f"--catchphrases {text!r:.60} is neither a number from 0 to 20 nor none")
+        raise SettingsError(f"--catchphrases {text!r:.60} must be a number from 0 to 20, or none")
     return int(value)
 
 
@@ -253,7 +258,7 @@ def _folder(out: Path | None, source: Path | None) -> Path:
 
     folder = out or source
     if folder is None:
-        raise SettingsError("no folder is named for the character; add --out PROFILE")
+        raise SettingsError("no folder for the character; add --out PROFILE")
     if folder.exists() and not folder.is_dir():
         option = "--from" if out is None else "--out"
         raise SettingsError(f"{option} {folder} is a file; a character is a folder")
@@ -273,13 +278,13 @@ def _start(
     from rolellm.core.errors import SettingsError
 
     if (dialogue is None) == (source is None):
-        raise SettingsError("give either the turns of a script (D.jsonl) or --from PROFILE, one of the two")
+        raise SettingsError("give either D.jsonl or --from PROFILE")
     if dialogue is not None:
         if role is None:
             raise SettingsError(f"whose profile? Add --role NAME, as {dialogue} has it")
         return start_sheet(dialogue, role, language=language, aliases=aliases, script=script)
     if role is not None or language is not None:
-        raise SettingsError("--role and --language are those of the character that --from names; leave them out")
+        raise SettingsError("--role and --language come from the character that --from names; leave them out")
     character = read_sheet(str(source))
     more = tuple(name for name in aliases if name not in character.names)
     return replace(character, aliases=(*character.aliases, *more), script=script or character.script)
@@ -317,10 +322,10 @@ def _build_show(built: Built) -> None:
     if spent:
         typer.echo(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
     if built.knowledge is not None:
-        typer.echo(f"Read {visible(str(built.knowledge))}: nobody has judged what the model says of the role.")
+        typer.echo(f"Read {visible(str(built.knowledge))}: nobody has checked what the model says about the role.")
 
 
-# --- ``rolellm role show``: what a character's folder holds
+# --- show
 
 
 _LORE = 8
@@ -330,7 +335,7 @@ def show(
     profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Show a role: its description, catchphrases, dialogue and lore, and which stages it has been through."""
+    """Show a role: its description, catchphrases, dialogue and lore, and which stages are done."""
     from rolellm.construct.character import Character
 
     character = Character.load(profile)
@@ -379,20 +384,18 @@ def show_character(character: Character) -> None:
         screen.print(Padding(Text(f"and {len(character.lore) - _LORE:,} more"), (0, 0, 0, 2)))
 
 
-# --- ``rolellm role import-card`` and ``export-card``: character cards of SillyTavern and its kin
+# --- import-card and export-card
 
 
 def import_card(
     card: Annotated[Path, typer.Argument(metavar="CARD", help="A card: JSON, or PNG with a card in it.")],
-    out: Annotated[Path, typer.Option("--out", help="The character's folder to make.")],
-    language: Annotated[
-        Literal["en", "zh"] | None, typer.Option("--language", help="By default told by the card's texts.")
-    ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="The role's name, in place of the card's.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the character that --out holds.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the character.")],
+    language: Annotated[Literal["en", "zh"] | None, typer.Option("--language", help="Detected by default.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Role name to use instead of the card's.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the character in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Make a character's folder of a character card (V1, V2, V3); nothing that the card names is fetched."""
+    """Make a character's folder from a character card (V1, V2, V3). Nothing that the card names is fetched."""
     from rolellm.cli.output import print_json, print_table
     from rolellm.construct.cards import import_card as run
     from rolellm.core.sanitize import label, visible
@@ -435,16 +438,17 @@ def export_card(
     profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder.")],
     out: Annotated[Path, typer.Option("--out", help="The card to write: .json or .png.")],
     spec: Annotated[
-        Literal["v2", "v3"] | None, typer.Option("--spec", help="By default as the card it came from, else v2.")
+        Literal["v2", "v3"] | None,
+        typer.Option("--spec", help="Card version; defaults to that of the imported card, else v2."),
     ] = None,
     image: Annotated[
         Path | None,
-        typer.Option("--image", help="A PNG to put it into; by default the one it came in, or a plain one."),
+        typer.Option("--image", help="PNG to put the card into; defaults to the imported one, or a plain one."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Write a character as a card: the one it came from with what was changed since, or a new one."""
+    """Write a character as a card: the imported one with later changes, or a new one."""
     from rolellm.cli.output import print_json
     from rolellm.construct.cards import export_card as run
     from rolellm.core.sanitize import visible
@@ -473,7 +477,7 @@ def export_card(
         typer.echo(f"note: {visible(note)}")
 
 
-# --- ``rolellm role release``: characters with their questions and replies, as data that trains and tests
+# --- release
 
 
 @from_settings
@@ -508,14 +512,14 @@ def release(
     typer.echo("Load it with:\n  import rolellm\n  from datasets import load_dataset")
     for config in summary.configs:
         typer.echo(f"  load_dataset({'rolebench'!r}, {config!r}, data_dir={str(out)!r})")
-    typer.echo(f"Or look at it with: rolellm data stats --data-dir {visible(shlex.quote(str(out)))}")
+    typer.echo(f"Or inspect it with: rolellm data stats --data-dir {visible(shlex.quote(str(out)))}")
 
 
-# --- ``rolellm role``: from scripts and character cards to a role's profile
+# --- The command group
 
 
 app = typer.Typer(
-    name="role", help="Make a role: parse its script, build its profile, pack its data.", no_args_is_help=True
+    name="role", help="Make a role: parse its script, build its profile, release its data.", no_args_is_help=True
 )
 app.command("parse")(parse)
 app.command("import-card")(import_card)

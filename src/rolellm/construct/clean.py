@@ -1,8 +1,8 @@
 """The four rules that replies of the release were cleaned by: complete; no AI; no role player; no refusal.
 
-The rules are the release's (arXiv 2310.00746); how they are told is ours: patterns that ask for a first person, so that
-a role may speak *about* artificial intelligence, stage plays and unanswerable questions. A refusal counts in whatever
-voice: "This question We shall not answer" leaves the instruction without an answer as well.
+The rules are the release's (arXiv 2310.00746); how they are detected is ours: patterns that ask for a first person,
+so that a role may speak *about* artificial intelligence, stage plays and unanswerable questions. A refusal counts in
+whatever voice: "This question We shall not answer" leaves the instruction without an answer as well.
 
 How often they hit on the release, replies counted once a role: docs/rolegpt.md.
 """
@@ -22,7 +22,7 @@ from rolellm.core.records import Language
 from rolellm.core.text import HAN
 from rolellm.llm.model import Accept, Finish, Reply, Request, UnacceptableError
 
-# --- What breaks the rules that replies are cleaned by, in English and Chinese: patterns of our own wording
+# --- Patterns
 
 
 TextRule = Literal["hides_ai", "hides_role", "answers"]
@@ -171,7 +171,7 @@ _ZH: dict[TextRule, Patterns] = {
 PATTERNS: Final = MappingProxyType[Language, Mapping[TextRule, Patterns]]({"en": _EN, "zh": _ZH})
 
 
-# --- The four rules that replies of the release were cleaned by: complete; no AI; no role player; no refusal
+# --- The four rules
 
 
 #: The rules in the order in which they are checked, and what is said of a reply that breaks one.

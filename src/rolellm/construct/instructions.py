@@ -32,7 +32,7 @@ from rolellm.core.settings import dump
 from rolellm.core.text import HAN, fold, half_in
 from rolellm.version import __version__
 
-# --- Reads instruction data sets: files, folders or data sets of the Hub, whatever their columns are called
+# --- Reading instruction datasets
 
 
 _SUFFIXES: Final = MappingProxyType(
@@ -163,7 +163,7 @@ def _json_rows(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _csv_rows(path: Path) -> list[Mapping[str, Any]]:
-    """Texts as they stand: "N/A" is an answer, and 007 is no 7."""
+    """Texts as they are: "N/A" is an answer, and 007 is not 7."""
     import csv
 
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
@@ -222,7 +222,7 @@ def _columns(names: Sequence[str], instruction: str | None, target: str | None, 
     if found is None or answer is None:
         lacking = "instruction" if found is None else "target"
         raise SettingsError(
-            f"cannot tell which column of {dataset} holds the {lacking}: it has {', '.join(names)}; name it with "
+            f"cannot tell which column of {dataset} holds the {lacking}; it has {', '.join(names)}; name it with "
             f"--{lacking}-column"
         )
     # A column that the user named says all that is wanted.
@@ -274,7 +274,7 @@ def _talk(value: Any) -> tuple[str, str]:
     return turns[0][1], turns[1][1]
 
 
-# --- Draws general instructions from instruction data sets, as the paper did from Super-NaturalInstructions, COIG,
+# --- Drawing
 
 
 _LETTER: Final = re.compile(r"[^\W\d_]")
@@ -365,7 +365,7 @@ def sample_instructions(sources: Sequence[Source], counts: Sequence[int], settin
 
     Raises:
         SettingsError: When the counts do not fit the sources.
-        DataError: When a source has no row that will do; says why its rows will not.
+        DataError: When a source has no usable row; says why.
         MissingExtraError: With ``bm25``, where ``bm25s`` is not installed.
     """
     if len(counts) != len(sources) or min(counts, default=0) < 1:
@@ -377,7 +377,7 @@ def sample_instructions(sources: Sequence[Source], counts: Sequence[int], settin
     for number, (source, count) in enumerate(zip(sources, counts, strict=True)):
         fit, lost = _fit(source, settings)
         if not fit:
-            raise DataError(f"{source.name}: none of its {len(source.rows)} rows will do ({_told(lost)})")
+            raise DataError(f"{source.name}: none of its {len(source.rows)} rows is usable ({_told(lost)})")
         ordered = sorted(fit, key=lambda row: _turn(source.rows[row], settings.seed))
         taken, repeated = _draw([item.instruction for item in drawn], source, ordered, count, settings)
         drawn += [Drawn(*source.rows[row], number, row) for row in taken]
@@ -412,7 +412,7 @@ def _repeated(texts: Sequence[str], settings: SampleSettings) -> set[int]:
 
 
 def _fit(source: Source, settings: SampleSettings) -> tuple[list[int], Counter[str]]:
-    """The rows that will do, and why the others will not."""
+    """The usable rows, and why the others are not."""
     lost: Counter[str] = Counter()
     fit: list[int] = []
     seen: set[tuple[str, str]] = set()

@@ -25,7 +25,7 @@ from rolellm.core.text import fold, safe_name, squash
 from rolellm.rolebench.schema import FOLDERS
 from rolellm.version import __version__
 
-# --- Reads a character's folder: who it is, the questions that Context-Instruct kept, and RoleGPT's replies
+# --- Reading a character's folder
 
 
 INSTRUCT = "instruct"
@@ -137,7 +137,7 @@ def _replies(value: Mapping[str, Any], path: Path, number: int) -> Replies:
     return Replies(question, tuple(generated), value.get("rolegpt"), value.get("target"))
 
 
-# --- Which questions and which roles are held out: by rule, from their text alone, and checked
+# --- Splits
 
 
 def held_out_questions(rule: SplitRule, questions: Iterable[str]) -> frozenset[str]:
@@ -154,10 +154,10 @@ def held_out_roles(rule: SplitRule, roles: Collection[str]) -> frozenset[str]:
     """
     unknown = sorted(set(rule.held_out) - set(roles))
     if unknown:
-        raise SettingsError(f"no role {', '.join(unknown)} to hold out; the roles are {', '.join(sorted(roles))}")
+        raise SettingsError(f"cannot hold out {', '.join(unknown)}; the roles are {', '.join(sorted(roles))}")
     if rule.held_out:
         if set(roles) == set(rule.held_out):
-            raise SettingsError("every role is held out, which leaves none to train on; hold out fewer")
+            raise SettingsError("every role is held out, so none is left to train on; hold out fewer")
         return frozenset(rule.held_out)
     return frozenset(_drawn(rule.seed, "role", sorted(roles), rule.role_share))
 
@@ -187,11 +187,11 @@ def check_disjoint(train: Mapping[str, Collection[str]], test: Mapping[str, Coll
             if shared:
                 raise DataError(
                     f"{test_file} and {train_file} share {len(shared)} {what}s, such as {shared[0]!r:.80}; "
-                    "a split by rule has none, so this is a fault of the splitter: please report it"
+                    "a split by rule has none, so this is a bug: please report it"
                 )
 
 
-# --- Writes the release's layout: profiles, instructions and splits, with a manifest of every choice
+# --- Writing the release
 
 
 MANIFEST = "manifest.json"
@@ -216,7 +216,7 @@ class ReleaseSummary:
         configs: Those that load from it.
         rows: Rows by file, relative to the folder.
         held_out: The roles of the role-generalization test split.
-        notes: What a user should know: what is missing, and why.
+        notes: Notes for the user: what is missing, and why.
     """
 
     out: Path
@@ -273,13 +273,15 @@ def _check_names(roles: Sequence[RoleData]) -> None:
         # The reader looks names up by their letters and digits; files carry what of them a file can be called.
         if not squash(role.role):
             raise SettingsError(
-                f"the role {role.role!r} has no letter or digit, which a release's readers need; rename it"
+                f"the role {role.role!r} has no letter or digit, which readers of a release need; rename it"
             )
         kinds = {"letters": squash(role.role), "file": safe_name(role.role).casefold()}
         keys = [(role.language, kind, key) for kind, key in kinds.items()]
         twin = next((seen[key] for key in keys if key in seen), None)
         if twin is not None:
-            raise SettingsError(f"two of the roles are called {twin!r} and {role.role!r}; a release needs other names")
+            raise SettingsError(
+                f"two roles are called {twin!r} and {role.role!r}, which a release cannot tell apart; rename one"
+            )
         seen.update(dict.fromkeys(keys, role.role))
 
 
@@ -287,7 +289,7 @@ def _claim(target: Path, overwrite: bool) -> None:
     if target.exists() and not target.is_dir():
         raise SettingsError(f"{target} is a file; a release needs a folder")
     if Path.cwd().is_relative_to(target.resolve()):
-        raise SettingsError(f"{target} is the folder you are in, or holds it; name one in it, such as release")
+        raise SettingsError(f"{target} is the current folder or holds it; name a folder in it, such as release")
     if not target.is_dir() or not any(target.iterdir()):
         return
     ours = (target / MANIFEST).is_file() and KIND in (target / MANIFEST).read_text(encoding="utf-8", errors="replace")
@@ -297,7 +299,7 @@ def _claim(target: Path, overwrite: bool) -> None:
         raise SettingsError(f"{target} holds a release already; use --overwrite, or name another folder")
     foreign = _foreign(target)
     if foreign is not None:
-        raise SettingsError(f"{foreign} is no part of the release in {target}; move it away, or name another folder")
+        raise SettingsError(f"{foreign} is not part of the release in {target}; move it away, or name another folder")
 
 
 def _foreign(target: Path) -> Path | None:
@@ -339,7 +341,7 @@ class _Draft:
         with_rows = [role for role in roles if role.questions or role.general or self.rule.held_out]
         if len(with_rows) < 2:
             self.notes.append(
-                "role generalization needs two English roles or more that have questions or replies; there is one, so "
+                "role generalization needs at least two English roles with questions or replies; there is one, so "
                 "none was written"
             )
             return

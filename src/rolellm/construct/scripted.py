@@ -1,6 +1,6 @@
 """Answers by rules to the prompts of all three stages: for demos, notebooks and tests, offline and the same each time.
 
-It is no language model and knows nothing: it quotes what stands in the prompt. What it makes shows that the stages work
+It is no language model and knows nothing: it quotes what is in the prompt. What it makes shows that the stages work
 together; it shows nothing about how good a real model's data would be.
 
 ::
@@ -33,7 +33,7 @@ from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.render import load_template
 
-# --- Question and answer pairs by rules, out of a prompt of Context-Instruct: for demos and tests, and no language
+# --- Pairs for prompts of Context-Instruct
 
 
 _SLOT: Final = re.compile(r"\\\{([a-z_]+)\\\}")
@@ -299,7 +299,7 @@ def _spoiled(pair: _Pair, role: str, language: Language) -> dict[str, Any]:
     }
 
 
-# --- Descriptions and catchphrases by rules, out of the prompts of making a profile: for demos and tests, and no
+# --- Descriptions and catchphrases for prompts of a profile
 
 
 _BLOCK: Final = re.compile(r"^<<<\n(.*?)\n>>>$", re.DOTALL | re.MULTILINE)
@@ -448,7 +448,7 @@ _ANSWERS: Final[dict[str, Callable[[str, Language], str]]] = {
 }
 
 
-# --- Answers by rules to the prompts of all three stages: for demos, notebooks and tests, offline and the same
+# --- Replies for all three stages
 
 
 _SENTENCE: Final = re.compile(r"[^.!?…。！？]+[.!?…。！？]+[\"'”’」』）)]*")

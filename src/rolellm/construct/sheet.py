@@ -40,7 +40,7 @@ class Lore:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """All that is known of a role.
+    """All that is known about a role.
 
     Attributes:
         role: Its name.
@@ -112,7 +112,7 @@ def read_sheet(folder: str | Path) -> Sheet:
     """Read a character's folder; ``dialogue.jsonl`` may be absent.
 
     Raises:
-        DataError: When there is no ``profile.json``, or it is not one; says what was expected.
+        DataError: When ``profile.json`` is missing or invalid; says what was expected.
     """
     path = Path(folder) / PROFILE
     if not path.is_file():
@@ -156,7 +156,7 @@ def check_run_folder(folder: str | Path, *foreign: str) -> None:
     """
     for name in (PROFILE, *foreign):
         if (Path(folder) / name).is_file():
-            raise SettingsError(f"{folder} holds {name}, so it is no folder for this run; name another (--out)")
+            raise SettingsError(f"{folder} holds {name}, so it cannot hold this run; name another folder (--out)")
 
 
 def _problem(value: Any) -> str | None:

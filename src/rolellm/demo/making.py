@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rolellm.construct.sheet import Sheet
     from rolellm.llm.scripted import ScriptedModel
 
-# --- A few pairs of a run with the lines that they were made from, for a reader to compare
+# --- Pairs with the lines they were made from
 
 
 #: Which dropped pair is shown: one that has a place in the script, of the filter that says most about a pair.
@@ -103,7 +103,7 @@ def _words(text: str, language: Language) -> frozenset[str]:
     return frozenset(word for word in cut if word not in STOP_WORDS[language])
 
 
-# --- Wall time by stage, and the line that announces each
+# --- Wall time by stage
 
 
 class Clock:
@@ -133,7 +133,7 @@ class Clock:
         return self._seconds
 
 
-# --- Two roles out of the sample's own scenes, from script to data set: stages 1 to 3 of the paper, offline
+# --- From script to dataset
 
 
 ROLES = ("Queen of Hearts", "鲁智深")

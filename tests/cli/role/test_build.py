@@ -77,7 +77,7 @@ def test_from_turns_to_a_profile(here: Path, call: Call) -> None:
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml", "--check-knowledge")
     assert (done.code, done.err) == (0, "")
     assert inert(done.out)
-    assert "Read ada/knowledge.md: nobody has judged" in done.out
+    assert "Read ada/knowledge.md: nobody has checked" in done.out
     assert "rolellm instruct ada" in done.out
     shown = call("show", "ada", "--json").json
     assert shown["description"].startswith("You are a person")
@@ -155,17 +155,23 @@ def test_a_budget_that_is_spent_stops_short(here: Path, call: Call) -> None:
     [
         pytest.param(("d.jsonl", "--out", "o"), 2, "whose profile", id="no role"),
         pytest.param(("d.jsonl", "--role", "Ada"), 2, "add --out", id="no folder"),
-        pytest.param(("--role", "Ada", "--out", "o"), 2, "one of the two", id="no turns"),
-        pytest.param(("d.jsonl", "--from", "x", "--out", "o"), 2, "one of the two", id="both"),
+        pytest.param(("--role", "Ada", "--out", "o"), 2, "either D.jsonl or --from", id="no turns"),
+        pytest.param(("d.jsonl", "--from", "x", "--out", "o"), 2, "either D.jsonl or --from", id="both"),
         pytest.param(("d.jsonl", "--role", "Ad", "--out", "o"), 1, "did you mean --role 'Ada'", id="spelling"),
         pytest.param(("no.jsonl", "--role", "Ada", "--out", "o"), 1, "rolellm role parse", id="no file"),
         pytest.param(("--from", "no"), 1, "no profile.json here", id="no profile"),
         pytest.param(("d.jsonl", "--role", "Ada", "--out", "d.jsonl"), 2, "is a file", id="out is a file"),
         pytest.param(
-            ("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "many"), 2, "neither a number", id="many"
+            ("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "many"),
+            2,
+            "must be a number from 0 to 20",
+            id="many",
         ),
         pytest.param(
-            ("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "9" * 5000), 2, "neither a number", id="huge"
+            ("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "9" * 5000),
+            2,
+            "must be a number from 0 to 20",
+            id="huge",
         ),
         pytest.param(
             ("d.jsonl", "--role", "Ada", "--out", "o", "--temperature", "inf"), 2, "finite number", id="infinite"
@@ -190,7 +196,7 @@ def test_an_endpoint_that_does_not_answer_is_named(here: Path, call: Call) -> No
     server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-attempts", "1")
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", *server)
     assert done.code == 1
-    assert "(attempts: 1; 127.0.0.1:9/m: nothing answers at the address). Put that right (the address" in done.err
+    assert "(attempts: 1; 127.0.0.1:9/m: nothing answers at the address). Fix it (the address" in done.err
     assert not (here / "ada" / "profile.json").exists()
 
 

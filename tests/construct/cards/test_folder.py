@@ -96,7 +96,7 @@ def test_a_folder_with_other_things_is_never_written_to(overwrite: bool, card_fi
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / "thesis.txt").write_text("x")
-    with pytest.raises(SettingsError, match="holds no character"):
+    with pytest.raises(SettingsError, match="holds other files"):
         import_card(card_file, folder, overwrite=overwrite)
     assert names(folder) == ["thesis.txt"]
 
@@ -168,8 +168,8 @@ def test_a_card_that_cannot_be_read_leaves_nothing(tmp_path: Path, make_card: Ma
 @pytest.mark.parametrize(
     ("out", "options", "says"),
     [
-        pytest.param("card.txt", {}, "a card is a .json or a .png", id="another ending"),
-        pytest.param("card", {}, "a card is a .json or a .png", id="no ending"),
+        pytest.param("card.txt", {}, "a card is a .json or .png file", id="another ending"),
+        pytest.param("card", {}, "a card is a .json or .png file", id="no ending"),
         pytest.param("there.json", {}, "--overwrite", id="there already"),
         pytest.param("folder.json", {"overwrite": True}, "choose another name", id="a folder"),
         pytest.param("ada/profile.json", {"overwrite": True}, "is the character itself", id="the profile"),

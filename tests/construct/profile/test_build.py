@@ -86,7 +86,7 @@ def test_nobody_is_asked_where_all_is_given(keeper: Sheet) -> None:
     assert (found.description, found.background, found.catchphrases) == ("You are mine.", None, ())
     counted = build_profile(keeper, None, replace(settings, catchphrases=2, picked_by="count"))
     assert counted.catchphrases == ("Count the steps, child!",)
-    with pytest.raises(SettingsError, match="give a client"):
+    with pytest.raises(SettingsError, match="needs a model"):
         build_profile(keeper)
 
 
@@ -99,7 +99,7 @@ def test_a_role_with_one_line(tmp_path: Path, scripted: Make) -> None:
 
 
 def test_nothing_to_go_by(scripted: Make, tmp_path: Path) -> None:
-    with pytest.raises(ScriptError, match="nothing to describe Ada by"):
+    with pytest.raises(ScriptError, match="nothing to describe Ada from"):
         built(tmp_path, scripted(), Sheet("Ada", "en"))
 
 

@@ -101,5 +101,5 @@ def test_a_card_comes_along(tmp_path: Path, scripted: Make, keeper: Sheet) -> No
 def test_ones_own_description_is_taken_with_a_note_where_it_is_unlike_one(tmp_path: Path, keeper: Sheet) -> None:
     built = build_folder(keeper, tmp_path, BuildSettings(description="Ada is stern.", catchphrases=0))
     assert built.character.description == "Ada is stern."
-    assert len(built.notes) == 1 and "taken as it is" in built.notes[0]
+    assert len(built.notes) == 1 and "used as is" in built.notes[0]
     assert built.manifest["models"] == [] and not (tmp_path / "build" / "journal.jsonl").exists()

@@ -64,9 +64,9 @@ def test_third_person_that_will_do(text: str) -> None:
         pytest.param(THIRD[:-1], "not complete", id="no full stop"),
         pytest.param(f"Sure! {THIRD}", "opens with", id="preamble"),
         pytest.param(f"Here is the portrait: {THIRD}", "opens with", id="another preamble"),
-        pytest.param(f"## Who it is\n\n{THIRD}", "no plain paragraph", id="heading"),
-        pytest.param(f"- {THIRD}\n- {THIRD}", "no plain paragraph", id="list"),
-        pytest.param(f"{THIRD} **Bold**.", "no plain paragraph", id="markup"),
+        pytest.param(f"## Who it is\n\n{THIRD}", "not a plain paragraph", id="heading"),
+        pytest.param(f"- {THIRD}\n- {THIRD}", "not a plain paragraph", id="list"),
+        pytest.param(f"{THIRD} **Bold**.", "not a plain paragraph", id="markup"),
         pytest.param(
             "As an AI language model, I cannot write about a person whom I have never met in my life, as you know.",
             "AI",

@@ -40,7 +40,7 @@ def test_instructions_and_questions(tmp_path: Path) -> None:
         pytest.param('{"instruction": " "}', ":1: expected a text `instruction`, found ' '", id="blank"),
         pytest.param('{"instruction": "a"}\n{"question": 7}', ":2: expected a text `question`, found 7", id="number"),
         pytest.param('{"instruction": "a", "target": ["b"]}', "expected `target` to be a text or null", id="target"),
-        pytest.param('{"question": "a", "role": "Owl"}', "this line asks 'Owl' and the profile is 'Fox'", id="role"),
+        pytest.param('{"question": "a", "role": "Owl"}', "this line is for 'Owl', and the profile is 'Fox'", id="role"),
         pytest.param('{"instruction": "a"', ":1: not valid JSON", id="cut off"),
         pytest.param(
             '{"instruction": "a", "n": ' + "9" * 5000 + "}", ":1: not valid JSON", id="a number of 5,000 digits"

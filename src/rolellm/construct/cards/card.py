@@ -1,4 +1,4 @@
-"""The character cards of SillyTavern and its kin, read from JSON.
+"""The character cards of SillyTavern and similar applications, read from JSON.
 
 V1 is a flat object; V2 puts it into ``data``, beside ``spec`` and ``spec_version``, and adds the lorebook and more; V3
 is a superset of V2. Where they leave a choice, it is ours, and ``docs/cards.md`` has it.
@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from rolellm.construct.cards.png import MAX_CARD
 from rolellm.core.errors import CardError
 
-# --- Typed values out of a card's JSON, each named by its path when it is not what it should be
+# --- Typed values of a card's JSON
 
 
 _NAMED = 20
@@ -26,7 +26,7 @@ _NAMED = 20
 
 @dataclass(slots=True)
 class Notes:
-    """What a user should know of a card; so many are kept, the rest are counted."""
+    """Notes on a card for the user; the first are kept, the rest counted."""
 
     texts: list[str] = field(default_factory=list)
     more: int = 0
@@ -52,7 +52,7 @@ class Fields:
 
     Attributes:
         values: The object.
-        path: Where it stands in the card, with a point behind it; empty at the top.
+        path: Its place in the card, ending in a point; empty at the top.
         notes: What is noted.
     """
 
@@ -182,7 +182,7 @@ def shown(value: Any) -> str:
     return ascii(value)[:60] if isinstance(value, str) else str(value)[:60]
 
 
-# --- JSON edited in place: what is not edited keeps its bytes, however its numbers, escapes and spaces are written
+# --- JSON edited in place
 
 
 _WHITE = re.compile(r"[ \t\n\r]*")
@@ -198,7 +198,7 @@ class Span(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of an object: its name, where that stands, and where its value stands."""
+    """A member of an object: its name, and the places of name and value."""
 
     name: str
     key: Span
@@ -336,7 +336,7 @@ def _next(text: str, end: int) -> int:
     return _white(text, place + 1) if text[place] == "," else place
 
 
-# --- The character cards of SillyTavern and its kin, read from JSON
+# --- Cards read from JSON
 
 
 Spec = Literal["v1", "v2", "v3"]
@@ -397,7 +397,7 @@ class Card:
         character_version: Of the card.
         creator_notes: For people who use it.
         creator_notes_multilingual: The same by language code (V3).
-        nickname: What ``{{char}}`` stands for, where it is not the name (V3).
+        nickname: What ``{{char}}`` means, where it is not the name (V3).
         source: Where it is from, as it says itself (V3); never fetched.
         assets: Pictures and the like, as objects with a ``uri`` (V3); never fetched.
         creation_date: Unix time in seconds (V3).
@@ -532,7 +532,7 @@ def _entry(fields: Fields) -> Entry:
     )
 
 
-# --- A card's JSON as another specification has it: what the new one asks for is added, and nothing is taken away
+# --- Another specification's card
 
 
 #: What V2 asks for, with the values that stand for nothing.
@@ -588,7 +588,7 @@ def as_spec(text: str, now: Spec, spec: Spec) -> str:
 
 
 def backfilled(text: str) -> str:
-    """A V3 card as the V2 card that stands beside it in a PNG, with the warning that V3 asks for in its notes."""
+    """A V3 card as the V2 card next to it in a PNG, with the warning that V3 asks for in its notes."""
     text = as_spec(text, "v3", "v2")
     start = data_start(text, "v2")
     there = member(text, start, "creator_notes")

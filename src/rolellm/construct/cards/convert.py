@@ -20,7 +20,7 @@ from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Turn
 
-# --- Example talk in cards: blocks that begin with ``<START>``, lines that begin with who speaks, and the
+# --- Example talk
 
 
 NARRATOR = "narrator"
@@ -67,12 +67,12 @@ def fill(text: str, names: Names) -> str:
 
 
 def blocks(text: str) -> list[str]:
-    """The blocks of example talk, without ``<START>``; what stands before the first is one, too."""
+    """The blocks of example talk, without ``<START>``; anything before the first is one, too."""
     return [block for block in _START.split(text) if block.strip()]
 
 
 def turns_of(block: str, names: Names, scene: int) -> list[Turn]:
-    """The turns of a block; what stands before the first speaker is told, not said."""
+    """The turns of a block; anything before the first speaker is narration."""
     label = _label(names)
     found = list(label.finditer(block))
     ends = [match.start() for match in found[1:]] + [len(block)]
@@ -87,7 +87,7 @@ def turns_of(block: str, names: Names, scene: int) -> list[Turn]:
 def block_of(turns: Iterable[Turn], names: Names) -> str:
     """Turns of one scene as a block, which `turns_of` reads again.
 
-    Everyone but the role speaks as ``{{user}}``: a card knows no third. Narration stands at the beginning only.
+    Everyone but the role speaks as ``{{user}}``: a card knows no third. Narration comes at the beginning only.
     """
     begins = re.compile(rf"\n(?={_label(names).pattern[1:]}|[ \t]*<START>)", re.IGNORECASE)
     lines: list[str] = []
@@ -112,7 +112,7 @@ def _label(names: Names) -> re.Pattern[str]:
     return re.compile(rf"^[ \t]*(?:(?P<role>{role})|(?P<user>{user}))[ \t]*[:：]", re.IGNORECASE | re.MULTILINE)
 
 
-# --- A card as a character: what becomes what
+# --- A card as a character
 
 
 #: The longest name of a role, in characters; our choice.

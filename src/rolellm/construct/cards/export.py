@@ -44,7 +44,7 @@ from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Profile, Turn
 from rolellm.prompts.retrieval import exchanges
 
-# --- A character's lore as the lorebook of a card
+# --- Lore as a lorebook
 
 
 _LATE = 1_000_000
@@ -155,7 +155,7 @@ def _list_edits(text: str, whole: Span, spans: Sequence[Span], gone: set[int], a
     return [*edits, Edit(spans[last].end, spans[-1].end, end)] if end or last < len(spans) - 1 else edits
 
 
-# --- A character's turns as the fields of a card that hold talk: scenario, greetings and example talk
+# --- Turns as a card's scenario, greetings and example talk
 
 
 #: How much new example talk is written into a card, in characters, and the longest scene that is taken whole, in turns;
@@ -271,7 +271,7 @@ def _same(turns: list[Turn], others: list[Turn]) -> bool:
     return _said({0: turns}) == _said({0: others})
 
 
-# --- A character as a card: the card that it came from with what was changed since, or a new one
+# --- A character as a card
 
 
 @dataclass(frozen=True, slots=True)

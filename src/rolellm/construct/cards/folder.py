@@ -51,7 +51,7 @@ def load_card(path: str | Path) -> Card:
     """Read a card from a JSON or PNG file, told apart by what is in it.
 
     Raises:
-        CardError: When there is no such file, or none with a card that can be read; names the file.
+        CardError: When the file is missing or has no readable card; names the file.
     """
     file = Path(path)
     if not file.is_file():
@@ -85,7 +85,7 @@ def import_card(
         path: The card, JSON or PNG.
         folder: Made where needed.
         role: A name in place of the card's.
-        language: By default told by the card's texts.
+        language: Detected by default.
         overwrite: Put the card in the place of the character that the folder holds.
 
     Raises:
@@ -135,11 +135,11 @@ def export_card(
     target = Path(out)
     ending = target.suffix.lower()
     if ending not in (".json", ".png"):
-        raise SettingsError(f"{target}: a card is a .json or a .png; name it so")
+        raise SettingsError(f"{target}: a card is a .json or .png file; use one of these endings")
     if picture is not None and ending == ".json":
         raise SettingsError("a picture goes into a .png only; leave it out, or write to a .png")
     if target.is_dir() or (target.exists() and not overwrite):
-        raise SettingsError(f"{target} is there already; choose another name, or --overwrite it")
+        raise SettingsError(f"{target} exists already; choose another name, or use --overwrite")
     source = Path(folder)
     if target.resolve() == (source / PROFILE).resolve():
         raise SettingsError(f"{target} is the character itself; choose another name")
@@ -177,7 +177,7 @@ def _disagreement(card: Card, other: bytes) -> list[str]:
     try:
         second = parse_card(other)
     except CardError as error:
-        return [f"its `chara` chunk is no card ({error.problem}); the `ccv3` chunk was read"]
+        return [f"its `chara` chunk is not a card ({error.problem}); the `ccv3` chunk was read"]
     different = [name for name in _COMPARED if getattr(card, name) != getattr(second, name)]
     if not different:
         return []
@@ -190,13 +190,13 @@ def _check_folder(folder: Path, overwrite: bool) -> None:
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not any((folder / name).is_file() for name in (PROFILE, CARD)):
-        raise SettingsError(f"{folder} is not empty and holds no character; choose a new folder")
+        raise SettingsError(f"{folder} holds other files; choose a new folder")
     if not overwrite:
-        raise SettingsError(f"{folder} holds a character already; choose another folder, or --overwrite it")
+        raise SettingsError(f"{folder} holds a character already; choose another folder, or use --overwrite")
 
 
 def _instead(path: Path) -> str:
-    return "a folder" if path.is_dir() else "something that is no file" if path.exists() else "nothing there"
+    return "a folder" if path.is_dir() else "something that is not a file" if path.exists() else "nothing there"
 
 
 def _is_png(path: Path) -> bool:

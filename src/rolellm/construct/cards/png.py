@@ -108,7 +108,7 @@ def write_png(path: str | Path, cards: Mapping[str, str], picture: str | Path | 
             one, a small grey picture.
 
     Raises:
-        CardError: When the picture is damaged or is no PNG.
+        CardError: When the picture is damaged or not a PNG.
     """
     texts = [
         (b"tEXt", keyword.encode("latin-1") + b"\0" + base64.b64encode(text.encode("utf-8")))

@@ -24,18 +24,18 @@ from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, fold
 
-# --- Questions and answers that need the segment at hand, or speak of it; and answers that say there is none
+# --- Pairs that refer to their source, or have no answer
 
 
 def leans_on_segment(question: str, answer: str, language: Language) -> str | None:
     """Why a pair does not stand by itself; ``None`` for one that does.
 
     >>> leans_on_segment("Owl, what does the passage say of mice?", "They are small.", "en")
-    'the question speaks of its source ("the passage")'
+    'the question refers to its source ("the passage")'
     """
     for what, text in (("question", question), ("answer", answer)):
         if found := _SOURCE[language].search(text):
-            return f'the {what} speaks of its source ("{found.group().strip()}")'
+            return f'the {what} refers to its source ("{found.group().strip()}")'
     if found := _UNKNOWN[language].search(answer):
         return f'the answer is that there is none ("{found.group().strip()}")'
     if _NOTHING[language].fullmatch(answer.strip()):
@@ -98,7 +98,7 @@ _NOTHING: Final = MappingProxyType[Language, re.Pattern[str]](
 )
 
 
-# --- Answers out of character: those that break a rule of `rolellm.construct.clean`, and those told about the role
+# --- Answers out of character
 
 
 #: Words by which speakers mean themselves; in Chinese also those of emperors, monks, ladies and old men.
@@ -154,7 +154,7 @@ def _names(character: Sheet) -> str:
     return boundary + "(?:" + "|".join(map(re.escape, names)) + ")"
 
 
-# --- The filters that candidates go through, in order; the first that turns one down says why, and nothing is
+# --- The filters, in order
 
 
 FilterName = Literal["form", "confidence", "standalone", "character", "grounding", "duplicate"]

@@ -1,4 +1,4 @@
-"""An offline check of script-based pairs: do their names, numbers and words stand in what they were made from?
+"""An offline check of script-based pairs: are their names, numbers and words in what they were made from?
 
 It is a sieve, not a judge: it sees words, not meaning. A pair is turned down when its answer or question has a *name*
 or a *number* that is in neither the segment nor the profile, or when too few of its content words are. What counts as
@@ -21,7 +21,7 @@ from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, chinese_words
 
-# --- The numbers that a text names, in digits and in words: "three", "third" and "3" are one, and so are 三, 叁 and
+# --- Numbers in a text
 
 
 _UNITS: Final = {
@@ -149,7 +149,7 @@ def _han_value(said: str) -> int | None:
     return total + section + digit
 
 
-# --- Word lists of the offline checks; ours, and short on purpose
+# --- Word lists, short on purpose
 
 
 _STOP_EN = """
@@ -198,7 +198,7 @@ _NO_SURNAMES = """
 NO_SURNAMES: Final = frozenset(_NO_SURNAMES.split())
 
 
-# --- Names in a text, found without a model: precise rather than complete, for a name that is missed does no harm
+# --- Names in a text: precise rather than complete, since a missed name does no harm
 
 
 WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
@@ -261,7 +261,7 @@ def _dictionary() -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(names), frozenset(words)
 
 
-# --- An offline check of script-based pairs: do their names, numbers and words stand in what they were made from?
+# --- The grounding check
 
 
 @dataclass(frozen=True, slots=True)

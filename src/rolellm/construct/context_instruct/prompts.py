@@ -127,7 +127,7 @@ def within(questions: Sequence[str], budget: int, count: Count) -> tuple[str, ..
     return tuple(kept)
 
 
-# --- Which segment is asked about next, and when there is enough
+# --- Which segment to ask about next
 
 
 #: Tokens of a segment that one pair is worth (our choice): shorter segments are asked for fewer pairs.
@@ -146,8 +146,8 @@ class Lane:
         segments: In the order of their visits.
         target: How many different questions are wanted.
         language: Of its prompts.
-        per_request: The most pairs that one request asks for.
-        asked_tokens: The most tokens of the questions that a prompt lists as asked.
+        per_request: Maximum pairs per request.
+        asked_tokens: Maximum tokens of a prompt's list of earlier questions.
         count: Tokens of a text.
         position: The next place.
         requests: How many requests brought a reply that was read.

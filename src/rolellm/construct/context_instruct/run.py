@@ -38,9 +38,6 @@ from rolellm.llm.settings import described
 from rolellm.llm.tokens import TokenCounter
 from rolellm.version import __version__
 
-# --- Context-Instruct from a character to judged pairs: rounds of requests until there are enough, then the
-
-
 #: A reply that was cut off still has whole pairs.
 _CUT_OFF: tuple[Finish, ...] = ("length",)
 
@@ -224,7 +221,7 @@ def _plan(character: Sheet, settings: InstructSettings, count: Count) -> _Plan:
     used = [segment for segment in segments if segment.about_role]
     if not used:
         raise DataError(
-            f"there is nothing to ask {character.role} about: no description, no catchphrases, no lore, and no part "
+            f"nothing to ask {character.role} about: no description, no catchphrases, no lore, and no part "
             "of a script in which the role speaks or is named. Build a profile first: rolellm role build"
         )
     agnostic = [segment for segment in used if segment.type == "script_agnostic"]
@@ -287,21 +284,19 @@ def _shortfall(plan: _Plan, distinct: int, failures: Sequence[Failure]) -> str |
     wanted = plan.settings.per_role
     if distinct >= wanted:
         return None
-    text = f"{distinct} different questions were made of the {wanted} asked for, in {plan.rounds} rounds"
+    text = f"{distinct} different questions of the {wanted} requested, in {plan.rounds} rounds"
     if failures:
         kinds = Counter(failure.kind for failure in failures)
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
-        text += f"; {len(failures)} requests brought no reply that could be used ({listed}; see failed.jsonl)"
+        text += f"; {len(failures)} requests got no usable reply ({listed}; see failed.jsonl)"
     if all(lane.dry for lane in plan.lanes):
-        return (
-            f"{text}. The last requests of each kind repeated what was there: the model finds no more in this profile"
-        )
+        return f"{text}. The last requests only repeated earlier questions: the model finds no more in this profile"
     if plan.rounds >= plan.settings.rounds:
-        return f"{text}. Allow more rounds (--rounds), or ask for fewer (--per-role)"
+        return f"{text}. Allow more rounds (--rounds), or request fewer (--per-role)"
     return f"{text}. No request of the last round was answered; run the same command with --retry-failed"
 
 
-# --- The files of a run: ``kept.jsonl``, ``dropped.jsonl`` and ``manifest.json``, and the reader of the first
+# --- Files of a run
 
 
 KEPT = "kept.jsonl"
@@ -386,7 +381,7 @@ def read_questions(path: str | Path) -> list[Question]:
         path: The file, or the folder of its run.
 
     Raises:
-        DataError: Where there is none, or at a line that is no pair; names file and line.
+        DataError: Where there is none, or at a line that is not a pair; names file and line.
     """
     file = Path(path) / KEPT if Path(path).is_dir() else Path(path)
     if not file.is_file():

@@ -2,7 +2,7 @@
 
 The paper has two kinds of segment (arXiv 2310.00746): description and catchphrases, which give ``script_agnostic``
 questions, and chunks of structured dialogue, which give ``script_based`` ones. Lore is our addition. Its questions are
-``script_based``, for what they ask stands in a given text and not in the description that a tuned model is shown.
+``script_based``, because what they ask is in a given text and not in the description that a tuned model is shown.
 
 Chunk size and overlap are open in the paper; ours are stated at `InstructSettings`.
 """
@@ -23,7 +23,7 @@ Count = Callable[[str], int]
 SegmentKind = Literal["profile", "script", "lore"]
 QuestionType = Literal["script_agnostic", "script_based"]
 
-#: What stands between two scenes of one chunk.
+#: Separator of two scenes in one chunk.
 SCENE_BREAK = "***"
 _SENTENCE_END = re.compile(r"[.!?…。！？；]+[\"'”’」』）)]*\s*")
 _SPACE = re.compile(r"\s+")
@@ -63,7 +63,7 @@ class Segment:
         return "script_agnostic" if self.kind == "profile" else "script_based"
 
     def to_dict(self) -> dict[str, Any]:
-        """For receipts: what it is and where it stands, without its text."""
+        """For receipts: what it is and its place, without its text."""
         value: dict[str, Any] = {"id": self.id, "kind": self.kind}
         if self.kind == "script":
             value["turns"] = [self.first, self.last]
@@ -93,8 +93,8 @@ def segments_of(character: Sheet, count: Count, *, chunk_tokens: int, overlap_to
     Args:
         character: What is known of the role; each of the three may be missing.
         count: Tokens of a text.
-        chunk_tokens: The most tokens of a chunk. A line is only longer where it cannot be cut.
-        overlap_tokens: The most tokens that a chunk repeats of the one before it, in whole lines; within a scene only.
+        chunk_tokens: Maximum tokens of a chunk; only a line that cannot be cut is longer.
+        overlap_tokens: Maximum tokens that a chunk repeats of the one before it, in whole lines of one scene.
     """
     found: list[Segment] = []
     profile = character.described() or character.background

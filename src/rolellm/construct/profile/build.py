@@ -35,7 +35,7 @@ from rolellm.llm.structured import accept_json
 from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.render import LONGEST, load_template, script_line
 
-# --- Finds a role's names in a text: to keep them out of its description, and to find who speaks of it
+# --- Names of a role
 
 
 _RUN: Final = re.compile(r"[^\W_]+")
@@ -65,7 +65,7 @@ class Names:
     patterns: tuple[re.Pattern[str], ...]
 
     def find(self, text: str) -> str | None:
-        """The first name in a text, as it stands there; ``None`` where there is none.
+        """The first name in a text, as written; ``None`` where there is none.
 
         In English a name counts where it begins with a capital: a role called Soldier may be described as a soldier.
         """
@@ -77,7 +77,7 @@ class Names:
 
 
 def names_of(character: Sheet) -> Names:
-    """The names of a character, its aliases among them, and what of them stands for it alone.
+    """The names of a character, its aliases among them, and which of their words name it alone.
 
     A word of a name that the script also has in lower case (the ``silver`` of Long John Silver) counts only within a
     sentence, where a capital says that it is a name. Chinese names of one character are passed over: they would be
@@ -138,14 +138,14 @@ def _in_lower_case(character: Sheet, parts: Iterable[str]) -> frozenset[str]:
     return frozenset(words[found] for turn in character.turns for found in pattern.findall(turn.content))
 
 
-# --- Excerpts of a script for whoever is to describe a role: chosen by rule, within a budget of tokens
+# --- Excerpts of the script
 
 
 _OF_OTHERS: Final = 0.25
 _NARRATED: Final = 0.15
 # A scene of a novel may be a whole book; no part of it should be passed over.
 _LONGEST_SCENE: Final = 40
-# So many that do not fit in a row, and there is no room left worth looking for.
+# After this many misses in a row, no room is left worth looking for.
 _MISSES: Final = 50
 _LEAST: Final = 8
 
@@ -263,7 +263,7 @@ def _far_apart(count: int) -> list[int]:
     return sorted(range(count), key=lambda number: int(format(number, f"0{width}b")[::-1], 2))
 
 
-# --- The requests of making a profile, and what is taken of their replies
+# --- Requests, and what is taken from replies
 
 
 SAMPLING: Final = BuildSettings().sampling
@@ -388,7 +388,7 @@ def _listed(names: Names, language: Language) -> str:
     return ("、" if language == "zh" else ", ").join(names.listed)
 
 
-# --- What a description has to be like: checks of the third-person portrait, and of the same in the second person
+# --- Checks of a description
 
 
 Person = Literal["third", "second"]
@@ -478,8 +478,8 @@ def _form(text: str, language: Language) -> str | None:
     if size > most or len(text.encode("utf-8", errors="replace")) > MOST_BYTES:
         return "is too long"
     if _HEADED.search(text):
-        return "opens with something else than the description"
-    return "is no plain paragraph" if _MARKED_UP.search(text) else None
+        return "opens with something other than the description"
+    return "is not a plain paragraph" if _MARKED_UP.search(text) else None
 
 
 def _broken(text: str, bare: str, language: Language) -> str | None:
@@ -520,7 +520,7 @@ def _count(text: str, language: Language, *, you: bool) -> int:
     return sum(word in wanted for word in chinese_words()(text))
 
 
-# --- From a script, or a card, to a profile: the description in both persons, and the catchphrases
+# --- Building the profile
 
 
 _NOTES_SHARE: Final = 0.5
@@ -550,7 +550,7 @@ def build_profile(
     Raises:
         ScriptError: When there is nothing to make a description of: no line of the role's, and no notes.
         ModelError: When the model's replies were not taken, however often it was asked; says why.
-        SettingsError: When a model has to be asked and there is no client.
+        SettingsError: When a model is needed and there is no client.
         StoppedShortError: As `Client.ask`.
         EndpointError: As `Client.ask`, and when a request never got a reply.
     """
@@ -568,7 +568,7 @@ def planned_requests(
 ) -> list[Request]:
     """What `build_profile` would ask, the knowledge check included; for estimates.
 
-    The request for the second person, which hangs on a reply, holds the longest text that it may.
+    The request for the second person, which depends on a reply, holds the longest text allowed.
 
     Raises:
         ScriptError: As `build_profile`.
@@ -592,12 +592,12 @@ def notes_of(character: Sheet) -> str:
 
 
 def result_hash(character: Sheet) -> str:
-    """SHA-256 over what was made, by which a change by hand is told."""
+    """SHA-256 over what was made, which shows changes made by hand."""
     return hash_json([character.description, character.background, list(character.catchphrases)])
 
 
 def description_problem(character: Sheet, text: str) -> str | None:
-    """What is unlike a written description in one of the user's own, in words."""
+    """What in a user's own description differs from a written one, in words."""
     return problem_of(" ".join(text.split()), "second", names_of(character), character.language)
 
 
@@ -633,7 +633,7 @@ class _Maker:
         self._shown = choose_excerpts(self._start, self.names, room, self._counter)
         if not self._shown.own and not notes:
             raise ScriptError(
-                f"there is nothing to describe {self._start.role} by: no line of its own that fits, and no notes; "
+                f"nothing to describe {self._start.role} from: no line of its own that fits, and no notes; "
                 "give a script in which it speaks, or a description (--description)"
             )
         return third_person(
@@ -673,29 +673,29 @@ class _Maker:
 
     def _ask(self, request: Request, accept: Accept[T], what: str) -> T:
         if self._client is None:
-            raise SettingsError(f"the {what} has to be asked of a model, and there is none; give a client")
+            raise SettingsError(f"the {what} needs a model, and none is named; pass llm=…")
         (outcome,) = self._client.ask([request], accept, label=what)
         if isinstance(outcome, Failure):
             if outcome.kind in _NO_REPLY:
                 asked = ", ".join(model.name for model in self._client.models)
                 raise EndpointError(
-                    f"no reply came for the {what} of {self._start.role} (attempts: {outcome.attempts}; {asked}: "
-                    f"{outcome.reason}). Put that right (the address, the model's name, the key's environment "
-                    "variable, the timeout), and give the same command again"
+                    f"no reply for the {what} of {self._start.role} (attempts: {outcome.attempts}; {asked}: "
+                    f"{outcome.reason}). Fix it (the address, the model's name, the key's environment variable, "
+                    "the timeout) and rerun the same command"
                 )
             earlier = [reason for reason in dict.fromkeys(outcome.refused) if reason != outcome.reason]
             also = f" (before that: {'; '.join(earlier)})" if earlier else ""
             raise ModelError(
-                f"no reply would do for the {what} of {self._start.role} after {outcome.attempts} attempts: "
-                f"{outcome.reason}{also}. The replies are kept in {self._client.folder}; ask again with "
-                "--retry-failed, ask another model, or give your own (--description FILE; --catchphrases none)"
+                f"no usable reply for the {what} of {self._start.role} after {outcome.attempts} attempts: "
+                f"{outcome.reason}{also}. The replies are kept in {self._client.folder}; retry with "
+                "--retry-failed, use another model, or give your own (--description FILE; --catchphrases none)"
             )
         name = request.tag.rpartition("/")[2]
         self._models[name], self._prompts[name] = outcome.reply.model, request.prompt_hash
         return outcome.value
 
     def _cut(self, text: str, most: int) -> str:
-        """The beginning of a text that has at most so many tokens."""
+        """The beginning of a text, within a number of tokens."""
         tokens = self._counter.count(text)
         while tokens > most:
             text = text[: min(len(text) * most // tokens, len(text) - 1)].rstrip()

@@ -1,4 +1,4 @@
-"""A profile in a character's folder: builds it there, with a journal, and takes care of what a person wrote into it."""
+"""Building a profile in a character's folder, without losing what a person wrote there into it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rolellm.prompts.retrieval import exchanges
 from rolellm.rolebench.profiles import is_role
 from rolellm.version import __version__
 
-# --- What a model knows of a role by itself, kept for a person to read; the paper has a person check it first
+# --- What a model knows about a role by itself, for a person to check first, as in the paper
 
 
 KNOWLEDGE: Final = "knowledge.md"
@@ -42,9 +42,9 @@ KNOWLEDGE_ROWS: Final = "knowledge.jsonl"
 _HEADS: Final = {
     "en": (
         "What a model says of {role}",
-        "Asked without the script, before the profile was made. Nobody has judged these answers: read them. Where they "
-        "are wrong, what the model writes of this role rests on the script alone; think of another model, or go on "
-        "knowing that.",
+        "Asked without the script, before the profile was made. Nobody has checked these answers: read them. "
+        "Where they are wrong, what the model writes about this role rests on the script "
+        "alone; consider another model, or go on with that in mind.",
         "No answer",
     ),
     "zh": (
@@ -124,7 +124,7 @@ def _inert(text: str) -> str:
     return shown.replace("&", "&amp;").replace("<", "&lt;")
 
 
-# --- A profile in a character's folder: builds it there, with a journal, and takes care of what a person wrote
+# --- Building in a character's folder, without losing what a person wrote there
 
 
 BUILD: Final = "build"
@@ -141,7 +141,7 @@ class Built:
         folder: Where it is.
         manifest: What ``build/manifest.json`` says.
         knowledge: The file to read, where the model's knowledge was asked for.
-        notes: What a user should know.
+        notes: Notes for the user.
     """
 
     character: Sheet
@@ -229,11 +229,11 @@ def _check(target: Path, start: Sheet, card: str | Path | None) -> None:
     if isinstance(build, dict):
         if build.get("result") != result_hash(there):
             raise SettingsError(
-                f"the profile in {target} was changed by hand since it was built; {way}, which loses those changes"
+                f"the profile in {target} was changed by hand since it was built; {way} (those changes are then lost)"
             )
     elif card is None or not target.samefile(card):
         raise SettingsError(
-            f"{target} holds {there.role} as it was imported or written; complete it with --from {target}, or {way}"
+            f"{target} holds {there.role} as imported or written; complete it with --from {target}, or {way}"
         )
 
 
@@ -249,10 +249,10 @@ def _notes(start: Sheet, settings: BuildSettings) -> tuple[str, ...]:
     if settings.description is None:
         return ()
     problem = description_problem(start, settings.description)
-    return () if problem is None else (f"the description given {problem}; it is taken as it is",)
+    return () if problem is None else (f"your description {problem}; it is used as is",)
 
 
-# --- What a profile is made from: the turns of a parsed script, as a character of which nothing else is known yet
+# --- Turns as a character of which nothing else is known yet
 
 
 _NAMED = 8
@@ -272,19 +272,19 @@ def start_sheet(
     Args:
         dialogue: Turns, or a file of them as ``rolellm role parse`` writes it, in either layout.
         role: As the turns have it; failing that, a name with the same letters and digits is taken for it.
-        language: By default told by the turns' texts.
+        language: Detected by default.
         aliases: Other names of the role; those by which the file's speeches of the role go are added.
         script: What the script is called; by default the file's name.
 
     Raises:
-        DataError: For a file that is not there, or a line that is no turn.
+        DataError: For a missing file, or a line that is not a turn.
         ScriptError: When the role never speaks; names who does.
     """
     source: dict[str, Any] = {}
     if isinstance(dialogue, str | Path):
         path = Path(dialogue)
         if not path.is_file():
-            raise DataError("there is no such file; make it with `rolellm role parse SCRIPT --role NAME`", path=path)
+            raise DataError("no such file; make it with `rolellm role parse SCRIPT --role NAME`", path=path)
         try:
             turns = tuple(read_turns(path, role))
         except DataError as error:
@@ -328,7 +328,7 @@ def _called(path: Path, role: str) -> list[str]:
 def _silent(turns: Sequence[Turn], role: str) -> str:
     speakers = Counter(turn.speaker for turn in turns if turn.kind == "speech")
     if not speakers:
-        return f"nobody speaks in it, so {role} does not either; parse a script that has speech"
+        return f"nobody speaks in it, including {role}; parse a script that has speech"
     alike = [name for name in speakers if squash(role) in squash(name)]
     if alike:
         return f"{role} never speaks in it; did you mean --role {alike[0]!r} ({speakers[alike[0]]} speeches)?"

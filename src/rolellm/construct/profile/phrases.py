@@ -28,7 +28,7 @@ from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, chinese_words
 
-# --- Sentences and words of script lines, with where each word stands: what phrases are counted over
+# --- Sentences and words
 
 
 _ASIDE: Final = re.compile(r"\([^()]{0,200}\)|\[[^\[\]]{0,200}\]|（[^（）]{0,200}）|【[^【】]{0,200}】")
@@ -46,12 +46,12 @@ _LOUD: Final = frozenset("!?！？")
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence, or what stands in for one.
+    """A sentence, or a stretch treated as one.
 
     Attributes:
         text: Its text.
         words: In lower case.
-        spans: Where each word stands in `text`.
+        spans: The place of each word in `text`.
         edges: Before each word, and at the end, whether a clause begins or ends there.
         end: ``!`` or ``?`` (or their Chinese forms) where it ends in one.
     """
@@ -112,7 +112,7 @@ def _words(text: str, language: Language) -> list[tuple[int, int, str]]:
     return found
 
 
-# --- Phrases that a role may be known by: said often, and more often by it than by everybody else in its script
+# --- Phrases
 
 
 #: How many phrases a model is shown to choose from.

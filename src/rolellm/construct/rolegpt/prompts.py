@@ -3,8 +3,8 @@
 ``zero-shot`` is the system instruction and the question. ``few-shot-prompt`` shows demonstrations as text in the one
 user turn; ``few-shot-dialogue`` shows them as alternating user and assistant turns, and is what the paper's RoleGPT is.
 
-Our choices: the wording; demonstrations stand best last, next to the question; whoever speaks before the role is named;
-lore stands in the system turn, after what all of a role's prompts share. What goes over the budget is left out whole,
+Our choices: the wording; demonstrations go best last, next to the question; whoever speaks before the role is named;
+lore goes into the system turn, after what all of a role's prompts share. What goes over the budget is left out whole,
 the worst demonstration first, then the worst lore; nothing is cut.
 """
 
@@ -24,7 +24,7 @@ from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.render import load_template, script_line, system_template
 from rolellm.prompts.retrieval import Exchange, TextIndex, exchanges
 
-# --- What a prompt shows of a role's script and world: exchanges by BM25, and lore by its keys and BM25
+# --- Demonstrations and lore, found by BM25 and keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Note:
     Attributes:
         lore: The entry.
         place: Among the character's lore, from 0.
-        by: ``key`` where one of its keys stands in the question, else ``words``.
+        by: ``key`` where one of its keys is in the question, else ``words``.
         score: BM25.
         shared: The keys found, or the words shared.
     """
@@ -122,7 +122,7 @@ class Shelf:
 
 
 def stands_in(key: str, text: str, language: Language) -> bool:
-    """Whether a key stands in a text, case folded; in English as a whole word, for "art" is not in "start".
+    """Whether a key is in a text, case folded; in English as a whole word, for "art" is not in "start".
 
     >>> stands_in("art", "Where do we start?", "en"), stands_in("Crow", "O crow!", "en")
     (False, True)
@@ -141,7 +141,7 @@ def _shared(index: TextIndex, question: str, text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in index.words(question) if word in there))
 
 
-# --- The prompts of RoleGPT's three strategies (arXiv 2310.00746), under a token budget
+# --- Prompts of the three strategies, within a token budget
 
 
 _PROMPT, _DIALOGUE, _LORE = "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"
@@ -177,7 +177,7 @@ class RolePrompts:
         counter: Counts tokens; by default an estimate.
 
     Raises:
-        SettingsError: For a system template that will not do.
+        SettingsError: For an unusable system template.
         MissingExtraError: Without ``bm25s``, which the extra ``llm`` brings.
     """
 
@@ -218,7 +218,7 @@ class RolePrompts:
             else:
                 raise SettingsError(
                     f"the prompt for {question[:60]!r} has {tokens} tokens without any demonstration, and at most "
-                    f"{limit} are allowed; allow more (--max-prompt-tokens), or take a shorter question or description"
+                    f"{limit} are allowed; allow more (--max-prompt-tokens), or use a shorter question or description"
                 )
         return Prompt(
             messages,

@@ -28,7 +28,7 @@ from rolellm.llm.model import Accept, Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.tokens import TokenCounter
 from rolellm.version import __version__
 
-# --- The instructions that a role is asked: read from JSON Lines of this library's, the release's or the user's
+# --- Instructions
 
 
 _QUESTIONS = ("instruction", "question")
@@ -127,12 +127,12 @@ def _problem(value: Mapping[str, Any], role: str) -> str | None:
         return f"expected `target` to be a text or null, found {value['target']!r:.60}"
     other = value.get("role")
     if other not in (None, role):
-        return f"this line asks {other!r:.60} and the profile is {role!r}; take the lines of one role"
+        return f"this line is for {other!r:.60}, and the profile is {role!r}; keep only the lines of one role"
     # All of the line goes into the replies' file, which is written when they are paid for.
     return half_in(json.dumps(value, ensure_ascii=False))
 
 
-# --- RoleGPT: several replies to each instruction in a role's voice, the last one held out (arXiv 2310.00746)
+# --- Replies
 
 
 REPLIES = "replies.jsonl"
@@ -379,7 +379,7 @@ def _requests(role: str, prompts: Sequence[Prompt], settings: RespondSettings) -
             yield Request(prompt.messages, settings.sampling, repeat, tag=f"respond/{role}/{number}")
 
 
-# --- Why a prompt shows what it shows: which lines were picked for an instruction, by which words, and what they
+# --- Explaining prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +421,7 @@ class Explanation:
         question: The instruction.
         tokens: Of the whole prompt.
         base: Of the prompt without demonstrations and lore.
-        limit: The most tokens allowed; ``None`` where there is no limit.
+        limit: Maximum tokens; ``None`` for no limit.
         exact: Whether tokens are counted by a tokenizer; else estimated.
         lines: Demonstrations best first, then lore best first.
     """
