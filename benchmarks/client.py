@@ -6,6 +6,9 @@ The server is `examples/local_llm.py` in a process of its own, with 10 % faults 
 seconds, milliseconds or as a date, 500, 502, 503, resets before and after, cut bodies, empty choices, filtered replies,
 bodies that are no JSON). `server_limit` is the throughput of the whole run, start and end included, over what the
 server's latency allows at concurrency 64: 64 / latency. CPU is this process's alone.
+
+The rate limits are token buckets that say how long to wait, or do not; `limited_time` is the longest time of a run over
+that which the limit and the latency allow, and `limited_lost` counts the requests of all of them without an answer.
 """
 
 import argparse
@@ -32,9 +35,41 @@ from rolellm.llm.openai_format import encode_body
 
 CONCURRENCY = 64
 GOALS = (
-    "Goals: server_limit >= 0.9, cpu_ms_a_call < 2, memory_mb_100k_calls < 300, at_once <= 64, spend_over_budget <= 1, "
+    "Goals: server_limit >= 0.9, limited_time <= 1.3, limited_lost = 0, "
+    "cpu_ms_a_call < 2, memory_mb_100k_calls < 300, at_once <= 64, spend_over_budget <= 1, "
     "and of the kills: nothing lost, twice, sent again, beyond or different."
 )
+
+#: Requests a second, let in at once, seconds of Retry-After; concurrency, latency, requests.
+LIMITS: dict[str, tuple[float, int, float | None, int, float, int]] = {
+    "5 a second, 8 at once": (5, 5, 1.0, 8, 0.05, 200),
+    "20 a second, 64 at once": (20, 20, 1.0, 64, 0.05, 700),
+    "20 a second, 64 at once, short Retry-After": (20, 20, 0.05, 64, 0.05, 700),
+    "20 a second, 64 at once, bursts of 5, no Retry-After": (20, 5, None, 64, 0.05, 700),
+    "100 a second, 64 at once, answers take 0.5 s, no Retry-After": (100, 100, None, 64, 0.5, 3000),
+}
+
+
+def rate_limits(part: int) -> dict[str, Any]:
+    """Runs against servers that let in only so many requests a second."""
+    each = {}
+    for name, (rate, burst, wait, at_once, latency, calls) in LIMITS.items():
+        count = max(calls // part, 2 * burst)
+        more = ["--rate", str(rate), str(burst), *(["--retry-after", str(wait)] if wait is not None else [])]
+        with server(latency, more=more) as running, TemporaryDirectory() as folder:
+            endpoint = running.endpoint(at_once)
+            warm(running.url, endpoint)
+            time.sleep(1.5)
+            running.reset()
+            with Client(folder, [endpoint], RunOptions(show_progress=False)) as client:
+                clock = time.perf_counter()
+                outcomes = client.ask(requests(count))
+                clock = time.perf_counter() - clock
+            lost = sum(isinstance(outcome, Failure) for outcome in outcomes)
+            ideal = max((count - burst) / rate, (count - 1) // at_once * latency) + latency
+            each[name] = {"time": clock / ideal, "lost": lost, "refused": running.counts()["limited"] / count}
+    longest, lost = max(one["time"] for one in each.values()), sum(one["lost"] for one in each.values())
+    return {"limited_time": longest, "limited_lost": lost, "limited": each}
 
 
 def throughput(calls: int, latency: float, seed: int) -> dict[str, float]:
@@ -178,6 +213,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--calls", type=int, default=12_000, help="of the run that is timed")
     parser.add_argument("--kills", type=int, default=200, help="how many runs are killed")
     parser.add_argument("--seed", type=int, default=0, help="of faults and kills")
+    parser.add_argument("--limits", action="store_true", help="measure the rate limits alone")
     parser.add_argument("--measure-memory", nargs=2, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -189,11 +225,15 @@ def main() -> None:
         measure_memory(int(arguments.measure_memory[0]), arguments.measure_memory[1])
         return
     part = 10 if arguments.quick else 1
+    if arguments.limits:
+        print(json.dumps(rate_limits(part), indent=2))
+        return
     calls = arguments.calls // part
     timed = throughput(calls, arguments.latency, arguments.seed)
     fast = throughput(calls, 0.05, arguments.seed)
     figures: dict[str, Any] = {name: value for name, value in timed.items() if name != "server_limit"}
     figures |= {"server_limit_at_50_ms": fast["server_limit"], "calls_a_second_at_50_ms": fast["calls_a_second"]}
+    figures |= rate_limits(part)
     figures |= sdk_costs(1500 // part)
     figures |= budget(1000, 0.3)
     figures |= memory(100_000 // part)

@@ -51,11 +51,14 @@ class Server:
 
 
 @contextmanager
-def server(latency: float, faults: float = 0.0, seed: int = 0, kinds: Sequence[str] = ()) -> Iterator[Server]:
-    """Start a server; it ends with the block."""
+def server(
+    latency: float, faults: float = 0.0, seed: int = 0, kinds: Sequence[str] = (), more: Sequence[str] = ()
+) -> Iterator[Server]:
+    """Start a server, with more of its options; it ends with the block."""
     command = [sys.executable, str(ROOT / "examples" / "local_llm.py"), "--port", "0", "--latency", str(latency)]
     command += ["--faults", str(faults), "--seed", str(seed), "--price", *map(str, PRICE)]
     command += ["--kinds", ",".join(kinds)] if kinds else []
+    command += more
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

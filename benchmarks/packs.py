@@ -99,7 +99,9 @@ def build(folder: Path, replies: int, budget: int) -> dict[str, float]:
     examples = store.examples()
     del store
     clock.append(time.perf_counter())
-    training = TrainingRecipe(batch_size=STEP, pack_tokens=budget, epochs=1.0, max_length=budget)
+    training = TrainingRecipe(
+        per_device_train_batch_size=STEP, pack_tokens=budget, num_train_epochs=1.0, max_length=budget
+    )
     passes = plan(examples, training)
     clock.append(time.perf_counter())
     tokens = sum(len(pack(examples, chosen.tolist()).ids) for chosen in _passes(passes))

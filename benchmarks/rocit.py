@@ -86,7 +86,9 @@ def gradient_error(corpus: Corpus, build: str) -> float:
     recipe = replace(corpus.recipe, base=replace(corpus.recipe.base, build=build, tiny=sizes))
     chosen = draw(corpus.examples, groups=2, replies=12, seed=2)
     # No clipping, so that the gradient is as it was computed; and budgets that cut the step in several packs.
-    training = replace(corpus.training, batch_size=24, roles_per_step=2, pack_tokens=1024, max_grad_norm=1e9)
+    training = replace(
+        corpus.training, per_device_train_batch_size=24, roles_per_step=2, pack_tokens=1024, max_grad_norm=1e9
+    )
     job = Job(lambda: new_model(recipe, corpus.tokenizer), corpus.tokenizer, chosen, training)
     model = job.model()
     with first_gradient(model) as ours:

@@ -103,7 +103,12 @@ def compare(job: Job, wanted: Plan, row_by_row: bool = True) -> Compared:
         row_by_row: Measure ours without shared prefixes, too.
     """
     drawn = draw(job.examples, wanted.roles * (wanted.steps + 1), wanted.replies // wanted.roles, wanted.seed)
-    training = replace(job.training, batch_size=wanted.replies, grad_accumulation=1, roles_per_step=wanted.roles)
+    training = replace(
+        job.training,
+        per_device_train_batch_size=wanted.replies,
+        gradient_accumulation_steps=1,
+        roles_per_step=wanted.roles,
+    )
     here = replace(job, examples=drawn, training=training)
     tried: dict[str, float | str] = {}
     rows, packs = (_fastest(job, wanted, settings, tried) for settings in (wanted.rows, wanted.packs))
@@ -126,13 +131,22 @@ def _packed(job: Job, budget: int) -> Job:
 
 def _unpacked(job: Job, rows: int) -> Job:
     training = job.training
-    passes = training.batch_size // rows
-    return replace(job, training=replace(training, shared_prefix=False, batch_size=rows, grad_accumulation=passes))
+    passes = training.per_device_train_batch_size // rows
+    return replace(
+        job,
+        training=replace(
+            training, shared_prefix=False, per_device_train_batch_size=rows, gradient_accumulation_steps=passes
+        ),
+    )
 
 
 def _fastest(job: Job, wanted: Plan, settings: Sequence[Setting], tried: dict[str, float | str]) -> Setting:
     drawn = draw(job.examples, 3, wanted.probe, wanted.seed + 1)
-    here = replace(job, examples=drawn, training=replace(job.training, batch_size=wanted.probe, grad_accumulation=1))
+    here = replace(
+        job,
+        examples=drawn,
+        training=replace(job.training, per_device_train_batch_size=wanted.probe, gradient_accumulation_steps=1),
+    )
     rates: dict[Setting, float] = {}
     for setting in settings:
         if setting.pack is not None and setting.pack < int(job.examples.lengths.max()):
@@ -158,7 +172,9 @@ def token_counts(job: Job, wanted: Plan, setting: Setting) -> dict[str, Any]:
         padded = sum(batch["input_ids"].numel() for batch in trainer.get_train_dataloader())
     counts = {"padded": padded, "unpadded": int(job.examples.lengths.sum())}
     for budget in wanted.budgets:
-        training = replace(job.training, batch_size=wanted.replies, roles_per_step=wanted.roles, pack_tokens=budget)
+        training = replace(
+            job.training, per_device_train_batch_size=wanted.replies, roles_per_step=wanted.roles, pack_tokens=budget
+        )
         passes = plan(job.examples, training)
         trees = (pack(job.examples, passes[number].tolist()) for number in range(len(passes)))
         counts[f"packs of {budget}"] = sum(len(tree.ids) for tree in trees)

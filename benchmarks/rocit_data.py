@@ -61,7 +61,9 @@ def load_corpus(data_dir: Path | None, sizes: Tiny = SIZES) -> Corpus:
         warnings.simplefilter("ignore")  # A partial release says what it lacks; these rows are all there.
         columns = load_rolebench(config, data_dir=data_dir)[split]
     rows = tuple(row for row in map(Row.from_columns, columns) if (row.language, row.subset) == ("en", "general"))
-    training = TrainingRecipe(epochs=1.0, max_length=MAX_LENGTH, device="cpu", schedule="constant", warmup=0)
+    training = TrainingRecipe(
+        num_train_epochs=1.0, max_length=MAX_LENGTH, use_cpu=True, lr_scheduler_type="constant", warmup_steps=0
+    )
     recipe = Recipe(base=BaseRecipe(build="tiny-llama", tiny=sizes), training=training)
     tokenizer = build_tokenizer(recipe, list(_once(rows)))
     chats = list(conversations(rows, prompt_messages))

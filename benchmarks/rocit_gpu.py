@@ -15,7 +15,7 @@ from rocit_runs import Job
 from rolellm.rocit.recipe import Lora, MethodRecipe
 
 # As recipes/rolellama-7b-qlora.yaml.
-METHOD = MethodRecipe(name="qlora", lora=Lora(r=64, alpha=16, dropout=0.0))
+METHOD = MethodRecipe(name="qlora", lora=Lora(r=64, lora_alpha=16, lora_dropout=0.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ def measure_ours(job: Job) -> Speed:
     # A tree does not show how many replies it holds; all steps have the same number.
     with _metered(model, lambda _ids, _positions: 0) as meter:
         train_ours(job, model)
-    meter.replies = [job.training.batch_size * job.training.grad_accumulation] * len(meter.ends) + [0]
+    meter.replies = [job.training.replies_per_step] * len(meter.ends) + [0]
     return meter.speed()
 
 
@@ -211,7 +211,7 @@ def as_dataset(examples: Examples) -> Dataset:
 def _arguments(job: Job, setting: Setting, folder: str) -> SFTConfig:
     training = job.training
     a_pass = setting.rows if setting.pack is None else max(1.0, setting.pack / float(job.examples.lengths.mean()))
-    step = training.batch_size * training.grad_accumulation
+    step = training.replies_per_step
     return SFTConfig(
         output_dir=folder,
         num_train_epochs=1,
@@ -222,18 +222,18 @@ def _arguments(job: Job, setting: Setting, folder: str) -> SFTConfig:
         max_length=setting.pack,
         train_sampling_strategy="group_by_length" if setting.grouped and setting.pack is None else "random",
         learning_rate=training.learning_rate,
-        lr_scheduler_type=training.schedule,
-        warmup_steps=math.floor(training.warmup),
+        lr_scheduler_type=training.lr_scheduler_type,
+        warmup_steps=math.floor(training.warmup_steps),
         weight_decay=training.weight_decay,
         max_grad_norm=training.max_grad_norm,
         activation_checkpointing=training.gradient_checkpointing,
-        bf16=training.precision == "bf16",
-        use_cpu=training.device == "cpu",
+        bf16=training.bf16,
+        use_cpu=training.use_cpu,
         seed=training.seed,
         save_strategy="no",
         disable_tqdm=True,
         report_to="none",
-        dataloader_pin_memory=training.device != "cpu",
+        dataloader_pin_memory=not training.use_cpu,
     )
 
 

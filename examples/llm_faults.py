@@ -175,7 +175,7 @@ FAULTS: dict[str, Fault] = {
 #: What passes by itself and holds nobody up; a client should get all answers through these.
 PASSING = (
     *("limited_seconds", "limited_ms", "limited_date", "limited_negative", "error_500", "error_502", "error_503"),
-    *("error_in_200", "request_timeout", "conflict", "reset", "reset_after", "cut", "empty_choices", "content_filter"),
+    *("error_in_200", "request_timeout", "conflict", "reset", "reset_after", "cut", "empty_choices"),
     *("not_json", "half_json"),
 )
 

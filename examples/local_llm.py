@@ -18,6 +18,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -41,6 +42,8 @@ class Settings:
     Attributes:
         latency: Seconds from a request to its answer.
         faults: Which requests fail; the first that draws one decides.
+        rate: Requests a second that are let in, and how many at once after a pause (a token bucket); others get a 429.
+        retry_after: What a 429 for the rate asks a client to wait, in seconds; by default it does not say.
         price: US dollars a million tokens, of prompts and of answers.
         key: The only key that is let in; by default everybody is.
         model: The only model served; by default any name is.
@@ -52,6 +55,8 @@ class Settings:
 
     latency: float = 0.0
     faults: Sequence[Faults] = ()
+    rate: tuple[float, float] | None = None
+    retry_after: float | None = None
     price: tuple[float, float] = (0.0, 0.0)
     key: str | None = None
     model: str | None = None
@@ -67,6 +72,7 @@ class Counts:
 
     Attributes:
         calls: Requests for a completion, batches left out.
+        limited: Those turned away for the rate.
         in_flight: Those not yet answered.
         at_once: The most that were in flight at one time.
         seen: How often each request came, by the hash of its body.
@@ -80,6 +86,7 @@ class Counts:
     """
 
     calls: int = 0
+    limited: int = 0
     in_flight: int = 0
     at_once: int = 0
     seen: Counter[str] = field(default_factory=Counter)
@@ -129,6 +136,16 @@ class LocalLLM:
         self.headers: deque[dict[str, str]] = deque(maxlen=1000)
         self.batches = Batches(self)
         self._prefixes: OrderedDict[int, None] = OrderedDict()
+        self._spent, self._since = 0.0, time.monotonic()
+
+    def _over_the_rate(self) -> bool:
+        if self.settings.rate is None:
+            return False
+        (rate, burst), now = self.settings.rate, time.monotonic()
+        self._spent, self._since = max(self._spent - rate * (now - self._since), 0.0), now
+        over = self._spent + 1 > burst
+        self._spent += not over
+        return over
 
     def change(self, **settings: Any) -> None:
         """Replace some of the settings."""
@@ -166,6 +183,11 @@ class LocalLLM:
             return failed(401, "Incorrect API key provided", "invalid_api_key"), 0.0
         if method == "POST" and url.path == "/v1/chat/completions":
             self.counts.calls += 1
+            if self._over_the_rate():
+                self.counts.limited += 1
+                wait = self.settings.retry_after
+                told = {} if wait is None else {"Retry-After-Ms": f"{1000 * wait:g}"}
+                return failed(429, "Rate limit reached", "rate_limit_exceeded", **told), 0.0
             return self.complete(body, headers), self.settings.latency
         if method == "GET" and url.path == "/v1/models":
             models = [{"id": self.settings.model or "local", "object": "model", "created": 0, "owned_by": "local"}]
@@ -230,7 +252,8 @@ class LocalLLM:
     def _completion(self, body: dict[str, Any], share: float) -> dict[str, Any]:
         found = self.answer(body)
         if isinstance(found, dict):
-            return {"usage": {"prompt_tokens": 0, "completion_tokens": 0}, **found}
+            asked = sum(tokens(str(part["content"])) + 4 for part in body["messages"])
+            return {"usage": {"prompt_tokens": asked, "completion_tokens": tokens(str(found))}, **found}
         most = body.get("max_completion_tokens") or body.get("max_tokens") or 1 << 20
         ended = "stop" if tokens(found) <= most else "length"
         message = {"role": "assistant", "content": found if ended == "stop" else cut(found, most), "refusal": None}
@@ -274,6 +297,10 @@ def main() -> None:
     parser.add_argument("--faults", type=float, default=0.0, help="how many requests fail, from 0 to 1")
     parser.add_argument("--kinds", default=",".join(PASSING), help=f"which faults, of: {', '.join(FAULTS)}")
     parser.add_argument("--seed", type=int, default=0, help="of the faults")
+    parser.add_argument(
+        "--rate", type=float, nargs=2, metavar=("N", "BURST"), help="requests a second let in, and how many at once"
+    )
+    parser.add_argument("--retry-after", type=float, help="seconds that those over the rate are told to wait")
     parser.add_argument("--scripted", action="store_true", help="answer the prompts of making a role, by rules")
     parser.add_argument("--key", help="the only key that is let in; by default everybody is")
     parser.add_argument("--model", help="the only model served; by default any name is")
@@ -286,6 +313,7 @@ def main() -> None:
 
         answer = Scripted()
     settings = {"latency": options.latency, "price": tuple(options.price), "key": options.key, "model": options.model}
+    settings |= {"rate": options.rate, "retry_after": options.retry_after}
     server = LocalLLM(answer, port=options.port, faults=faults, **settings)
     sys.stdout.write(f"{server.url}\n")
     sys.stdout.flush()

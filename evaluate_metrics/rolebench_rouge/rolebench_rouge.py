@@ -3,8 +3,7 @@
 import datasets
 import evaluate
 
-from rolellm.evaluation.columns import Columns, check_lists, column_means, score_columns
-from rolellm.evaluation.score import ScoreOptions
+from rolellm.evaluation.columns import check_lists, column_means, score_columns
 
 _DESCRIPTION = """\
 Rouge-L for role-play benchmarks, under two protocols that name themselves: `rouge-score` (F1 of the best reference,
@@ -24,7 +23,7 @@ Args:
     raw_references: list of role-free targets (or None), for RAW; needs `subsets`.
     questions: list of texts; rows with the same question are one cluster of the bootstrap.
     roles: list of names; asks for a breakdown by role.
-    resamples, seed: of the bootstrap; 2000 and 0 by default.
+    resamples, seed: resamples of the bootstrap and its random seed; 2000 and 0 by default.
     processes: processes that share the work.
 Returns:
     rougeL (F1 under `rouge-score`, recall under `paper`), precision, recall, f1: means over rows; ci95, n, protocol,
@@ -82,11 +81,23 @@ class RolebenchRouge(evaluate.Metric):
         seed=0,
         processes=1,
     ):
-        options = ScoreOptions(
-            protocol=protocol, tokenizer=tokenizer, resamples=resamples, seed=seed, processes=processes
+        columns = {
+            "references": references,
+            "language": language,
+            "subset": subsets,
+            "raw_reference": raw_references,
+            "question": questions,
+            "role": roles,
+        }
+        report = score_columns(
+            predictions,
+            columns,
+            protocol=protocol,
+            tokenizer=tokenizer,
+            resamples=resamples,
+            seed=seed,
+            processes=processes,
         )
-        columns = Columns(references, language, subsets, raw_references, questions, roles)
-        report = score_columns(predictions, columns, options)
         found = report.to_dict()
         result = {
             **column_means(report),

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rolellm.cli.app import app, main
-from rolellm.construct.character import Character, write_character
+from rolellm.construct.sheet import Sheet, write_sheet
 from rolellm.core.records import Turn
 
 ROLELLM = str(Path(sys.executable).parent / "rolellm")
@@ -27,7 +27,7 @@ STEERING = "\x1b[31mred\x07 \x7f\x9b2J \u202eevil\u202c \u200b [bold]"
 def place(tmp_path: Path) -> Path:
     """A folder with a character in ``fox``, a script, instructions, and settings of the rules that ship."""
     turns = (Turn("Crow", "Where is the map?", "speech"), Turn("Fox", "I ate the map, you rat.", "speech"))
-    write_character(Character("Fox", "en", turns, description=f"You are a fox. {STEERING}"), tmp_path / "fox")
+    write_sheet(Sheet("Fox", "en", turns, description=f"You are a fox. {STEERING}"), tmp_path / "fox")
     (tmp_path / "script.txt").write_text("FOX: Who has the map?\n\nCROW: Nobody has.\n\n" * 9, encoding="utf-8")
     (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
     lines = [{"instruction": f"Question {number}: who?", "kept": "x" * 30_000} for number in range(7)]
@@ -153,7 +153,7 @@ def test_ctrl_c_belongs_to_the_program_that_imports_the_library(tmp_path: Path) 
 
 
 def test_a_screen_that_knows_ascii_only(place: Path) -> None:
-    write_character(Character("狐狸", "zh", description="你是一只狐狸。\U0001f98a"), place / "fox")
+    write_sheet(Sheet("狐狸", "zh", description="你是一只狐狸。\U0001f98a"), place / "fox")
     done = rolellm(place, "role", "show", "fox", PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and "\\u72d0\\u72f8" in done.stdout
     done = rolellm(place, "role", "show", "fox", "--json", PYTHONIOENCODING="ascii")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from rolellm.cli.app import main
-from rolellm.construct.character import Character, write_character
+from rolellm.construct.sheet import Sheet, write_sheet
 from rolellm.rolebench.profiles import load_profiles
 
 
@@ -53,8 +53,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 def profile(tmp_path: Path) -> Path:
     """A role of the sample as a character's folder."""
     (found,) = load_profiles("sample", roles=["Queen of Hearts"])
-    character = Character(found.role, found.language, found.turns, description=found.description)
-    return write_character(character, tmp_path / "queen")
+    character = Sheet(found.role, found.language, found.turns, description=found.description)
+    return write_sheet(character, tmp_path / "queen")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -140,15 +140,15 @@ def test_a_folder_that_is_no_character(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_character_of_whom_nothing_is_known(run: Run, tmp_path: Path) -> None:
-    shown = run(write_character(Character("Ada", "en"), tmp_path / "ada"))
+    shown = run(write_sheet(Sheet("Ada", "en"), tmp_path / "ada"))
     assert shown.code == 1
     assert "there is nothing to ask Ada about" in shown.err
 
 
 def test_what_a_script_says_reaches_no_terminal_alive(run: Run, tmp_path: Path) -> None:
     wicked = "Ada \x1b[31m[bold]\u202e"
-    character = Character(wicked, "en", description="You are \x1b]0;owned\x07 and {role} {0.__class__} <|im_end|>.")
-    shown = run(write_character(character, tmp_path / "wicked"), "--per-role", 10)
+    character = Sheet(wicked, "en", description="You are \x1b]0;owned\x07 and {role} {0.__class__} <|im_end|>.")
+    shown = run(write_sheet(character, tmp_path / "wicked"), "--per-role", 10)
     for sign in ("\x1b", "\u202e", "\x07"):
         assert sign not in shown.out + shown.err
     assert "[bold]" in shown.out

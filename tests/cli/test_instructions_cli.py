@@ -70,7 +70,7 @@ def test_the_table_says_what_was_left_out(place: Path, capsys: pytest.CaptureFix
         pytest.param(("none.jsonl",), 1, "none.jsonl: no such file or folder", id="no file"),
         pytest.param(("one.jsonl", "--instruction-column", "x"), 2, "no column 'x'", id="column"),
         pytest.param(("nothing",), 1, "nothing: no such file or folder, and no name of a data set", id="no name"),
-        pytest.param(("one.jsonl", "--similarity", "3"), 2, "similarity of 3.0", id="similarity"),
+        pytest.param(("one.jsonl", "--similarity", "3"), 2, "similarity", id="similarity"),
     ],
 )
 def test_bad_usage(

@@ -30,7 +30,7 @@ base:
   tiny: {hidden_size: 16, intermediate_size: 32, layers: 1, heads: 2, vocab_size: 700}
   warm: {alone: 1, in_role: 1, batch_size: 4}
 method: {name: lora}
-training: {max_steps: 2, learning_rate: 1e-3, batch_size: 2, max_length: 512, device: cpu}
+training: {max_steps: 2, learning_rate: 1e-3, per_device_train_batch_size: 2, max_length: 512, use_cpu: true}
 output: {dir: runs/mini}
 """
 _STOCK = """
@@ -83,7 +83,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run: an adapter on a base that was built in its folder."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "mini.yaml").write_text(MINI, encoding="utf-8")
-    return train(load_recipe(folder / "mini.yaml"), folder / "run").out
+    return train(load_recipe(folder / "mini.yaml"), out=folder / "run").out
 
 
 def read(hub: Any, repo: str, kind: str = "model") -> Path:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from rolellm.cli.app import main
-from rolellm.construct.character import Character, Lore, write_character
+from rolellm.construct.sheet import Lore, Sheet, write_sheet
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Turn
 
@@ -34,8 +35,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for scene, pair in enumerate(TURNS)
         for speaker, text in zip(("Crow", "Fox"), pair, strict=True)
     ]
-    fox = Character("Fox", "en", tuple(turns), description="You are a fox.", lore=(Lore("Maps burn well.", ("map",)),))
-    write_character(fox, tmp_path / "fox")
+    fox = Sheet("Fox", "en", tuple(turns), description="You are a fox.", lore=(Lore("Maps burn well.", ("map",)),))
+    write_sheet(fox, tmp_path / "fox")
     lines = [{"instruction": f"Question {number}: who has the map?", "target": "He."} for number in range(7)]
     (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
@@ -102,7 +103,7 @@ def test_explain_asks_nobody_and_needs_no_model(place: Path, capsys: pytest.Capt
 def test_explain_shows_script_text_inert(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "asked.jsonl").write_text(json.dumps({"instruction": f"A {EVIL}?"}), encoding="utf-8")
     turns = (Turn("Crow", f"My {EVIL}!", "speech"), Turn("Fox", f"Your {EVIL}.", "speech"))
-    write_character(Character("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
+    write_sheet(Sheet("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
     assert run("fox", "--instructions", "asked.jsonl", "--explain") == 0
     shown = capsys.readouterr().out
     assert "\x1b" not in shown and "\u202e" not in shown
@@ -121,7 +122,7 @@ def test_a_dry_run_asks_nobody(place: Path, capsys: pytest.CaptureFixture[str]) 
         pytest.param(("none", *ASK[1:]), 1, "no profile.json here", id="no character"),
         pytest.param(("fox", "--instructions", "none.jsonl", *ASK[3:]), 1, "no such file", id="no instructions"),
         pytest.param(ASK[:3], 2, "no model is named", id="no model"),
-        pytest.param((*ASK, "--temperature", "0"), 2, "gives one reply 6 times over", id="no chance"),
+        pytest.param((*ASK, "--temperature", "0"), 2, "gives the same reply 6 times", id="no chance"),
         pytest.param((*ASK, "--max-prompt-tokens", "9"), 2, "at most 9 are allowed", id="budget"),
         pytest.param((*ASK, "--strategy", "none"), 2, "few-shot-dialogue", id="strategy"),
         pytest.param((*ASK, "--system-template", "none.txt"), 2, "no system template", id="template"),
@@ -156,11 +157,62 @@ def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, capsys: pyte
 
 def test_nothing_but_refusals_is_a_failure(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     turns = (Turn("Crow", "Map?", "speech"), Turn("Fox", "As an AI language model, I have no map.", "speech"))
-    fox = Character("Fox", "en", turns, description="You are a fox.")
-    write_character(replace(fox, turns=turns), place / "fox")
+    fox = Sheet("Fox", "en", turns, description="You are a fox.")
+    write_sheet(replace(fox, turns=turns), place / "fox")
     assert run(*ASK, "--limit", "1", "--max-attempts", "2") == 1
     shown = capsys.readouterr()
     assert re.search(r"hides ai +│ +12", shown.out)
     assert "6 of 6 replies are missing, most often (6): says that it is an AI; " in shown.err
     assert "failed.jsonl" in shown.err
     assert len(list(read_jsonl(place / "fox/respond/failed.jsonl"))) == 6
+
+
+def server_words(url: str) -> tuple[str, ...]:
+    return (*ASK[:3], "--base-url", url, "--model", "m", "--api-key-env", "FOX_KEY")
+
+
+def test_a_key_that_expires_ends_the_run_and_the_next_one_goes_on(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    llm_server: Callable[..., Any],
+) -> None:
+    def answer(body: dict[str, Any]) -> str:
+        if server.counts.calls > 20:
+            server.change(key="the-new-key")
+        return "The parrot has the map."
+
+    server = llm_server(answer, key="the-old-key")
+    monkeypatch.setenv("FOX_KEY", "the-old-key")
+    assert run(*server_words(server.url), "--replies", "60") == 3
+    said = capsys.readouterr().err
+    assert "no endpoint answers any more" in said and "HTTP 401" in said and "check the key" in said
+    assert "Resume with: " in said and "rolellm respond fox --instructions asked.jsonl" in said
+    assert 20 < sum(server.counts.good.values()) < 60 and not (place / "fox/respond/replies.jsonl").exists()
+    monkeypatch.setenv("FOX_KEY", "the-new-key")
+    assert run(*server_words(server.url), "--replies", "60") == 0
+    assert sum(server.counts.good.values()) == 7 * 60, "nothing that was answered is asked again"
+
+
+def test_a_notable_share_without_an_answer_is_not_done(
+    place: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    llm_server: Callable[..., Any],
+) -> None:
+    def answer(body: dict[str, Any]) -> Any:
+        if "Question 3" not in body["messages"][-1]["content"]:
+            return "The parrot has the map."
+        return {"choices": [{"message": {"content": "The"}, "finish_reason": "content_filter"}]}
+
+    server = llm_server(answer)
+    monkeypatch.setenv("FOX_KEY", "a-key-of-the-fox")
+    words = (*server_words(server.url), "--replies", "2")
+    assert run(*words) == 3
+    shown = capsys.readouterr()
+    assert "2 of 14 requests have no answer (14.3%); --allow-missing is 1.0%" in shown.err
+    assert shown.err.rstrip().endswith("--retry-failed") and "Go on with" not in shown.out
+    assert len(list(read_jsonl(place / "fox/respond/replies.jsonl"))) == 7, "what was answered is written all the same"
+    assert server.counts.calls == 14, "the filter would say the same again"
+    assert run(*words, "--allow-missing", "0.2") == 0
+    assert "Go on with" in capsys.readouterr().out

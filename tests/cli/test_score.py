@@ -16,7 +16,8 @@ from rolellm import dataset_fingerprint, load_rolebench
 from rolellm.cli.app import main
 from rolellm.core.records import Row
 from rolellm.evaluation.predictions import read_predictions
-from rolellm.evaluation.score import ScoreOptions, score
+from rolellm.evaluation.score import score_rows
+from rolellm.evaluation.settings import ScoreOptions
 from rolellm.rolebench.source import sample_folder
 
 
@@ -71,7 +72,7 @@ def test_json_is_the_librarys_report_and_nothing_else(run: Run, rows: list[Row],
     shown = run(predictions, "--config", "sample", "--json")
     options = ScoreOptions(config="sample", split="test", dataset_fingerprint=dataset_fingerprint("sample"))
     assert shown.code == 0
-    assert shown.json == score(rows, read_predictions(predictions), options).to_dict()
+    assert shown.json == score_rows(rows, read_predictions(predictions), options).to_dict()
     metrics = shown.json["metrics"]
     assert {name: metrics[name]["n"] for name in ("CUS", "RAW", "SPE")} == {"CUS": 40, "RAW": 40, "SPE": 32}
     for name in ("CUS", "RAW", "SPE", "avg"):
@@ -203,9 +204,12 @@ def test_another_config_is_named_when_nothing_matches(run: Run, tmp_path: Path) 
         pytest.param(["P.jsonl", "--config", "sample", "--split", "dev"], 2, "dev", id="split"),
         pytest.param(["P.jsonl", "--config", "roles", "--data-dir", "SAMPLE"], 2, "roles", id="no-questions"),
         pytest.param(
-            ["P.jsonl", "--config", "roles", "--split", "train", "--data-dir", "SAMPLE"], 2, "no questions", id="table"
+            ["P.jsonl", "--config", "roles", "--split", "train", "--data-dir", "SAMPLE"],
+            2,
+            "lacks the column references",
+            id="table",
         ),
-        pytest.param(["P.jsonl", "--config", "sample", "--protocol", "rouge"], 2, "unknown protocol", id="protocol"),
+        pytest.param(["P.jsonl", "--config", "sample", "--protocol", "rouge"], 2, "--protocol", id="protocol"),
         pytest.param(["P.jsonl", "--config", "sample", "--tokenizer", "t5"], 2, "unknown tokenizer", id="tokenizer"),
         pytest.param(["P.jsonl", "--config", "sample", "--missing", "drop"], 2, "--missing", id="missing"),
         pytest.param(["P.jsonl", "--config", "sample", "--resamples", "0"], 2, "--resamples", id="resamples"),

@@ -28,7 +28,7 @@ base:
   tiny: {hidden_size: 16, intermediate_size: 32, layers: 1, heads: 2, vocab_size: 700}
   warm: {alone: 1, in_role: 1, batch_size: 4}
 method: {name: full}
-training: {max_steps: 2, learning_rate: 1e-3, batch_size: 2, max_length: 512, device: cpu}
+training: {max_steps: 2, learning_rate: 1e-3, per_device_train_batch_size: 2, max_length: 512, use_cpu: true}
 output: {dir: runs/mini}
 """
 
@@ -73,7 +73,7 @@ def test_the_script_under_accelerate_does_what_the_library_does(
     launched = warm.run(words, tmp_path, code="from accelerate.commands.accelerate_cli import main; main()")
     assert launched.returncode == 0, launched.stderr
     assert json.loads(launched.stdout)["out"] == "launched"
-    here = train(load_recipe(recipe), tmp_path / "here")
+    here = train(load_recipe(recipe), out=tmp_path / "here")
     assert here.steps == 2
     assert losses(tmp_path / "launched") == losses(tmp_path / "here")
 

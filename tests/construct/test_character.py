@@ -1,4 +1,4 @@
-"""A character's folder that somebody wrote by hand, or that a run must not be put into."""
+"""The front door: a character from script or card through all stages, resumable, and as a data set."""
 
 from __future__ import annotations
 
@@ -7,54 +7,123 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from datasets import Dataset
 
-from rolellm.construct.character import Character, check_run_folder, read_character, write_character
-from rolellm.core.errors import DataError, SettingsError
+from rolellm.construct.asking import Asking
+from rolellm.construct.cards import load_card
+from rolellm.construct.character import Character, CharacterWarning
+from rolellm.construct.scripted import scripted_model
+from rolellm.core.errors import DataError, ScriptError, SettingsError, StoppedShortError
+from rolellm.llm.model import Price, RunOptions
+from rolellm.rolebench import load_rolebench
+from rolellm.rolebench.source import sample_folder
 
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        pytest.param({"role": " "}, "expected a text `role`", id="blank role"),
-        pytest.param({"language": "fr"}, "to be en or zh", id="another language"),
-        pytest.param({"description": 5}, "expected `description` to be a text or null", id="description"),
-        pytest.param({"aliases": "Bob"}, "expected `aliases` to be a list of texts", id="aliases"),
-        pytest.param({"lore": [{"content": "a", "keys": 5}]}, "expected `lore`", id="keys that are none"),
-        pytest.param({"lore": [{"content": "a", "keys": [5]}]}, "expected `lore`", id="a key that is no text"),
-        pytest.param({"lore": [{"content": "a", "name": 5}]}, "expected `lore`", id="a name that is no text"),
-        pytest.param({"made": [1]}, "expected `made` to be an object or null", id="made"),
-        pytest.param({"description": "a \ud800"}, r"half a surrogate pair \(U\+D800\)", id="half a surrogate pair"),
-        pytest.param({"lore": [{"content": "\udc00"}]}, "half a surrogate pair", id="half a pair in lore"),
-    ],
-)
-def test_a_profile_that_is_none(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    path = write_character(Character("Ada", "en"), tmp_path / "ada") / "profile.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changed), encoding="utf-8")
-    with pytest.raises(DataError, match=message) as caught:
-        read_character(tmp_path / "ada")
-    assert caught.value.path == path
+QUEEN = "Queen of Hearts"
+SCRIPT = sample_folder() / "scripts" / f"{QUEEN}.txt"
+OWN = "You are quick to anger, you rule a pack of cards, and you order beheadings over every small thing."
+SMALL = {"per_role": 10, "chunk_tokens": 300, "overlap_tokens": 40}
 
 
-def test_a_number_of_5000_digits_is_no_profile(tmp_path: Path) -> None:
-    (tmp_path / "profile.json").write_text(f'{{"role": {"9" * 5000}}}', encoding="utf-8")
-    with pytest.raises(DataError, match="not valid JSON"):
-        read_character(tmp_path)
+def offline(**options: Any) -> Asking:
+    return Asking([scripted_model(price=Price(0.0, 1.0))], RunOptions(show_progress=False, **options))
 
 
-def test_dialogue_with_half_a_surrogate_pair_is_refused_by_its_line(tmp_path: Path) -> None:
-    write_character(Character("Ada", "en"), tmp_path)
-    line = json.dumps({"role": "Ada", "content": "x \ud800", "kind": "speech", "scene": 0})
-    (tmp_path / "dialogue.jsonl").write_text(f"{line}\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"dialogue\.jsonl:1: half a surrogate pair"):
-        read_character(tmp_path)
+@pytest.fixture(scope="module")
+def queen(tmp_path_factory: pytest.TempPathFactory) -> Character:
+    llm = offline()
+    made = Character.from_script(SCRIPT, role=QUEEN).build(llm).instruct(llm, **SMALL)
+    made = made.respond(llm, ["Who are you?", "What is a croquet ball?"], replies=2)
+    return made.save(tmp_path_factory.mktemp("made") / "queen")
 
 
-def test_a_run_is_not_put_where_another_stage_or_a_character_is(tmp_path: Path) -> None:
-    check_run_folder(tmp_path / "not there", "kept.jsonl")
-    (tmp_path / "kept.jsonl").touch()
-    check_run_folder(tmp_path, "replies.jsonl")
-    with pytest.raises(SettingsError, match=r"holds kept\.jsonl, so it is no folder for this run"):
-        check_run_folder(tmp_path, "kept.jsonl")
-    write_character(Character("Ada", "en"), tmp_path)
-    with pytest.raises(SettingsError, match=r"holds profile\.json"):
-        check_run_folder(tmp_path, "replies.jsonl")
+def test_a_script_becomes_rows_with_the_columns_of_rolebench(queen: Character) -> None:
+    rows = queen.to_dataset(test_share=0.5)
+    assert set(rows) == {"train", "test"}
+    assert rows["train"].features == load_rolebench("sample", split="test").features
+    assert {row["subset"] for split in rows.values() for row in split} == {"general", "role_specific"}
+    assert {row["role"] for split in rows.values() for row in split} == {QUEEN}
+    again = Character.load(str(queen.folder)).to_dataset(test_share=0.5)
+    assert again["test"]["id"] == rows["test"]["id"]
+
+
+def test_what_was_made_shows_itself(queen: Character) -> None:
+    shown = queen.to_dict()
+    assert shown["stages"] == {"build": "done", "instruct": "done", "respond": "done"}
+    assert QUEEN in repr(queen)
+    assert str(queen.folder) in repr(queen)
+    assert "<table>" in queen._repr_html_()
+    assert "&lt;b&gt;" in Character("<b>", "en")._repr_html_()
+
+
+def test_a_character_works_in_a_temporary_folder_until_it_is_saved(tmp_path: Path) -> None:
+    made = Character.from_script(SCRIPT, role=QUEEN)
+    assert made.folder is None
+    built = made.build(description=OWN, catchphrases=0)
+    assert built.folder is not None
+    assert built.folder == made.folder
+    built.save(tmp_path / "queen")
+    assert built.folder == tmp_path / "queen"
+    assert Character.load(tmp_path / "queen").description == OWN
+    with pytest.raises(SettingsError, match="holds a character"):
+        made.save(tmp_path / "queen")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(SettingsError, match="other files"):
+        built.save(tmp_path / "other", overwrite=True)
+
+
+def test_a_stage_that_stops_short_names_the_call_that_goes_on(tmp_path: Path) -> None:
+    made = Character.from_script(SCRIPT, role=QUEEN).save(tmp_path / "queen")
+    with pytest.raises(StoppedShortError, match=r"rolellm\.Character\.load\(.*queen'\)\.build\(llm\)"):
+        made.build(offline(budget=0.0))
+    assert Character.load(tmp_path / "queen").build(offline()).description
+
+
+def test_a_second_call_asks_nothing_again(queen: Character) -> None:
+    def asked() -> int:
+        return len((Path(str(queen.folder)) / "instruct" / "journal.jsonl").read_text("utf-8").splitlines())
+
+    before = asked()
+    queen.instruct(offline(), **SMALL, no_duplicates=True)
+    assert asked() == before
+
+
+@pytest.mark.parametrize("kind", ["file", "list", "rows"])
+def test_instructions_come_as_a_file_a_list_or_a_dataset(queen: Character, tmp_path: Path, kind: str) -> None:
+    texts = ["Who are you?", "Who are you?", "What is tea?"]
+    given: Any = texts
+    if kind == "file":
+        given = tmp_path / "asked.jsonl"
+        given.write_text("".join(json.dumps({"instruction": text}) + "\n" for text in texts), encoding="utf-8")
+    elif kind == "rows":
+        given = Dataset.from_dict({"question": texts, "more": [1, 2, 3]})
+    queen.respond(offline(), given, out=tmp_path / "run", replies=1)
+    lines = (tmp_path / "run" / "replies.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["question"] for line in lines] == ["Who are you?", "What is tea?"]
+
+
+def test_bad_input_is_named(queen: Character, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"`instruction` or `question` \(keys: text\)"):
+        queen.respond(offline(), Dataset.from_dict({"text": ["Why?"]}))
+    with pytest.raises(SettingsError, match="did you mean per_role"):
+        queen.instruct(offline(), per_rol=3)
+    with pytest.raises(SettingsError, match=r"expected a settings file, rolellm\.LLM"):
+        queen.instruct(3)
+    with pytest.raises(ScriptError, match="Queen of Spades"):
+        Character.from_script(SCRIPT, role="Queen of Spades")
+    with pytest.raises(DataError, match=r"profile\.json"):
+        Character.load(tmp_path)
+
+
+def test_a_shortfall_is_a_warning(tmp_path: Path) -> None:
+    made = Character.from_script(SCRIPT, role=QUEEN).build(description=OWN, catchphrases=0)
+    with pytest.warns(CharacterWarning, match="different questions"):
+        made.instruct(offline(), per_role=500, rounds=1)
+
+
+def test_a_card_goes_in_and_out(queen: Character, tmp_path: Path) -> None:
+    card = queen.to_card(tmp_path / "queen.png")
+    again = Character.from_card(card)
+    assert again.role == QUEEN
+    assert again.to_dict()["card"]
+    assert load_card(card).name == QUEEN

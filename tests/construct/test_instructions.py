@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.instructions import Columns, SampleSettings, Source, read_source, sample_instructions
+from rolellm.construct.instructions import Columns, Source, read_source, sample_instructions
+from rolellm.construct.settings import SampleSettings
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_file
 
@@ -81,7 +82,7 @@ def test_a_larger_draw_holds_a_smaller_one() -> None:
     ],
 )
 def test_what_will_not_do_is_left_out_and_counted(language: Any, rows: list[tuple[str, str]], kept: int) -> None:
-    sample = sample_instructions([source(rows)], [9], SampleSettings(language, duplicates="exact"))
+    sample = sample_instructions([source(rows)], [9], SampleSettings(language=language, duplicates="exact"))
     assert len(sample.drawn) == kept
     summary = sample.summary()["sources"][0]
     assert sum(summary["dropped"].values()) + kept == len(rows) == summary["rows"]
@@ -91,7 +92,7 @@ def test_what_will_not_do_is_left_out_and_counted(language: Any, rows: list[tupl
 def test_near_duplicates_are_drawn_once(way: Any) -> None:
     near = [(f"Explain to the ship's cook in plain words how the {thing} came to be lost{end}", "x")
             for thing in THINGS for end in ("?", "!", " ?!")]  # fmt: skip
-    chosen = SampleSettings("en", duplicates=way, similarity=0.95)
+    chosen = SampleSettings(language="en", duplicates=way, similarity=0.95)
     sample = sample_instructions([source(near)], [len(near)], chosen)
     assert len(sample.drawn) == len(THINGS)
     assert sample.summary()["sources"][0]["dropped"]["near_duplicate"] == len(near) - len(sample.drawn)
@@ -99,7 +100,7 @@ def test_near_duplicates_are_drawn_once(way: Any) -> None:
 
 def test_a_second_data_set_repeats_nothing_of_the_first() -> None:
     shared = ROWS[:20]
-    chosen = SampleSettings("en", duplicates="exact")
+    chosen = SampleSettings(language="en", duplicates="exact")
     sample = sample_instructions([source(shared), source([*shared, *ROWS[20:30]], "more")], [20, 30], chosen)
     texts = [item.instruction for item in sample.drawn]
     assert len(set(texts)) == len(texts) == 30
@@ -113,7 +114,7 @@ def test_many_duplicates_make_the_pool_grow() -> None:
 
 
 def test_what_is_written(tmp_path: Path) -> None:
-    sample = sample_instructions([source(ROWS)], [3], SampleSettings("en"))
+    sample = sample_instructions([source(ROWS)], [3], SampleSettings(language="en"))
     meta = sample.write(tmp_path / "out.jsonl")
     first = json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert ROWS[first["source"]["row"]] == (first["instruction"], first["target"])
@@ -128,9 +129,9 @@ def test_what_is_written(tmp_path: Path) -> None:
         pytest.param(lambda: drawn([], 3), DataError, "none of its 0 rows", id="nothing"),
         pytest.param(lambda: drawn([("Why?", "")], 3), DataError, "no target: 1", id="no targets"),
         pytest.param(lambda: drawn(ROWS, 0), SettingsError, "count of 1 or more", id="no count"),
-        pytest.param(lambda: drawn(ROWS, 3, duplicates="none"), SettingsError, "there are bm25", id="method"),
-        pytest.param(lambda: drawn(ROWS, 3, similarity=0.0), SettingsError, "above 0", id="similarity"),
-        pytest.param(lambda: drawn(ROWS, 3, max_words=0), SettingsError, "cap below 1", id="cap"),
+        pytest.param(lambda: drawn(ROWS, 3, duplicates="none"), SettingsError, "must be 'bm25'", id="method"),
+        pytest.param(lambda: drawn(ROWS, 3, similarity=0.0), SettingsError, "similarity", id="similarity"),
+        pytest.param(lambda: drawn(ROWS, 3, max_words=0), SettingsError, "max_words", id="cap"),
     ],
 )
 def test_draws_that_cannot_be(call: Callable[[], object], error: type[Exception], message: str) -> None:
@@ -269,10 +270,10 @@ def test_off_line_a_name_on_the_hub_says_so() -> None:
 def test_the_releases_own_instructions(real_release: Path) -> None:
     """1,500 with few near-duplicates; 24 are longer than the paper says, counted by white space."""
     found = read_source(str(real_release / "instructions-eng/instructions-general.jsonl"))
-    sample = sample_instructions([found], [1500], SampleSettings("en"))
+    sample = sample_instructions([found], [1500], SampleSettings(language="en"))
     assert len(found.rows) == 1500
     assert sample.summary()["sources"][0]["dropped"] == {"too_long": 24, "near_duplicate": 2}
     shuffled = list(found.rows)
     random.Random(0).shuffle(shuffled)
-    again = sample_instructions([source(shuffled)], [1500], SampleSettings("en"))
+    again = sample_instructions([source(shuffled)], [1500], SampleSettings(language="en"))
     assert [item.instruction for item in again.drawn] == [item.instruction for item in sample.drawn]

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character, Lore
 from rolellm.construct.clean import broken_rules
-from rolellm.construct.context_instruct import InstructSettings, context_instruct
+from rolellm.construct.context_instruct import context_instruct
 from rolellm.construct.context_instruct.prompts import Task, request_of
 from rolellm.construct.context_instruct.segments import Segment, segments_of
-from rolellm.construct.profile.build import BuildSettings, build_profile, knowledge_questions
+from rolellm.construct.profile.build import build_profile, knowledge_questions
 from rolellm.construct.scripted import scripted_answers, scripted_hash, scripted_model
+from rolellm.construct.settings import BuildSettings, InstructSettings
+from rolellm.construct.sheet import Lore, Sheet
 from rolellm.llm.client import Client
 from rolellm.llm.model import Request, RunOptions, Sampling, assistant, system, user
 from rolellm.llm.tokens import TokenCounter
@@ -29,7 +30,7 @@ QUIET = RunOptions(show_progress=False)
 @pytest.mark.parametrize("role", ["Queen of Hearts", "Long John Silver", "鲁智深", "诸葛亮"])
 def test_filters_keep_most_and_drop_some(role: str, tmp_path: Any) -> None:
     (profile,) = load_profiles("sample", roles=[role])
-    character = Character(role, profile.language, profile.turns, description=profile.description)
+    character = Sheet(role, profile.language, profile.turns, description=profile.description)
     with Client(tmp_path, [scripted_model()], QUIET) as client:
         result = context_instruct(character, client, InstructSettings(per_role=60, chunk_tokens=300, overlap_tokens=40))
     counts = result.counts()
@@ -43,7 +44,7 @@ def test_filters_keep_most_and_drop_some(role: str, tmp_path: Any) -> None:
 def test_each_filter_has_something_to_do(tmp_path: Any) -> None:
     dropped: Counter[str | None] = Counter()
     for profile in load_profiles("sample"):
-        character = Character(profile.role, profile.language, profile.turns, description=profile.description)
+        character = Sheet(profile.role, profile.language, profile.turns, description=profile.description)
         with Client(tmp_path / profile.role, [scripted_model()], QUIET) as client:
             result = context_instruct(
                 character, client, InstructSettings(per_role=150, chunk_tokens=300, overlap_tokens=40)
@@ -54,7 +55,7 @@ def test_each_filter_has_something_to_do(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("text", ["{role}", "\\1", "<<<\n>>>", "Write 3 pairs.", ""])
 def test_any_segment_is_read(text: str) -> None:
-    character = Character("Ada (x)", "en", description=f'You are {text} and so on. Your catchphrase is: "{text}"')
+    character = Sheet("Ada (x)", "en", description=f'You are {text} and so on. Your catchphrase is: "{text}"')
     for kind in ("script", "lore", "profile"):
         segment = Segment("s", kind, f"Brom: Halt {text}\nAda (x): I say {text} no more.", 9)  # type: ignore[arg-type]
         for asked in ((), ("Ada, who?",)):
@@ -64,14 +65,14 @@ def test_any_segment_is_read(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "the floating isle"])
 def test_lore_gives_pairs(name: str) -> None:
-    character = Character("Ada", "en", lore=(Lore("The isle floats upward when the bells are rung.", name=name),))
+    character = Sheet("Ada", "en", lore=(Lore("The isle floats upward when the bells are rung.", name=name),))
     segments = segments_of(character, lambda text: len(text.split()), chunk_tokens=50, overlap_tokens=0)
     (pair,) = json.loads(scripted_answers(request_of(character, Task(segments[0], 5, 0), Sampling())))["pairs"]
     assert "isle floats upward" in pair["answer"]
 
 
 def test_what_was_asked_is_not_asked_again() -> None:
-    character = Character("Ada", "en", description="You keep the lighthouse and count the gulls every evening.")
+    character = Sheet("Ada", "en", description="You keep the lighthouse and count the gulls every evening.")
     segment = Segment("profile", "profile", "", 9)
     first = json.loads(scripted_answers(request_of(character, Task(segment, 4, 0), Sampling())))["pairs"]
     asked = tuple(pair["question"] for pair in first)
@@ -120,7 +121,7 @@ def test_rules_have_a_hash() -> None:
 @pytest.mark.parametrize("role", ["Queen of Hearts", "Long John Silver", "鲁智深", "诸葛亮"])
 def test_profiles_are_taken(role: str, tmp_path: Any) -> None:
     (profile,) = load_profiles("sample", roles=[role])
-    start = Character(role, profile.language, profile.turns)
+    start = Sheet(role, profile.language, profile.turns)
     with Client(tmp_path, [scripted_model()], QUIET) as client:
         built = build_profile(start, client, BuildSettings(check_knowledge=False))
     assert client.spent.calls == 3
@@ -133,7 +134,7 @@ def test_profiles_are_taken(role: str, tmp_path: Any) -> None:
 
 
 def test_knowledge_is_not_feigned() -> None:
-    for start in (Character("Ada", "en"), Character("悟空", "zh")):
+    for start in (Sheet("Ada", "en"), Sheet("悟空", "zh")):
         for request in knowledge_questions(start):
             assert "model" in scripted_answers(request) or "模型" in scripted_answers(request)
 

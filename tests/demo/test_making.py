@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rolellm.cli.app import app
-from rolellm.construct.character import read_character
+from rolellm.construct.sheet import read_sheet
 from rolellm.core.errors import RunInUseError
 from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl
@@ -88,7 +88,7 @@ def test_folders_are_those_of_the_commands(made, folder):
     assert not (folder / "release" / "old.txt").exists()
     for role in made.roles:
         home = folder / role.role.replace(" ", "_")
-        character = read_character(home)
+        character = read_sheet(home)
         assert character.catchphrases == role.catchphrases
         kept = [value for _, value in read_jsonl(home / "instruct" / "kept.jsonl")]
         dropped = [value for _, value in read_jsonl(home / "instruct" / "dropped.jsonl")]

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.records import Row
 from rolellm.evaluation.contamination import Contamination, ContaminationWarning, check_rows, held_out
-from rolellm.evaluation.generate import GenerateSettings, generate
+from rolellm.evaluation.generate import answer_rows
 from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.resume import sidecar_path
-from rolellm.evaluation.score import ScoreOptions, ScoreReport, score
+from rolellm.evaluation.score import ScoreReport, score_rows
+from rolellm.evaluation.settings import GenerateSettings, ScoreOptions
 from rolellm.models.find import ModelSource, find_model
-from rolellm.models.local_model import Decoding
 from rolellm.models.training_record import MANIFEST, Seen
 from rolellm.rocit.run_folder import write_manifest
 from rolellm.rolebench.schema import CONFIGS
@@ -58,7 +58,7 @@ def model(tiny_model: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def settings(model: Path) -> GenerateSettings:
-    return GenerateSettings(str(model), decoding=Decoding(4), device="cpu", config=INSTRUCTIONS, split="test")
+    return GenerateSettings(model=str(model), max_new_tokens=4, device="cpu", config=INSTRUCTIONS, split="test")
 
 
 @pytest.fixture
@@ -68,13 +68,15 @@ def out(tmp_path: Path) -> Path:
 
 def answer(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> dict[str, Any] | None:
     """The sidecar's entry after answering."""
-    generate(rows, out, settings, progress=False)
+    answer_rows(rows, out, settings, progress=False)
     entry: dict[str, Any] | None = json.loads(sidecar_path(out).read_text(encoding="utf-8"))["contamination"]
     return entry
 
 
 def scored(rows: Sequence[Row], *files: Path, **options: Any) -> ScoreReport:
-    return score(rows, read_predictions(files), ScoreOptions(**{"config": INSTRUCTIONS, "split": "test"} | options))
+    return score_rows(
+        rows, read_predictions(files), ScoreOptions(**{"config": INSTRUCTIONS, "split": "test"} | options)
+    )
 
 
 def edit_sidecar(out: Path, **changes: Any) -> None:
@@ -173,7 +175,7 @@ def test_strict_refuses_before_any_work(
     (model / "model.safetensors").write_bytes(b"torn")
     (model / "tokenizer.json").unlink()
     with pytest.raises(DataError, match=r"refused, as asked by strict: rows of .*: 2 of 4 .*; such as Ada Fenn, “"):
-        generate(make_rows(4), out, replace(settings, strict=True), progress=False)
+        answer_rows(make_rows(4), out, replace(settings, strict=True), progress=False)
     assert not out.exists()
     assert not sidecar_path(out).exists()
 
@@ -190,10 +192,10 @@ def test_strict_lets_new_rows_and_unknown_models_through(
 
 
 def test_the_summary_counts_them(model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
-    assert generate(make_rows(3), out, settings, progress=False).to_dict()["contaminated"] is None
+    assert answer_rows(make_rows(3), out, settings, progress=False).to_dict()["contaminated"] is None
     note(model, make_rows(2))
     with pytest.warns(ContaminationWarning):
-        assert generate(make_rows(3), out, settings, progress=False).to_dict()["contaminated"] == 2
+        assert answer_rows(make_rows(3), out, settings, progress=False).to_dict()["contaminated"] == 2
 
 
 # --- where manifests are found
@@ -313,7 +315,7 @@ def test_a_malformed_manifest_is_named_and_strict_refuses_it(
 ) -> None:
     (model / MANIFEST).write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=rf"^refused, as asked by strict: {model / MANIFEST}: "):
-        generate(make_rows(2), out, replace(settings, strict=True), progress=False)
+        answer_rows(make_rows(2), out, replace(settings, strict=True), progress=False)
     assert not out.exists()
     with pytest.warns(ContaminationWarning, match=rf"^{model / MANIFEST}: .*; so it is not known whether {model} was"):
         assert answer(make_rows(2), out, settings) is None
@@ -410,7 +412,7 @@ def test_a_score_repeats_the_finding_and_gives_the_clean_rows_apart(
         "unknown": 0,
     }
     assert found["trained_on"][0]["fingerprint"] == "f" * 64
-    alone = score(rows[5:], read_predictions(mixed), ScoreOptions(config=INSTRUCTIONS, split="test")).to_dict()
+    alone = score_rows(rows[5:], read_predictions(mixed), ScoreOptions(config=INSTRUCTIONS, split="test")).to_dict()
     assert found["metrics_clean"] == alone["metrics"]
     assert alone["contamination"]["contaminated"] == 0
     assert alone["contamination"]["metrics_clean"] is None
@@ -478,7 +480,9 @@ def test_rows_without_a_prediction_are_neither(mixed: Path, make_rows: MakeRows)
 
 def test_predictions_from_memory_are_unknown(make_rows: MakeRows) -> None:
     rows = make_rows(2)
-    report = score(rows, Predictions.from_texts([row.id for row in rows], ["a", "b"]), ScoreOptions(config="sample"))
+    report = score_rows(
+        rows, Predictions.from_texts([row.id for row in rows], ["a", "b"]), ScoreOptions(config="sample")
+    )
     assert report.to_dict()["contamination"] is None
 
 

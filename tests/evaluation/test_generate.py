@@ -4,7 +4,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, ModelError, PredictionError, SettingsError, StoppedShortError
 from rolellm.core.records import Row
-from rolellm.evaluation.generate import GenerateSettings, generate, plan_batches
-from rolellm.evaluation.predictions import select_rows
+from rolellm.evaluation.generate import answer_rows, plan_batches
 from rolellm.evaluation.resume import only_writer, sidecar_path, stopped_short
+from rolellm.evaluation.rows import rows_of
+from rolellm.evaluation.settings import GenerateSettings
 from rolellm.models.find import content_hash
 from rolellm.models.local_model import ContentSeededChoice, Decoding, LocalModel, draws
 from rolellm.prompts.render import prompt_messages
@@ -31,7 +32,7 @@ SAMPLED = Decoding(max_new_tokens=24, temperature=0.9, top_p=0.95, seed=3)
 
 @pytest.fixture
 def settings(tiny_model: Path) -> GenerateSettings:
-    return GenerateSettings(str(tiny_model), decoding=GREEDY, device="cpu", config="mine", split="test")
+    return GenerateSettings(model=str(tiny_model), **asdict(GREEDY), device="cpu", config="mine", split="test")
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def model_copy(tiny_model: Path, tmp_path: Path) -> Path:
 
 
 def run(rows: list[Row], out: Path, settings: GenerateSettings) -> dict[str, Any]:
-    return generate(rows, out, settings, progress=False).to_dict()
+    return answer_rows(rows, out, settings, progress=False).to_dict()
 
 
 def lines(out: Path) -> list[dict[str, Any]]:
@@ -256,7 +257,7 @@ def test_a_broken_checkpoint_is_refused_and_nothing_is_written(
 ) -> None:
     spoil(model_copy)
     with pytest.raises(ModelError, match=named):
-        run(make_rows(2), out, GenerateSettings(str(model_copy), device="cpu"))
+        run(make_rows(2), out, GenerateSettings(model=str(model_copy), device="cpu"))
     assert not out.exists()
     assert not sidecar_path(out).exists()
 
@@ -387,7 +388,7 @@ def test_an_adapter_that_does_not_fit_is_refused(
 ) -> None:
     spoil(adapter)
     with pytest.raises(ModelError, match=named):
-        run(make_rows(2), out, GenerateSettings(str(adapter), device="cpu"))
+        run(make_rows(2), out, GenerateSettings(model=str(adapter), device="cpu"))
     assert not out.exists()
 
 
@@ -425,7 +426,7 @@ def test_each_row_gets_one_line_in_order(out: Path, settings: GenerateSettings, 
 def test_the_sidecar_says_how_the_file_was_made(
     out: Path, settings: GenerateSettings, make_rows: MakeRows, tiny_model: Path
 ) -> None:
-    run(make_rows(2), out, replace(settings, decoding=SAMPLED, dataset_fingerprint="abc"))
+    run(make_rows(2), out, replace(settings, **asdict(SAMPLED), dataset_fingerprint="abc"))
     meta = json.loads(sidecar_path(out).read_text())
     assert meta["model"] == str(tiny_model)
     assert meta["model_hash"] == content_hash(str(tiny_model))
@@ -441,7 +442,7 @@ def test_batch_size_and_order_of_rows_change_nothing(
     out: Path, settings: GenerateSettings, make_rows: MakeRows, decoding: Decoding
 ) -> None:
     rows = make_rows(13)
-    settings = replace(settings, decoding=decoding, overwrite=True)
+    settings = replace(settings, **asdict(decoding), overwrite=True)
     run(rows, out, settings)
     first = out.read_bytes()
     for batch_size in (1, 3, 64):
@@ -466,7 +467,7 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(
     out: Path, settings: GenerateSettings, make_rows: MakeRows, decoding: Decoding, kept: int, torn: bytes | None
 ) -> None:
     rows = make_rows(12)
-    settings = replace(settings, decoding=decoding, batch_size=4)
+    settings = replace(settings, **asdict(decoding), batch_size=4)
     run(rows, out, settings)
     whole = out.read_bytes()
     parts = whole.splitlines(keepends=True)
@@ -509,10 +510,8 @@ def test_another_batch_size_may_go_on_and_is_noted(out: Path, settings: Generate
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        pytest.param(
-            {"decoding": replace(GREEDY, max_new_tokens=9)}, "max_new_tokens was 24 and is now 9", id="tokens"
-        ),
-        pytest.param({"decoding": SAMPLED}, 'strategy was "greedy" and is now "sample"', id="strategy"),
+        pytest.param({"max_new_tokens": 9}, "max_new_tokens was 24 and is now 9", id="tokens"),
+        pytest.param(asdict(SAMPLED), 'strategy was "greedy" and is now "sample"', id="strategy"),
         pytest.param({"dtype": "bfloat16"}, 'dtype was "float32" and is now "bfloat16"', id="dtype"),
         pytest.param({"config": "other"}, 'config was "mine" and is now "other"', id="config"),
         pytest.param({"split": "train"}, "split was", id="split"),
@@ -602,7 +601,7 @@ def test_overwriting_leaves_nothing_of_what_was_there(
     out: Path, settings: GenerateSettings, make_rows: MakeRows
 ) -> None:
     run(make_rows(5), out, settings)
-    run(make_rows(2), out, replace(settings, decoding=SAMPLED, overwrite=True))
+    run(make_rows(2), out, replace(settings, **asdict(SAMPLED), overwrite=True))
     assert [line["id"] for line in lines(out)] == ["row-000", "row-001"]
     assert json.loads(sidecar_path(out).read_text())["decoding"] == SAMPLED.describe()
 
@@ -661,12 +660,12 @@ def test_a_prompt_that_leaves_little_room_gets_what_is_left(
     while len(model.encode(prompt_messages(replace(rows[1], question=fill)))) < 505:
         fill += "why "
     rows[1] = replace(rows[1], question=fill)
-    summary = run(rows, out, replace(settings, decoding=replace(GREEDY, max_new_tokens=200)))
+    summary = run(rows, out, replace(settings, max_new_tokens=200))
     line = lines(out)[1]
     assert 500 < line["prompt_tokens"] < 512
     assert line["finish"] == "stop" or line["prompt_tokens"] + line["new_tokens"] == 512
     assert summary["capped"] == 1
-    run(rows, out, replace(settings, decoding=replace(GREEDY, max_new_tokens=200), batch_size=1, overwrite=True))
+    run(rows, out, replace(settings, max_new_tokens=200, batch_size=1, overwrite=True))
     assert lines(out)[1] == line
 
 
@@ -736,12 +735,12 @@ def test_rows_are_chosen_by_role_subset_and_number(make_rows: MakeRows) -> None:
         {name: getattr(row, name) for name in ("id", "role", "language", "subset", "question", "references")}
         for row in make_rows(12)
     ]
-    assert [row.id for row in select_rows(columns, limit=2)] == ["row-000", "row-001"]
-    assert {row.role for row in select_rows(columns, ["Old Brom"])} == {"Old Brom"}
-    assert [row.id for row in select_rows(columns, ["Ada Fenn"], "role_specific", 1)] == ["row-000"]
-    with pytest.raises(SettingsError, match=r"no role 'Ada Fen' .* near it: Ada Fenn"):
-        select_rows(columns, ["Ada Fen"])
-    with pytest.raises(DataError, match="none of the 1 rows"):
-        select_rows(columns[:1], subset="general")
-    with pytest.raises(SettingsError, match="no questions to answer"):
-        select_rows([{"role": "a", "description": "b"}])
+    assert [row.id for row in rows_of(columns, limit=2)] == ["row-000", "row-001"]
+    assert {row.role for row in rows_of(columns, ["Old Brom"])} == {"Old Brom"}
+    assert [row.id for row in rows_of(columns, ["Ada Fenn"], "role_specific", 1)] == ["row-000"]
+    with pytest.raises(SettingsError, match=r"no role 'Ada Fen' .* nearest: Ada Fenn"):
+        rows_of(columns, ["Ada Fen"])
+    with pytest.raises(DataError, match="no row of 1 matches"):
+        rows_of(columns[:1], subset="general")
+    with pytest.raises(SettingsError, match="lacks the columns question, references; it has: role, description"):
+        rows_of([{"role": "a", "description": "b"}])

@@ -10,7 +10,8 @@ import pytest
 from rolellm import load_rolebench
 from rolellm.core.records import Row
 from rolellm.evaluation.predictions import Predictions
-from rolellm.evaluation.score import ScoreOptions, score
+from rolellm.evaluation.score import score_rows
+from rolellm.evaluation.settings import ScoreOptions
 
 from .module_process import run_calls
 
@@ -33,7 +34,7 @@ BAD = {
     "unequal": ({"predictions": ["a", "b"], "references": [["a"]]}, "2 predictions but 1 references"),
     "empty": ({"predictions": [], "references": []}, "no predictions to score"),
     "mixed": ({"predictions": ["a", "b"], "references": [["a"], "b"]}, "that of row 1 a text"),
-    "protocol": ({"predictions": ["a"], "references": ["a"], "protocol": "rouge"}, "unknown protocol"),
+    "protocol": ({"predictions": ["a"], "references": ["a"], "protocol": "rouge"}, "protocol: must be"),
     "language": ({"predictions": ["a"], "references": ["a"], "language": "de"}, "unknown language"),
     "tokenizer": ({"predictions": ["a"], "references": ["a"], "tokenizer": "t5"}, "unknown tokenizer"),
     "null": ({"predictions": ["a", None], "references": ["a", "b"]}, "must be a text"),
@@ -118,7 +119,7 @@ def test_plain_lists(results: dict[str, Any], name: str, expected: dict[str, Any
 def test_cus_raw_spe_are_those_of_the_library(results: dict[str, Any], rows: list[Row], protocol: str) -> None:
     found = results[protocol]
     predictions = Predictions.from_texts([row.id for row in rows], [str(row.rolegpt) for row in rows])
-    expected = score(rows, predictions, ScoreOptions(protocol=protocol)).to_dict()
+    expected = score_rows(rows, predictions, ScoreOptions(protocol=protocol)).to_dict()
     assert found["metrics"] == expected["metrics"]
     assert found["by_role"] == expected["by_role"]
     for name, part in expected["metrics"].items():

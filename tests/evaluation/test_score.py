@@ -15,10 +15,11 @@ import pytest
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.records import Language, Row, Subset
 from rolellm.core.text import fold
-from rolellm.evaluation.columns import Columns, check_lists, column_means, score_columns
+from rolellm.evaluation.columns import check_lists, column_means, score_columns
 from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.rouge import rouge_l
-from rolellm.evaluation.score import ScoreOptions, score
+from rolellm.evaluation.score import score_rows
+from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics import bootstrap_ci
 
 WORDS = (
@@ -81,7 +82,7 @@ def texts(predictions: Predictions) -> dict[str, str]:
 def test_each_metric_is_the_mean_of_its_rows(language: Language, protocol: str, field: str) -> None:
     rows = benchmark(language)
     predictions = answers(rows)
-    report = score(rows, predictions, ScoreOptions(protocol=protocol))
+    report = score_rows(rows, predictions, ScoreOptions(protocol=protocol))
     said = texts(predictions)
 
     def expected(pairs: list[tuple[str, list[str]]]) -> list[float]:
@@ -110,7 +111,7 @@ def test_each_metric_is_the_mean_of_its_rows(language: Language, protocol: str, 
 
 def test_intervals_come_from_questions_folded() -> None:
     rows = benchmark()
-    report = score(rows, answers(rows))
+    report = score_rows(rows, answers(rows))
     general = [item for item in report.scores if item.metric == "CUS"]
     expected = bootstrap_ci([item.value for item in general], [item.question for item in general])
     assert report.metrics["CUS"] == expected
@@ -131,8 +132,8 @@ def test_the_order_of_rows_and_predictions_changes_nothing() -> None:
     random.Random(3).shuffle(shuffled)
     items = list(predictions.items)
     random.Random(4).shuffle(items)
-    one = score(rows, predictions).to_dict()
-    other = score(shuffled, Predictions(tuple(items))).to_dict()
+    one = score_rows(rows, predictions).to_dict()
+    other = score_rows(shuffled, Predictions(tuple(items))).to_dict()
     assert other["metrics"] == one["metrics"]
     assert other["by_role"] == one["by_role"]
 
@@ -146,13 +147,13 @@ def test_the_order_of_rows_and_predictions_changes_nothing() -> None:
 )
 def test_a_metric_whose_rows_are_absent_is_null_and_so_is_avg(kept: str, absent: set[str]) -> None:
     rows = [row for row in benchmark() if row.subset == kept]
-    metrics = score(rows, answers(rows)).to_dict()["metrics"]
+    metrics = score_rows(rows, answers(rows)).to_dict()["metrics"]
     assert {name for name, value in metrics.items() if value is None} == absent
 
 
 def test_rows_without_target_do_not_count_in_raw() -> None:
     rows = [replace(row, raw_reference=" \n" if number % 2 else None) for number, row in enumerate(benchmark())]
-    assert score(rows, answers(rows)).metrics["RAW"] is None
+    assert score_rows(rows, answers(rows)).metrics["RAW"] is None
 
 
 def test_rows_without_prediction_are_left_out_and_counted_not_scored_as_zero() -> None:
@@ -160,8 +161,8 @@ def test_rows_without_prediction_are_left_out_and_counted_not_scored_as_zero() -
     predictions = answers(rows)
     half = Predictions(predictions.items[::2])
     kept = [row for row in rows if row.id in texts(half)]
-    report = score(rows, half)
-    assert report.to_dict()["metrics"] == score(kept, half).to_dict()["metrics"]
+    report = score_rows(rows, half)
+    assert report.to_dict()["metrics"] == score_rows(kept, half).to_dict()["metrics"]
     assert report.to_dict()["unmatched"] == {"predictions": 0, "rows": 12}
     (finding,) = report.findings
     assert "12 of 24" in finding.text
@@ -171,8 +172,8 @@ def test_rows_without_prediction_are_left_out_and_counted_not_scored_as_zero() -
 def test_missing_zero_counts_them_as_zero() -> None:
     rows = benchmark()
     half = Predictions(answers(rows).items[::2])
-    skipped = score(rows, half)
-    zeroed = score(rows, half, ScoreOptions(missing="zero", strict=True))
+    skipped = score_rows(rows, half)
+    zeroed = score_rows(rows, half, ScoreOptions(missing="zero", strict=True))
     for metric, total in (("CUS", 18), ("RAW", 12), ("SPE", 6)):
         some, all_of = skipped.metrics[metric], zeroed.metrics[metric]
         assert some is not None
@@ -189,16 +190,18 @@ def test_missing_zero_counts_them_as_zero() -> None:
 def test_an_empty_prediction_scores_0_and_a_perfect_one_1(protocol: str) -> None:
     rows = benchmark()
     echo = [Predictions.from_texts([row.id], [row.references[-1]]).items[0] for row in rows]
-    perfect = score(rows, Predictions(tuple(echo)), ScoreOptions(protocol=protocol))
+    perfect = score_rows(rows, Predictions(tuple(echo)), ScoreOptions(protocol=protocol))
     assert perfect.to_dict()["metrics"]["CUS"] == {"mean": 1.0, "ci95": [1.0, 1.0], "n": 18, "questions": 6}
-    empty = score(rows, Predictions.from_texts([row.id for row in rows], [""] * len(rows)), ScoreOptions(protocol))
+    empty = score_rows(
+        rows, Predictions.from_texts([row.id for row in rows], [""] * len(rows)), ScoreOptions(protocol=protocol)
+    )
     assert empty.to_dict()["metrics"]["SPE"] == {"mean": 0.0, "ci95": [0.0, 0.0], "n": 6, "questions": 6}
     assert empty.counts()["empty"] == 24
 
 
 def test_breakdowns_add_up_to_the_whole() -> None:
     rows = benchmark()
-    report = score(rows, answers(rows))
+    report = score_rows(rows, answers(rows))
     found = report.to_dict()
     assert list(found["by_role"]) == ["Keeper", "Smuggler", "Gull"]
     assert found["by_role"]["Gull"]["SPE"] is None
@@ -220,10 +223,10 @@ def test_breakdowns_add_up_to_the_whole() -> None:
 def test_languages_may_mix_and_each_row_is_scored_by_its_own() -> None:
     english, chinese = benchmark("en"), benchmark("zh")
     predictions = Predictions(answers(english).items + answers(chinese).items)
-    mixed = score([*english, *chinese], predictions).to_dict(rows=True)
+    mixed = score_rows([*english, *chinese], predictions).to_dict(rows=True)
     assert mixed["fingerprint"]["tokenizer"] == {"en": "rouge_score", "zh": "jieba"}
     for language, rows in (("en", english), ("zh", chinese)):
-        alone = score(rows, predictions)
+        alone = score_rows(rows, predictions)
         assert mixed["by_language"][language] == alone.to_dict()["metrics"]
     assert mixed["by_language"]["zh"]["CUS"]["mean"] > 0.05
 
@@ -232,21 +235,21 @@ def test_a_tokenizer_is_used_for_the_language_it_is_made_for() -> None:
     english, chinese = benchmark("en"), benchmark("zh")
     predictions = Predictions(answers(english).items + answers(chinese).items)
     options = ScoreOptions(tokenizer="characters")
-    mixed = score([*english, *chinese], predictions, options)
+    mixed = score_rows([*english, *chinese], predictions, options)
     assert mixed.fingerprint["tokenizer"] == {"en": "rouge_score", "zh": "characters"}
     with pytest.raises(SettingsError, match="tokenizer for English"):
-        score(english, predictions, options)
+        score_rows(english, predictions, options)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param({"protocol": "rouge"}, "unknown protocol", id="protocol"),
+        pytest.param({"protocol": "rouge"}, "protocol: must be 'rouge-score' or 'paper'", id="protocol"),
         pytest.param({"tokenizer": "jiebaa"}, "unknown tokenizer", id="tokenizer"),
         pytest.param({"protocol": "paper", "tokenizer": "jieba"}, "unknown tokenizer", id="tokenizer-of-the-other"),
-        pytest.param({"missing": "drop"}, "known: skip, zero", id="missing"),
-        pytest.param({"resamples": 0}, "resamples must be at least 1", id="resamples"),
-        pytest.param({"seed": -1}, "seed must be 0 or more", id="seed"),
+        pytest.param({"missing": "drop"}, "missing: must be 'skip' or 'zero'", id="missing"),
+        pytest.param({"resamples": 0}, "resamples: must be greater than or equal to 1", id="resamples"),
+        pytest.param({"seed": -1}, "seed: must be greater than or equal to 0", id="seed"),
     ],
 )
 def test_options_are_refused_before_any_work(options: dict[str, Any], words: str) -> None:
@@ -257,7 +260,7 @@ def test_options_are_refused_before_any_work(options: dict[str, Any], words: str
 def test_two_processes_give_the_same() -> None:
     rows = benchmark(questions=200)
     predictions = answers(rows)
-    one, two = (score(rows, predictions, ScoreOptions(processes=count, resamples=20)) for count in (1, 2))
+    one, two = (score_rows(rows, predictions, ScoreOptions(processes=count, resamples=20)) for count in (1, 2))
     assert one.scores == two.scores
     assert one.metrics == two.metrics
 
@@ -265,7 +268,7 @@ def test_two_processes_give_the_same() -> None:
 def test_progress_ends_at_the_number_of_pairs() -> None:
     rows = benchmark(questions=500)
     seen: list[tuple[int, int]] = []
-    score(rows, answers(rows), ScoreOptions(resamples=1), progress=lambda done, total: seen.append((done, total)))
+    score_rows(rows, answers(rows), ScoreOptions(resamples=1), progress=lambda done, total: seen.append((done, total)))
     done = [count for count, _ in seen]
     assert done == sorted(done)
     assert len(done) > 1
@@ -276,7 +279,7 @@ class TestReport:
     def test_the_contracts_object(self) -> None:
         rows = benchmark()
         options = ScoreOptions(protocol="paper", config="sample", split="test", dataset_fingerprint="abc")
-        found = score(rows, answers(rows), options).to_dict()
+        found = score_rows(rows, answers(rows), options).to_dict()
         assert json.loads(json.dumps(found)) == found
         assert {"protocol", "config", "split", "metrics", "unmatched", "fingerprint"} <= found.keys()
         assert (found["protocol"], found["config"], found["split"]) == ("paper", "sample", "test")
@@ -290,7 +293,7 @@ class TestReport:
 
     def test_row_scores_on_demand(self) -> None:
         rows = benchmark()
-        found = score(rows, answers(rows)).to_dict(rows=True)["rows"]
+        found = score_rows(rows, answers(rows)).to_dict(rows=True)["rows"]
         assert len(found) == 18 + 12 + 6
         assert {"id", "role", "subset", "metric", "value", "reference"} <= found[0].keys()
         for item in found:
@@ -300,7 +303,7 @@ class TestReport:
     def test_the_fingerprint_names_the_recipe(self) -> None:
         rows = benchmark()
         options = ScoreOptions(config="sample", split="test", dataset_fingerprint="abc", seed=7)
-        recipe = score(rows, answers(rows), options).fingerprint
+        recipe = score_rows(rows, answers(rows), options).fingerprint
         assert recipe["protocol"] == "rouge-score"
         assert recipe["value"] == "f1"
         assert recipe["tokenizer"] == {"en": "rouge_score"}
@@ -326,22 +329,24 @@ class TestReport:
         rows = benchmark()
         base = ScoreOptions(config="sample", split="test", dataset_fingerprint="abc")
         predictions = answers(rows)
-        known = score(rows, predictions, base).fingerprint["hash"]
-        assert score(rows, predictions, base).fingerprint["hash"] == known
-        assert score(rows, predictions, replace(base, **change)).fingerprint["hash"] != known
-        assert score(rows, answers(rows, seed=2), base).fingerprint["hash"] != known
+        known = score_rows(rows, predictions, base).fingerprint["hash"]
+        assert score_rows(rows, predictions, base).fingerprint["hash"] == known
+        assert score_rows(rows, predictions, replace(base, **change)).fingerprint["hash"] != known
+        assert score_rows(rows, answers(rows, seed=2), base).fingerprint["hash"] != known
 
     def test_without_a_fingerprint_the_rows_themselves_are_hashed(self) -> None:
         rows = benchmark()
         changed = [replace(rows[0], references=("Else.",)), *rows[1:]]
-        known, other = (score(part, answers(rows)).fingerprint["dataset"]["fingerprint"] for part in (rows, changed))
+        known, other = (
+            score_rows(part, answers(rows)).fingerprint["dataset"]["fingerprint"] for part in (rows, changed)
+        )
         assert known != other
 
     def test_half_a_surrogate_pair_breaks_nothing(self) -> None:
         rows = benchmark()
         half = Predictions.from_texts([row.id for row in rows], ["\ud83d the lamp"] * len(rows))
         for protocol in ("rouge-score", "paper"):
-            found = score(rows, half, ScoreOptions(protocol=protocol)).to_dict(rows=True)
+            found = score_rows(rows, half, ScoreOptions(protocol=protocol)).to_dict(rows=True)
             json.dumps(found, ensure_ascii=False).encode("utf-8")
 
 
@@ -360,20 +365,20 @@ class TestFiles:
     def test_the_sidecar_goes_into_the_fingerprint(self, tmp_path: Path) -> None:
         rows = benchmark()
         path = self.file(tmp_path, rows, self.META)
-        report = score(rows, read_predictions(path), ScoreOptions(config="sample", split="test"))
+        report = score_rows(rows, read_predictions(path), ScoreOptions(config="sample", split="test"))
         (named,) = report.fingerprint["predictions"]
         assert named["file"] == "P.jsonl"
         assert named["generation"] == self.META
         assert report.findings == ()
         path.with_name("P.jsonl.meta.json").unlink()
-        unknown = score(rows, read_predictions(path), ScoreOptions(config="sample", split="test"))
+        unknown = score_rows(rows, read_predictions(path), ScoreOptions(config="sample", split="test"))
         assert unknown.fingerprint["predictions"][0]["generation"] is None
         assert unknown.fingerprint["hash"] != report.fingerprint["hash"]
 
     def test_a_renamed_file_keeps_its_hash(self, tmp_path: Path) -> None:
         rows = benchmark()
         one, two = (read_predictions(self.file(tmp_path, rows, name=name)) for name in ("a.jsonl", "b.jsonl"))
-        first, second = (score(rows, predictions).fingerprint for predictions in (one, two))
+        first, second = (score_rows(rows, predictions).fingerprint for predictions in (one, two))
         assert first["hash"] == second["hash"]
         assert first["predictions"] != second["predictions"]
 
@@ -382,14 +387,14 @@ class TestFiles:
         meta = {**self.META, "dataset_fingerprint": "old"}
         predictions = read_predictions(self.file(tmp_path, rows, meta))
         options = ScoreOptions(config="role-generalization-eng", split="test", dataset_fingerprint="new")
-        report = score(rows, predictions, options)
+        report = score_rows(rows, predictions, options)
         (finding,) = report.findings
         assert "config sample, not role-generalization-eng" in finding.text
         assert "dataset_fingerprint old, not new" in finding.text
         assert "split" not in finding.text.split("data: ")[1]
         assert report.counts()["made_for_other_data"] == 24
         with pytest.raises(PredictionError, match="another part or state of the data"):
-            score(rows, predictions, replace(options, strict=True))
+            score_rows(rows, predictions, replace(options, strict=True))
 
     def test_bad_lines_and_further_replies_are_counted(self, tmp_path: Path) -> None:
         rows = benchmark()[:2]
@@ -400,7 +405,7 @@ class TestFiles:
         ]
         path = tmp_path / "P.jsonl"
         path.write_text("\n".join(lines), encoding="utf-8")
-        report = score(rows, read_predictions(path, skip_bad=True), ScoreOptions(strict=True))
+        report = score_rows(rows, read_predictions(path, skip_bad=True), ScoreOptions(strict=True))
         counts = report.counts()
         assert (counts["bad_lines"], counts["several_generated"]) == (1, 1)
         assert any("P.bad.jsonl" in text for text in report.to_dict()["warnings"])
@@ -420,57 +425,51 @@ class TestFiles:
 def test_strict_refuses_what_is_left_open_and_scores_otherwise(spoil: Any) -> None:
     rows = benchmark()
     items = answers(rows).items
-    score(rows, Predictions(items), ScoreOptions(strict=True, resamples=1))
+    score_rows(rows, Predictions(items), ScoreOptions(strict=True, resamples=1))
     spoilt = Predictions(spoil(items))
-    assert sum(finding.refused for finding in score(rows, spoilt, ScoreOptions(resamples=1)).findings) == 1
+    assert sum(finding.refused for finding in score_rows(rows, spoilt, ScoreOptions(resamples=1)).findings) == 1
     with pytest.raises(PredictionError, match="refused, as asked by strict"):
-        score(rows, spoilt, ScoreOptions(strict=True))
+        score_rows(rows, spoilt, ScoreOptions(strict=True))
 
 
 class TestColumns:
     def test_lists_give_what_a_file_gives(self) -> None:
         rows = benchmark()
         predictions = answers(rows)
-        columns = Columns(
-            [row.references for row in rows],
-            subsets=[row.subset for row in rows],
-            raw_references=[row.raw_reference for row in rows],
-            questions=[row.question for row in rows],
-            roles=[row.role for row in rows],
-        )
+        names = ("references", "subset", "raw_reference", "question", "role")
+        columns = {name: [getattr(row, name) for row in rows] for name in names}
         report = score_columns([item.prediction for item in predictions.items], columns)
-        expected = score(rows, predictions)
+        expected = score_rows(rows, predictions)
         assert report.metrics == expected.metrics
         assert report.by_role == expected.by_role
 
     def test_means_are_over_rows_and_leave_raw_out(self) -> None:
-        columns = Columns([["a b"], "c"], subsets=["general", "role_specific"], raw_references=["z", None])
+        columns = {"references": [["a b"], "c"], "subset": ["general", "role_specific"], "raw_reference": ["z", None]}
         found = column_means(score_columns(["a b", "d"], columns))
         assert found == {"rougeL": 0.5, "precision": 0.5, "recall": 0.5, "f1": 0.5, "n": 2}
 
     @pytest.mark.parametrize(
         ("columns", "words"),
         [
-            pytest.param(Columns([[]]), "row 0 has no reference", id="no-reference"),
-            pytest.param(Columns([]), "1 predictions but 0 values of references", id="unequal"),
-            pytest.param(Columns(["a"], language=["en"] * 2), "2 values of language", id="unequal-language"),
-            pytest.param(Columns(["a"], language="fr"), "unknown language 'fr'", id="language"),
-            pytest.param(Columns(["a"], language=[None]), "language of row 0 must be a text", id="no-language"),  # type: ignore[list-item]
-            pytest.param(Columns(["a"], subsets=["spe"]), "subset 'spe'", id="subset"),
-            pytest.param(Columns(["a"], raw_references=["a"]), "without subsets", id="raw-alone"),
-            pytest.param(Columns(["a"], questions=[7]), "question of row 0 must be a text", id="question"),  # type: ignore[list-item]
-            pytest.param(Columns([[None]]), "must be texts", id="null-reference"),  # type: ignore[list-item]
+            pytest.param({"references": [[]]}, "row 0 has no reference", id="no-reference"),
+            pytest.param({"references": []}, "1 predictions but 0 values of references", id="unequal"),
+            pytest.param({"references": ["a"], "language": ["en"] * 2}, "2 values of language", id="unequal-language"),
+            pytest.param({"references": ["a"], "language": "fr"}, "unknown language 'fr'", id="language"),
+            pytest.param({"references": ["a"], "subset": ["spe"]}, "subset 'spe'", id="subset"),
+            pytest.param({"references": ["a"], "raw_reference": ["a"]}, "without subsets", id="raw-alone"),
+            pytest.param({"references": ["a"], "question": [7]}, "row 0: question must be a text", id="question"),
+            pytest.param({"references": [[None]]}, "must be texts", id="null-reference"),
         ],
     )
-    def test_bad_lists_are_value_errors_in_words(self, columns: Columns, words: str) -> None:
+    def test_bad_lists_are_value_errors_in_words(self, columns: dict[str, Any], words: str) -> None:
         with pytest.raises(ValueError, match=words):
             score_columns(["a"], columns)
 
     def test_bad_predictions_are_value_errors_in_words(self) -> None:
         with pytest.raises(ValueError, match="no predictions"):
-            score_columns([], Columns([]))
+            score_columns([], {"references": []})
         with pytest.raises(ValueError, match="prediction 1 must be a text, found null"):
-            score_columns(["a", None], Columns(["a", "b"]))  # type: ignore[list-item]
+            score_columns(["a", None], {"references": ["a", "b"]})  # type: ignore[list-item]
 
     @pytest.mark.parametrize(
         ("predictions", "references", "words"),

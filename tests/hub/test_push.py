@@ -127,7 +127,7 @@ def test_files_of_ours_go_and_files_of_others_stay(hub: Any, api: HfApi, folder:
 def test_a_file_of_another_is_not_replaced_unasked(hub: Any, api: HfApi, folder: Path, options: PushOptions) -> None:
     api.create_repo(REPO)
     theirs = change(hub, config__json=b'{"theirs": true}')
-    with pytest.raises(HubError, match=r"holds config\.json that rolellm did not write.*--overwrite"):
+    with pytest.raises(HubError, match=r"holds files that rolellm did not write \(config\.json\).*--overwrite"):
         push_folder(folder, REPO, options)
     assert commits(api)[0] == theirs
     replacing = PushOptions(endpoint=hub.endpoint, overwrite=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.evaluation.predictions import Predictions
-from rolellm.evaluation.score import score
+from rolellm.evaluation.score import score_rows
 from rolellm.judging.ask import make_jury
 from rolellm.judging.columns import JudgeColumns, check_answers
 from rolellm.judging.folder import read_run
@@ -190,7 +190,7 @@ def test_a_jury_has_a_judge_model_for_each_model() -> None:
 
 def test_rows_without_a_reference_have_no_rouge_and_fail_nothing() -> None:
     rows = JudgeColumns(["q", "r"], ["x", "x"], knowledge=[None, "four"], subsets=["general", "role_specific"]).rows(2)
-    report = score(rows, Predictions.from_texts([row.id for row in rows], ["a", "four"]))
+    report = score_rows(rows, Predictions.from_texts([row.id for row in rows], ["a", "four"]))
     assert report.metrics["CUS"] is None
     assert report.metrics["SPE"] is not None
     assert (report.metrics["SPE"].mean, report.metrics["SPE"].n) == (1.0, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.files import write_json
-from rolellm.evaluation.score import ScoreOptions
+from rolellm.evaluation.settings import ScoreOptions
 from rolellm.judging.compare import CompareOptions, compare, flatten, judged_side, scored_side
 from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
 from rolellm.judging.result import ResultOptions, summarise

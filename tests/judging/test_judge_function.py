@@ -65,7 +65,9 @@ def test_without_a_folder_a_temporary_one_is_named(good: Any, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("predictions", "changed", "problem"),
     [
-        pytest.param({"a": Dataset.from_dict({"question": ["q"]})}, {}, "no column role; it has question", id="rows"),
+        pytest.param(
+            {"a": Dataset.from_dict({"question": ["q"]})}, {}, "lacks the column role; it has: question", id="rows"
+        ),
         pytest.param(
             {"a": Dataset.from_dict({"role": ["r"], "question": ["q"]})}, {}, "no column prediction", id="answers"
         ),

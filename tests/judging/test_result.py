@@ -131,7 +131,7 @@ def test_an_unrelated_system_changes_nobodys_pairs(simulator: Make) -> None:
     before, after = (summarise(who, what, JUDGES, QUICK) for who, what in ((two, alone), (comparison, both)))
     assert numbers(by_name(before)["a"]) == numbers(by_name(after)["a"])
     assert by_name(after)["b"]["pairwise"]["win_rate"]["questions"] == 20
-    assert after["problems"] == ["b answered 40 of 80 rows: its figures are of those alone"]
+    assert after["problems"] == ["b answered 40 of 80 rows: its figures cover only those"]
 
 
 def test_the_order_of_judgements_and_rows_changes_nothing_to_the_digit(simulator: Make) -> None:
@@ -203,8 +203,8 @@ def test_who_was_compared_with_nobody_is_said_to_be(simulator: Make) -> None:
     result = summarise(made.comparison(), judgements, both, QUICK)
     assert result["valid"] and by_name(result)["apart"]["pairwise"] is None
     assert result["problems"] == [
-        "no list was judged: there is no row that all answered",
-        "apart has no verdict: there is no row that both it and base answered, or no request brought one",
+        "no list was judged: no row was answered by all systems",
+        "apart has no verdict: no row was answered by both it and base, or no request returned one",
     ]
     assert summarise(made.comparison(), [*made.pairs(), *made.lists()], both, QUICK)["problems"] == []
 
@@ -256,7 +256,7 @@ def test_a_canary_above_all_is_found_without_a_baseline(simulator: Make) -> None
     result = summarise(made.comparison(baseline=False), made.lists(baseline=False), JUDGES, QUICK)
     assert result["baseline"] is None
     (problem,) = result["problems"]
-    assert "canary null is ranked above the mean" in problem
+    assert "canary null ranks above the mean" in problem
     found = by_name(result)
     # The models' strengths are about their own mean; the canary's is about the mean with it.
     assert sum(found[name]["listwise"]["strength"]["mean"] for name in "ab") == pytest.approx(0, abs=1e-8)

@@ -94,7 +94,7 @@ def test_names_that_clash_say_the_way_out(tmp_path: Path) -> None:
     one, two = write(tmp_path / "x/a.jsonl"), write(tmp_path / "y/a.jsonl")
     with pytest.raises(SettingsError, match=r"FIRST=.*a\.jsonl SECOND="):
         parse_sources([str(one), str(two)])
-    with pytest.raises(SettingsError, match="named by its file"):
+    with pytest.raises(SettingsError, match="named after its file"):
         parse_sources([str(one), f"a={two}"])
     with pytest.raises(SettingsError, match=r"expected P\.jsonl or NAME="):
         parse_sources(["=x.jsonl"])
@@ -125,7 +125,7 @@ def test_what_is_not_there_says_what_to_give(tmp_path: Path) -> None:
 
 def test_a_canarys_name_is_taken(tmp_path: Path) -> None:
     given = f"{ECHO}={write(tmp_path / 'a.jsonl')}"
-    with pytest.raises(SettingsError, match=r"is a canary .* another name"):
+    with pytest.raises(SettingsError, match=r"name of a canary.* another name"):
         enter(ROWS, entry(given))
     free, _ = enter(ROWS, entry(given, canaries=False))
     assert free.answers[ECHO]["r3"] == "Says r3"

@@ -2,7 +2,6 @@
 
 import json
 import math
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
-from rolellm.llm import json_reply
-from rolellm.llm.json_reply import DEEPEST, LONGEST, items_of, json_of, read_json, scan
+from rolellm.llm.json_reply import MAX_CHARACTERS, items_of, json_of
 from rolellm.llm.model import Reply, Request, Schema, UnacceptableError, Usage, user
 from rolellm.llm.structured import accept_json, strict
 
@@ -39,64 +37,59 @@ ASKED = Request((user("Give me JSON."),))
 
 
 @pytest.mark.parametrize(
-    ("text", "value", "note"),
+    ("text", "value"),
     [
-        pytest.param('{"a": 1}', {"a": 1}, None, id="bare"),
-        pytest.param('\ufeff  {"a": 1}\n', {"a": 1}, None, id="byte-order-mark"),
-        pytest.param("42", 42, None, id="number"),
-        pytest.param('"text"', "text", None, id="text"),
-        pytest.param('```json\n{"a": 1}\n```', {"a": 1}, "around", id="fenced"),
-        pytest.param("```\n[1, 2]\n```", [1, 2], "around", id="fenced-without-a-name"),
-        pytest.param('```JSON\r\n{"a": 1}```', {"a": 1}, "around", id="fence-in-capitals"),
-        pytest.param('Here you are: {"a": 1} I hope it helps!', {"a": 1}, "around", id="prose"),
-        pytest.param('E.g. {"a": 0}:\n```json\n{"a": 1}\n```', {"a": 1}, "around", id="an-example-before-the-fence"),
-        pytest.param('The {role} speaks: {"a": 1}', {"a": 1}, "around", id="braces-in-prose"),
-        pytest.param('Use "{" and write [so] {"a": 1}', {"a": 1}, "around", id="quoted-brace-in-prose"),
-        pytest.param('{"a": 1}\n{"a": 2}', {"a": 1}, "first of several", id="doubled"),
-        pytest.param('{"a": [1, 2,], "b": {"c": 3,},}', {"a": [1, 2], "b": {"c": 3}}, "3 trailing", id="commas"),
-        pytest.param('{"a": "1,}", "b": [",]",]}', {"a": "1,}", "b": [",]"]}, "1 trailing comma", id="commas-in-text"),
-        pytest.param('{"a": "one\ntwo"}', {"a": "one\ntwo"}, "line breaks", id="raw-line-break"),
-        pytest.param('{“a”: 1} {"a": "“so”"}', {"a": "“so”"}, "around", id="smart-quotes-stay"),
-        pytest.param('<think>{"a": 0}? No.</think>\n{"a": 1}', {"a": 1}, "thoughts", id="thoughts"),
-        pytest.param('{"a": "</think> {}"}', {"a": "</think> {}"}, None, id="thoughts-in-a-text"),
-        pytest.param('{"a": "\\ud83d\\ude00 \\ud83d"}', {"a": "😀 \ufffd"}, None, id="half-a-pair"),
-        pytest.param('{"a": 1, "a": 2}', {"a": 2}, "written twice", id="key-twice"),
-        pytest.param('{"a": 1e3, "b": -0.5}', {"a": 1000.0, "b": -0.5}, None, id="numbers"),
-        pytest.param('{"a": "{{7*7}} <|im_end|>"}', {"a": "{{7*7}} <|im_end|>"}, None, id="template-syntax"),
+        pytest.param('{"a": 1}', {"a": 1}, id="bare"),
+        pytest.param('\ufeff  {"a": 1}\n', {"a": 1}, id="byte-order-mark"),
+        pytest.param("42", 42, id="number"),
+        pytest.param('"text"', "text", id="text"),
+        pytest.param('```json\n{"a": 1}\n```', {"a": 1}, id="fenced"),
+        pytest.param("```\n[1, 2]\n```", [1, 2], id="fenced-without-a-name"),
+        pytest.param('```JSON\r\n{"a": 1}```', {"a": 1}, id="fence-in-capitals"),
+        pytest.param('Here you are: {"a": 1} I hope it helps!', {"a": 1}, id="prose"),
+        pytest.param('E.g. {"a": 0}:\n```json\n{"a": 1}\n```', {"a": 1}, id="an-example-before-the-fence"),
+        pytest.param('The {role} speaks: {"a": 1}', {"a": 1}, id="braces-in-prose"),
+        pytest.param('Use "{" and write [so] {"a": 1}', {"a": 1}, id="quoted-brace-in-prose"),
+        pytest.param('{"a": 1}\n{"a": 2}', {"a": 1}, id="doubled"),
+        pytest.param('{"a": [1, 2,], "b": {"c": 3,},}', {"a": [1, 2], "b": {"c": 3}}, id="commas"),
+        pytest.param('{"a": "1,}", "b": [",]",]}', {"a": "1,}", "b": [",]"]}, id="commas-in-text"),
+        pytest.param('{"a": "one\ntwo"}', {"a": "one\ntwo"}, id="raw-line-break"),
+        pytest.param('{“a”: 1} {"a": "“so”"}', {"a": "“so”"}, id="smart-quotes-stay"),
+        pytest.param('<think>{"a": 0}? No.</think>\n{"a": 1}', {"a": 1}, id="thoughts"),
+        pytest.param('{"a": "</think> {}"}', {"a": "</think> {}"}, id="thoughts-in-a-text"),
+        pytest.param('{"a": "\\ud83d\\ude00 \\ud83d"}', {"a": "😀 \ufffd"}, id="half-a-pair"),
+        pytest.param('{"a": 1, "a": 2}', {"a": 2}, id="key-twice"),
+        pytest.param('{"a": 1e3, "b": -0.5}', {"a": 1000.0, "b": -0.5}, id="numbers"),
+        pytest.param('{"a": "{{7*7}} <|im_end|>"}', {"a": "{{7*7}} <|im_end|>"}, id="template-syntax"),
     ],
 )
-def test_what_models_write_is_read(text: str, value: Any, note: str | None) -> None:
-    found = read_json(text)
-    assert found.value == value
-    if note is None:
-        assert found.notes == ()
-    else:
-        assert any(note in said for said in found.notes), found.notes
+def test_what_models_write_is_read(text: str, value: Any) -> None:
+    assert json_of(text) == value
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         pytest.param("", "empty", id="empty"),
-        pytest.param("I cannot do that.", "no JSON in the reply, which opens with 'I cannot", id="prose"),
+        pytest.param("I cannot do that.", "no JSON in the reply, which starts with 'I cannot", id="prose"),
         pytest.param('{"a": [1, 2', "cut off", id="cut-in-a-list"),
         pytest.param('{"a": "on', "cut off", id="cut-in-a-text"),
         pytest.param('{"a": "on\\', "cut off", id="cut-in-an-escape"),
         pytest.param('{"a": tru', "cut off", id="cut-in-a-word"),
         pytest.param('```json\n{"a": [1,\n```', "cut off", id="cut-in-a-fence"),
-        pytest.param('{"a": NaN}', "goes wrong at character 5: 'NaN}'", id="nan"),
-        pytest.param("NaN", "no JSON", id="nan-alone"),
-        pytest.param('{"a": -Infinity}', "goes wrong", id="infinity"),
-        pytest.param('{"a": 1e999}', "1e999 is no number", id="too-large-a-float"),
-        pytest.param('{"a": ' + "9" * 5000 + "}", "5,000 digits", id="too-many-digits"),
-        pytest.param('{"a": 01}', "goes wrong", id="leading-zero"),
+        pytest.param('{"a": NaN}', "not a finite number", id="nan"),
+        pytest.param("NaN", "not a finite", id="nan-alone"),
+        pytest.param('{"a": -Infinity}', "not a finite", id="infinity"),
+        pytest.param('{"a": 1e999}', "1e999 is not a finite number", id="too-large-a-float"),
+        pytest.param('{"a": ' + "9" * 5000 + "}", "cannot be read", id="too-many-digits"),
+        pytest.param('{"a": 01}', "invalid from here on", id="leading-zero"),
         pytest.param("{'a': 1}", "no JSON", id="single-quotes"),
-        pytest.param('{"a": 1 "b": 2}', "goes wrong at character 7", id="no-comma"),
-        pytest.param('{"a": 1}}'[:-1].replace("}", "]"), "goes wrong", id="wrong-bracket"),
-        pytest.param('{"pairs": [{"q": 1 oops}, {"q": 2}]}', "goes wrong", id="no-inner-piece-of-a-broken-value"),
-        pytest.param("[" * 10_000 + "]" * 10_000, "nested more than", id="deep"),
-        pytest.param('{"a":' * 10_000 + "1" + "}" * 10_000, "nested more than", id="deep-objects"),
-        pytest.param("[" * 400_000, "nested more than", id="deep-and-open"),
+        pytest.param('{"a": 1 "b": 2}', "invalid from here on", id="no-comma"),
+        pytest.param('{"a": 1}}'[:-1].replace("}", "]"), "invalid from here on", id="wrong-bracket"),
+        pytest.param('{"pairs": [{"q": 1 oops}, {"q": 2}]}', "invalid from here on", id="no-inner-piece"),
+        pytest.param("[" * 10_000 + "]" * 10_000, "nested too deep", id="deep"),
+        pytest.param('{"a":' * 10_000 + "1" + "}" * 10_000, "nested too deep", id="deep-objects"),
+        pytest.param("[" * 400_000, "nested too deep", id="deep-and-open"),
         pytest.param("```" * 100_000, "no JSON", id="fences"),
         pytest.param("```json" * 50_000, "no JSON", id="json-fences"),
         pytest.param("{" * 200_000, "no JSON", id="braces"),
@@ -106,7 +99,7 @@ def test_what_models_write_is_read(text: str, value: Any, note: str | None) -> N
         pytest.param('"\\' * 200_000 + "{", "", id="escapes"),
         pytest.param('["\\"' * 100_000, "", id="escaped-quotes"),
         pytest.param("</think>" * 50_000, "", id="thoughts-without-end"),
-        pytest.param(" " * 1000 + "x" * (LONGEST + 1), "characters; at most", id="too-long"),
+        pytest.param(" " * 1000 + "x" * (MAX_CHARACTERS + 1), "characters; at most", id="too-long"),
         pytest.param('{"a": "' + "x" * 10_000_000 + '"}', "10,000,009 characters", id="ten-megabytes"),
     ],
 )
@@ -127,7 +120,7 @@ def test_the_kind_wanted_is_found_behind_another() -> None:
     assert json_of('As in [1, 2 and 3], {"x": 2}', "object") == {"x": 2}
     with pytest.raises(UnacceptableError, match="expected an object, found a list"):
         json_of('[{"x": 1}]', "object")
-    with pytest.raises(UnacceptableError, match="goes wrong"):
+    with pytest.raises(UnacceptableError, match="invalid from here on"):
         json_of('[{"x": 1}, {"x": oops}]', "object")
 
 
@@ -157,42 +150,18 @@ def test_any_text_ends_in_a_value_or_in_malformed(text: str) -> None:
         assert json.loads(json.dumps(value, allow_nan=False)) == value
 
 
-@given(st.text('{}[]",:\\ x1', max_size=300), st.integers(1, 60))
-@settings(max_examples=200)
-def test_the_work_is_linear_in_the_length(text: str, times: int) -> None:
-    text = text * times
-    looked_at = 0
-    real = json_reply.scan
-
-    def counted(given: str, start: int, key: str | None = None) -> Any:
-        nonlocal looked_at
-        found = real(given, start, key)
-        looked_at += found.end - start
-        return found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_reply, "scan", counted)
-        with suppress(UnacceptableError):
-            json_of(text)
-    # Two searches, each of at most four times the length and one scan more; and the look at the whole text.
-    assert looked_at <= 11 * len(text) + 1
-
-
 @given(JSON.filter(without_halves), st.data())
 def test_a_value_that_is_cut_is_never_taken_for_a_whole_one(value: Any, data: st.DataObject) -> None:
     text = json.dumps({"answer": [value, {"inner": 1}]})
     at = data.draw(st.integers(0, len(text) - 1))
     with pytest.raises(UnacceptableError):
         json_of(text[:at])
-    assert scan(text, 0).status == "whole"
-    if at:
-        assert scan(text[:at], 0).status == "cut"
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("qab"), st.text(max_size=6) | st.integers()), min_size=1, max_size=6))
 def test_whole_items_of_a_cut_list_are_kept(items: list[Any]) -> None:
     items = [item for item in items if without_halves(item)]
-    text = json.dumps({"about": {"pairs": [0]}, "pairs": items, "end": 1})
+    text = json.dumps({"about": {"list": [0]}, "pairs": items, "end": 1})
     start = text.index('"pairs": [{') + 10 if items else len(text)
     ends, at = [], start
     for item in items:
@@ -204,11 +173,8 @@ def test_whole_items_of_a_cut_list_are_kept(items: list[Any]) -> None:
             with pytest.raises(UnacceptableError):
                 items_of(text[:cut], "pairs")
             continue
-        found = items_of(text[:cut], "pairs")
-        assert found.items == whole
-        assert found.note is not None
-        assert f"kept the {len(whole)} whole item" in found.note
-    assert items_of(text, "pairs") == (items, None)
+        assert items_of(text[:cut], "pairs") == whole
+    assert items_of(text, "pairs") == items
 
 
 @pytest.mark.parametrize(
@@ -224,9 +190,7 @@ def test_whole_items_of_a_cut_list_are_kept(items: list[Any]) -> None:
     ],
 )
 def test_salvage(text: str, items: list[Any]) -> None:
-    found = items_of(text, "pairs")
-    assert found.items == items
-    assert found.note
+    assert items_of(text, "pairs") == items
 
 
 @pytest.mark.parametrize(
@@ -236,7 +200,6 @@ def test_salvage(text: str, items: list[Any]) -> None:
         pytest.param('{"pairs": [{"q": "Wh', "cut off", id="no-whole-item"),
         pytest.param('{"other": [1, 2], "pairs": [', "cut off", id="items-of-another-list"),
         pytest.param("No.", "no JSON", id="prose"),
-        pytest.param('{"pairs": [1, ' + "[" * 1000, "nested", id="deep"),
     ],
 )
 def test_nothing_to_salvage(text: str, words: str) -> None:
@@ -311,7 +274,7 @@ def test_what_strict_mode_cannot_state_is_refused(schema: dict[str, Any], words:
 
 def test_a_schema_nested_too_deep_is_refused() -> None:
     schema: dict[str, Any] = {"type": "string"}
-    for _ in range(DEEPEST):
+    for _ in range(20):
         schema = {"type": "object", "properties": {"a": schema}}
     with pytest.raises(SettingsError, match="levels deep"):
         strict(Schema("s", schema))

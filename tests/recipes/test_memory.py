@@ -97,8 +97,8 @@ def test_weights_and_moments_are_those_of_a_real_run(
 ) -> None:
     from rolellm.rocit.fit import Fit, fit
 
-    chosen = MethodRecipe(name=method, lora=Lora(r=RANK, dropout=0.0))
-    training = TrainingRecipe(max_steps=1, precision=precision, device="cpu", max_length=64, pack_tokens=64)
+    chosen = MethodRecipe(name=method, lora=Lora(r=RANK, lora_dropout=0.0))
+    training = TrainingRecipe(max_steps=1, bf16=precision == "bf16", use_cpu=True, max_length=64, pack_tokens=64)
     examples = [Example("row", (0, 5, 6, 7), (8, 9, 1)), Example("other", (0, 5), (6, 1))]
     model = load_model(tiny_model, chosen, training)
     job = Fit(training=training, method=chosen, folder=tmp_path, label="once")

@@ -19,8 +19,8 @@ TWINS = [f"smoke-cpu-{name}" for name in LARGE]
 
 # What may differ between a recipe and its twin: data, base, sizes and steps, precision and device, and where it goes.
 FOR_A_CPU = re.compile(
-    r"data\.(config|roles)|base\..*|prompt\.form|output\.(dir|checkpoint_every)"
-    r"|training\.(max_steps|batch_size|grad_accumulation|max_length|pack_tokens|precision|device|threads)"
+    r"data\.(config|roles)|base\..*|prompt\.form|output\.dir"
+    r"|training\.(max_steps|per_device_train_batch_size|gradient_accumulation_steps|max_length|pack_tokens|bf16|use_cpu|threads|save_steps)"
 )
 
 
@@ -66,9 +66,13 @@ def test_each_value_has_its_source_beside_it(name: str) -> None:
 @pytest.mark.parametrize("name", LARGE)
 def test_a_step_is_on_128_replies_in_4_bits(name: str) -> None:
     recipe = load_recipe(FILES[name])
-    assert recipe.training.batch_size * recipe.training.grad_accumulation == 128
+    assert recipe.training.replies_per_step == 128
     assert recipe.training.pack_tokens == 4096
-    assert (recipe.method.name, recipe.method.quantization.type, recipe.method.quantization.double) == (
+    assert (
+        recipe.method.name,
+        recipe.method.quantization.bnb_4bit_quant_type,
+        recipe.method.quantization.bnb_4bit_use_double_quant,
+    ) == (
         "qlora",
         "nf4",
         True,
@@ -81,7 +85,7 @@ def test_a_twin_changes_what_a_cpu_needs_and_nothing_else(name: str) -> None:
     twin = load_recipe(FILES[f"smoke-cpu-{name}"])
     family = "glm" if "glm" in name else "llama"
     assert twin.base.build == f"tiny-{family}"
-    assert (twin.training.device, twin.training.precision, twin.data.config) == ("cpu", "fp32", "sample")
+    assert (twin.training.use_cpu, twin.training.bf16, twin.data.config) == (True, False, "sample")
     odd = {key for key in changed(name, f"smoke-cpu-{name}") if not FOR_A_CPU.fullmatch(key)}
     assert odd == ({"data.mix.general"} if name == "rolellama-specific" else set())
 
@@ -92,7 +96,7 @@ def test_a_twin_changes_what_a_cpu_needs_and_nothing_else(name: str) -> None:
         ("llama-script", {"data.source", "training.max_length", "training.truncate_replies"}),
         ("rolellama-retrieval", {"prompt.profile", "training.max_length"}),
         ("rolellama-general", {"data.mix.role_specific"}),
-        ("rolellama-specific", {"data.mix.general", "training.epochs", "output.checkpoint_every"}),
+        ("rolellama-specific", {"data.mix.general", "training.num_train_epochs", "training.save_steps"}),
         ("rolellama-3.1-8b-qlora", {"base.model", "base.revision", "prompt.form"}),
     ],
 )

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from rolellm.core.records import Row
-from rolellm.evaluation.predictions import select_rows
+from rolellm.evaluation.rows import rows_of
 from rolellm.report.published import PUBLISHED, RELEASED, WIN_RATES, content_hash, published_for
 from rolellm.report.score_table import published_table, to_markdown
 from rolellm.rolebench import load_rolebench
@@ -61,7 +61,7 @@ def test_the_content_counts_and_not_the_order_or_the_ids(rows: list[Row]) -> Non
 @pytest.mark.filterwarnings("ignore::rolellm.rolebench.build.MissingFilesWarning")
 @pytest.mark.parametrize("config", PUBLISHED)
 def test_the_release_is_known_for_itself(config: str, real_release: Path) -> None:
-    rows = select_rows(load_rolebench(config, "test", data_dir=real_release))
+    rows = rows_of(load_rolebench(config, "test", data_dir=real_release))
     assert published_for(config, "test", rows) is PUBLISHED[config]
     assert published_for(config, "train", rows) is None
     assert published_for(config, "test", rows[1:]) is None

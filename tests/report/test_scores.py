@@ -9,7 +9,8 @@ import pytest
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
 from rolellm.evaluation.predictions import Predictions
-from rolellm.evaluation.score import ScoreOptions, ScoreReport, score
+from rolellm.evaluation.score import ScoreReport, score_rows
+from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics import Interval
 from rolellm.report.score_table import disagreements, roles_of, score_table
 
@@ -21,7 +22,7 @@ Values = dict[str, dict[str, Any]]
 def test_what_is_written_is_read_back(rows: list[Row], left_out: int, missing: Any) -> None:
     answered = rows[left_out:]
     predictions = Predictions.from_texts([row.id for row in answered], [row.references[0] for row in answered])
-    report = score(rows, predictions, ScoreOptions(config="sample", split="test", resamples=50, missing=missing))
+    report = score_rows(rows, predictions, ScoreOptions(config="sample", split="test", resamples=50, missing=missing))
     written = json.loads(json.dumps(report.to_dict()))
     read = ScoreReport.from_dict(written)
     assert read.to_dict() == report.to_dict() == written

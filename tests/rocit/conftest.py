@@ -19,15 +19,22 @@ MINI: dict[str, Any] = {
         "warm": {"alone": 1, "in_role": 1, "batch_size": 8},
     },
     "method": {"name": "full"},
-    "training": {"max_steps": 3, "learning_rate": 1e-3, "batch_size": 4, "max_length": 512, "device": "cpu"},
-    "output": {"checkpoint_every": 2},
+    "training": {
+        "max_steps": 3,
+        "learning_rate": 1e-3,
+        "per_device_train_batch_size": 4,
+        "max_length": 512,
+        "use_cpu": True,
+        "save_steps": 2,
+    },
+    "output": {},
 }
 
 WriteRecipe = Callable[..., Path]
 
 
 def _write_recipe(folder: Path, **changes: Any) -> Path:
-    recipe = {section: dict(values) for section, values in MINI.items()}
+    recipe: dict[str, Any] = {section: dict(values) for section, values in MINI.items()}
     recipe["output"]["dir"] = str(folder / "run")
     for key, value in changes.items():
         section, _, name = key.partition("__")

@@ -18,45 +18,54 @@ def read(tmp_path: Path, text: str, *overrides: str) -> Recipe:
 
 def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
     data = "data: {roles: [李白, Ahab], languages: [zh], mix: {general: 0.5}}\n"
-    recipe = read(tmp_path, BUILD + data + "training: {learning_rate: 2e-4, epochs: 2}\n")
+    recipe = read(tmp_path, BUILD + data + "training: {learning_rate: 2e-4, num_train_epochs: 2}\n")
     assert recipe.data.roles == ("李白", "Ahab")
     assert recipe.data.mix.general == 0.5
     assert recipe.data.mix.role_specific == 1.0
     assert recipe.training.learning_rate == 2e-4
-    assert recipe.training.epochs == 2.0
-    assert isinstance(recipe.training.epochs, float)
+    assert recipe.training.num_train_epochs == 2.0
+    assert isinstance(recipe.training.num_train_epochs, float)
     assert recipe.data.max_rows is None
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param("training: {learning_rat: 1}", "did you mean training.learning_rate?", id="typo"),
+        pytest.param("training: {learning_rat: 1}", "did you mean learning_rate?", id="typo"),
         pytest.param("trainning: {}", "unknown key trainning; did you mean training?", id="section-typo"),
         pytest.param("data: {mix: {genral: 1}}", "data.mix.genral; did you mean data.mix.general?", id="nested-typo"),
-        pytest.param("data: {learning_rate: 1}", "did you mean training.learning_rate?", id="key-in-wrong-section"),
+        pytest.param("data: {max_length: 1}", "did you mean training.max_length?", id="key-in-wrong-section"),
         pytest.param("lora: {r: 8}", "did you mean method.lora?", id="section-at-wrong-depth"),
-        pytest.param("training: {zzz: 1}", "known here: training.epochs", id="nothing-near"),
+        pytest.param("training: {zzz: 1}", "known keys: num_train_epochs", id="nothing-near"),
         pytest.param("1: 2", "unknown key 1", id="key-is-a-number"),
-        pytest.param("training: {epochs: many}", "expected a number, found text", id="text-for-number"),
-        pytest.param("training: {epochs: true}", "training.epochs: expected a number", id="bool-for-number"),
-        pytest.param("training: {epochs: .nan}", "training.epochs: expected a number", id="nan"),
-        pytest.param("training: {epochs: .inf}", "training.epochs: expected a number", id="infinity"),
-        pytest.param("training: {batch_size: 1.5}", "training.batch_size: expected a whole number", id="float-for-int"),
-        pytest.param("training: {group_by_length: yes please}", "expected true or false", id="text-for-bool"),
-        pytest.param("training: {epochs: 0}", "training.epochs: has to be above 0", id="zero-epochs"),
-        pytest.param("training: {learning_rate: -1e-3}", "has to be above 0", id="negative-rate"),
-        pytest.param("training: {epochs: }", "training.epochs: has no value", id="empty-value"),
-        pytest.param("training: 3", "training: expected a section with keys, found 3", id="number-for-section"),
-        pytest.param("training: {schedule: cosin}", "did you mean cosine?", id="choice-typo"),
-        pytest.param("data: {roles: Ahab}", "data.roles: expected a list", id="text-for-list"),
-        pytest.param("data: {roles: []}", "data.roles: the list is empty", id="empty-list"),
-        pytest.param("data: {languages: [en, fr]}", "data.languages[1]: expected one of en, zh", id="unknown-language"),
-        pytest.param("data: {mix: {general: 1.5}}", "at most 1", id="share-above-one"),
+        pytest.param("training: {num_train_epochs: many}", "must be a number, found 'many'", id="text-for-number"),
+        pytest.param(
+            "training: {num_train_epochs: true}", "training.num_train_epochs: must be a number", id="bool-for-number"
+        ),
+        pytest.param("training: {num_train_epochs: .nan}", "must be a finite number", id="nan"),
+        pytest.param("training: {num_train_epochs: .inf}", "must be a finite number", id="infinity"),
+        pytest.param(
+            "training: {batch_size: 1.5}",
+            "training.per_device_train_batch_size: expected a whole number",
+            id="float-for-int",
+        ),
+        pytest.param("training: {group_by_length: yes please}", "must be true or false", id="text-for-bool"),
+        pytest.param(
+            "training: {num_train_epochs: 0}", "training.num_train_epochs: must be greater than 0", id="zero-epochs"
+        ),
+        pytest.param("training: {learning_rate: -1e-3}", "must be greater than 0", id="negative-rate"),
+        pytest.param("training: 3", "training: must be a section, found 3", id="number-for-section"),
+        pytest.param("training: {lr_scheduler_type: cosin}", "did you mean cosine?", id="choice-typo"),
+        pytest.param("data: {roles: Ahab}", "data.roles: must be a list", id="text-for-list"),
+        pytest.param("data: {roles: []}", "data.roles: tuple should have at least 1 item", id="empty-list"),
+        pytest.param("data: {languages: [en, fr]}", "data.languages[1]: must be 'en' or 'zh'", id="unknown-language"),
+        pytest.param("data: {mix: {general: 1.5}}", "must be less than or equal to 1", id="share-above-one"),
         pytest.param("data: {mix: {general: 0, role_specific: 0}}", "leaves no rows", id="empty-mix"),
         pytest.param("method: {name: qlorra}", "did you mean qlora?", id="method-typo"),
-        pytest.param("method: {quantization: {type: int8}}", "expected one of nf4, fp4", id="unknown-4-bit-type"),
-        pytest.param("training: {max_length: 4096}", "training.pack_tokens has to be at least", id="pack-too-small"),
+        pytest.param(
+            "method: {quantization: {bnb_4bit_quant_type: int8}}", "must be 'nf4' or 'fp4'", id="unknown-4-bit-type"
+        ),
+        pytest.param("training: {max_length: 4096}", "training.pack_tokens must be at least", id="pack-too-small"),
         pytest.param("output: {push_to_hub: true, hub_repo: a/b}", "which is never guessed", id="push-without-licence"),
         pytest.param("extend: other.yaml", "did you mean extends?", id="extends-typo"),
         pytest.param("prompt: {form: model}", "a built base has no chat template", id="form-of-a-built-base"),
@@ -73,9 +82,9 @@ def test_what_cannot_be_carried_out_is_refused_in_words(tmp_path: Path, text: st
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        pytest.param("", "expected sections", id="empty"),
+        pytest.param("", "found nothing", id="empty"),
         pytest.param("- a\n- b", "found a list", id="list"),
-        pytest.param("training: {epochs: 1", "recipe.yaml:", id="broken-yaml-names-the-line"),
+        pytest.param("training: {num_train_epochs: 1", "recipe.yaml:", id="broken-yaml-names-the-line"),
         pytest.param("data: {}", "base: give one of", id="no-base"),
         pytest.param("base: {build: tiny-llama, path: here}", "base: give one of", id="two-bases"),
         pytest.param("base: {path: here, revision: main}", "base.revision: only a base.model", id="folder-revision"),
@@ -97,17 +106,17 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
 
 
 def test_overrides_win_and_are_checked_alike(tmp_path: Path) -> None:
-    text = BUILD + "training: {epochs: 1}"
-    recipe = read(tmp_path, text, "training.epochs=2.5", "data.roles=[A, B]", "method.lora.r=4")
-    assert recipe.training.epochs == 2.5
+    text = BUILD + "training: {num_train_epochs: 1}"
+    recipe = read(tmp_path, text, "training.num_train_epochs=2.5", "data.roles=[A, B]", "method.lora.r=4")
+    assert recipe.training.num_train_epochs == 2.5
     assert recipe.data.roles == ("A", "B")
     assert recipe.method.lora.r == 4
     for override, words in [
-        ("training.max_step=5", "did you mean training.max_steps?"),
-        ("training.epochs", "is not an override"),
-        ("training.epochs.more=5", "training.epochs: expected a number, found a section"),
+        ("training.max_step=5", "did you mean max_steps?"),
+        ("training.num_train_epochs", "is not an override"),
+        ("training.num_train_epochs.more=5", "training.num_train_epochs: must be a number, found a section"),
         ("=5", "is not an override"),
-        ("training.epochs=[", "not valid YAML"),
+        ("training.num_train_epochs=[", "not valid YAML"),
     ]:
         with pytest.raises(SettingsError) as caught:
             read(tmp_path, text, override)

@@ -38,13 +38,13 @@ STEPS = 8
 TRAINING = {
     "max_steps": STEPS,
     "learning_rate": 1e-2,
-    "batch_size": 4,
+    "per_device_train_batch_size": 4,
     "max_length": 512,
-    "device": "cpu",
+    "use_cpu": True,
     "threads": 1,
     "group_by_length": False,
 }
-LORA = {"name": "lora", "lora": {"r": 4, "dropout": 0.0}}
+LORA = {"name": "lora", "lora": {"r": 4, "lora_dropout": 0.0}}
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,10 @@ def steps_of(passes: Plan) -> list[list[int]]:
 
 def as_one(recipe: Recipe) -> Recipe:
     """The recipe of one process that takes as many replies a step."""
-    return replace(recipe, training=replace(recipe.training, batch_size=2 * recipe.training.batch_size))
+    return replace(
+        recipe,
+        training=replace(recipe.training, per_device_train_batch_size=2 * recipe.training.per_device_train_batch_size),
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_two_processes_take_the_steps_of_one(
     file = recipe_file(training={"shared_prefix": shared_prefix}, method=method)
     processes = launch(file, launcher=launcher)
     recipe = load_recipe(file)
-    alone = train(as_one(recipe), tmp_path / "alone")
+    alone = train(as_one(recipe), out=tmp_path / "alone")
 
     run = recipe.output.dir
     assert json.loads(finished(processes))["steps"] == STEPS, "one process prints, one object"
@@ -182,7 +185,7 @@ def test_two_processes_take_the_steps_of_one(
 def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
     recipe_file: Callable[..., Path], launch: Launch, tmp_path: Path
 ) -> None:
-    file = recipe_file(training={"max_steps": 60}, output__checkpoint_every=4)
+    file = recipe_file(training={"max_steps": 60}, training__save_steps=4)
     recipe = load_recipe(file)
     run = recipe.output.dir
     processes = launch(file)
@@ -205,7 +208,7 @@ def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
 
 def test_asked_to_stop_both_do_at_one_step(recipe_file: Callable[..., Path], launch: Launch) -> None:
     """As a cluster asks: it signals the launcher, which passes it on."""
-    file = recipe_file(training={"max_steps": 2000}, output__checkpoint_every=1000)
+    file = recipe_file(training={"max_steps": 2000}, training__save_steps=1000)
     run = load_recipe(file).output.dir
     (launcher,) = processes = launch(file, launcher=True)
     while not (run / "metrics.jsonl").is_file() or len(lines_of(run)) < 3:
@@ -227,7 +230,9 @@ def test_a_loss_that_ends_in_one_process_stops_both_with_the_row_named(
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    file = recipe_file(training={"shared_prefix": False, "grad_accumulation": 2, "batch_size": 2})
+    file = recipe_file(
+        training={"shared_prefix": False, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
+    )
     recipe = load_recipe(file)
     examples = prepare(recipe, tmp_path / "none").examples
     passes = plan(examples, recipe.training, 2)

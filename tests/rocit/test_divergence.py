@@ -12,7 +12,7 @@ from rolellm.core.errors import DivergedError
 from rolellm.rocit.checkpoints import newest
 from rolellm.rocit.packing.examples import Example, Examples
 from rolellm.rocit.packing.plan import plan
-from rolellm.rocit.recipe import Lora, MethodRecipe, OutputRecipe, TrainingRecipe
+from rolellm.rocit.recipe import Lora, MethodRecipe, TrainingRecipe
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -59,13 +59,21 @@ def new_model(**options: Any) -> Any:
 def train(model: Any, tokenizer: Any, folder: Path, method: str = "lora", **training: Any) -> Any:
     from rolellm.rocit.fit import Fit, fit
 
-    options = {"epochs": 1, "batch_size": 4, "device": "cpu", "max_length": 128, "pack_tokens": 128} | training
+    options = {
+        "num_train_epochs": 1,
+        "per_device_train_batch_size": 4,
+        "save_steps": 1,
+        "save_total_limit": 100,
+        "use_cpu": True,
+        "max_length": 128,
+        "pack_tokens": 128,
+    } | training
     job = Fit(
         training=TrainingRecipe(**options),
         method=MethodRecipe(name=method, lora=Lora(r=4)),  # type: ignore[arg-type]
         folder=folder,
         label="test",
-        output=OutputRecipe(checkpoint_every=1, keep_checkpoints=100),
+        kept=True,
     )
     return fit(model, tokenizer, rows(), job)
 
@@ -99,7 +107,13 @@ def check_what_is_kept(folder: Path, step: int) -> None:
 def late(**training: Any) -> tuple[dict[str, Any], int]:
     """The same training under a seed that brings the bad row late, and the step that it first comes in."""
     examples = Examples.of(rows())
-    options = {"epochs": 1, "batch_size": 4, "device": "cpu", "max_length": 128, "pack_tokens": 128} | training
+    options = {
+        "num_train_epochs": 1,
+        "per_device_train_batch_size": 4,
+        "use_cpu": True,
+        "max_length": 128,
+        "pack_tokens": 128,
+    } | training
     for seed in range(100):
         passes = plan(examples, TrainingRecipe(**options, seed=seed))
         found = [
@@ -117,9 +131,9 @@ def late(**training: Any) -> tuple[dict[str, Any], int]:
     "training",
     [
         pytest.param({"shared_prefix": True}, id="packed"),
-        pytest.param({"shared_prefix": True, "grad_accumulation": 2}, id="packed-two-passes"),
+        pytest.param({"shared_prefix": True, "gradient_accumulation_steps": 2}, id="packed-two-passes"),
         pytest.param({"shared_prefix": False}, id="rows"),
-        pytest.param({"shared_prefix": False, "grad_accumulation": 2}, id="rows-two-passes"),
+        pytest.param({"shared_prefix": False, "gradient_accumulation_steps": 2}, id="rows-two-passes"),
     ],
 )
 def test_the_one_row_that_has_no_loss_is_named_and_no_other(
@@ -160,7 +174,7 @@ def test_a_gradient_that_overflows_under_a_finite_loss_is_found_before_the_step(
         model.model.embed_tokens.weight[RARE] *= 1e-22
         # The zeros that stand there would have such a slope, too.
         model.model.embed_tokens.weight[model.config.pad_token_id] = 0.1
-    training, step = late(shared_prefix=shared_prefix, learning_rate=1e-4, warmup=0)
+    training, step = late(shared_prefix=shared_prefix, learning_rate=1e-4, warmup_steps=0)
     before = [parameter.clone() for parameter in model.parameters()]
     with pytest.raises(DivergedError, match=rf"the gradient is (inf|nan) at step {step}, on rows {BAD}; training"):
         train(model, tokenizer, tmp_path, method="full", **training)
@@ -169,12 +183,12 @@ def test_a_gradient_that_overflows_under_a_finite_loss_is_found_before_the_step(
     assert any(not torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("bf16", [False, True])
 @pytest.mark.parametrize("method", ["full", "lora"])
 def test_a_learning_rate_that_blows_up_leaves_only_finite_checkpoints(
-    method: str, precision: str, tokenizer: Any, tmp_path: Path
+    method: str, bf16: bool, tokenizer: Any, tmp_path: Path
 ) -> None:
-    rate = {"learning_rate": 1e30, "schedule": "constant", "warmup": 0, "precision": precision}
+    rate = {"learning_rate": 1e30, "lr_scheduler_type": "constant", "warmup_steps": 0, "bf16": bf16}
     with pytest.raises(DivergedError, match=r"is (nan|inf) at step [23], on rows .*learning_rate \(it is 1e\+30\)"):
         train(new_model(), tokenizer, tmp_path, method=method, **rate)
     steps = len((tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
@@ -188,4 +202,4 @@ def test_of_many_rows_a_few_are_named(tokenizer: Any, tmp_path: Path) -> None:
     with torch.no_grad():
         model.model.norm.weight[0] = math.nan
     with pytest.raises(DivergedError, match=r"step 1, on rows (row-\d\d, ){9}row-\d\d and 2 more; training"):
-        train(model, tokenizer, tmp_path, batch_size=24, pack_tokens=512, max_length=512)
+        train(model, tokenizer, tmp_path, per_device_train_batch_size=24, pack_tokens=512, max_length=512)

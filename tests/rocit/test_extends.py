@@ -14,7 +14,7 @@ from rolellm.rocit.recipe import Recipe, load_recipe
 BASE = """
 data: {data_dir: release, roles: [A, B], mix: {general: 0.5}}
 base: {path: models/base}
-training: {epochs: 2, learning_rate: 1e-3}
+training: {num_train_epochs: 2, learning_rate: 1e-3}
 output: {dir: runs/base}
 """
 
@@ -27,21 +27,27 @@ def write(file: Path, text: str) -> Path:
 
 def test_what_is_not_named_is_as_there(tmp_path: Path) -> None:
     write(tmp_path / "base.yaml", BASE)
-    child = "extends: base.yaml\ndata: {mix: {role_specific: 0.25}}\ntraining: {epochs: 1}\n"
+    child = "extends: base.yaml\ndata: {mix: {role_specific: 0.25}}\ntraining: {num_train_epochs: 1}\n"
     recipe = load_recipe(write(tmp_path / "child.yaml", child))
     assert (recipe.data.mix.general, recipe.data.mix.role_specific) == (0.5, 0.25)
     assert recipe.data.roles == ("A", "B")
-    assert (recipe.training.epochs, recipe.training.learning_rate) == (1.0, 1e-3)
+    assert (recipe.training.num_train_epochs, recipe.training.learning_rate) == (1.0, 1e-3)
 
 
 def test_no_value_takes_a_key_or_a_section_back_to_its_default(tmp_path: Path) -> None:
     write(tmp_path / "base.yaml", BASE)
-    child = "extends: base.yaml\nbase: {path: , build: tiny-glm}\ntraining: {epochs: null}\ndata:\n"
+    child = "extends: base.yaml\nbase: {path: , build: tiny-glm}\ntraining: {num_train_epochs: null}\ndata:\n"
     recipe = load_recipe(write(tmp_path / "child.yaml", child))
     assert (recipe.base.path, recipe.base.build) == (None, "tiny-glm")
-    assert (recipe.training.epochs, recipe.training.learning_rate) == (Recipe().training.epochs, 1e-3)
+    assert (recipe.training.num_train_epochs, recipe.training.learning_rate) == (
+        Recipe().training.num_train_epochs,
+        1e-3,
+    )
     assert recipe.data == Recipe().data
-    assert load_recipe(tmp_path / "base.yaml", ["training.epochs="]).training.epochs == Recipe().training.epochs
+    assert (
+        load_recipe(tmp_path / "base.yaml", ["training.num_train_epochs="]).training.num_train_epochs
+        == Recipe().training.num_train_epochs
+    )
 
 
 def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
@@ -55,12 +61,12 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
 
 def test_chains_lists_and_shipped_names(tmp_path: Path) -> None:
     write(tmp_path / "base.yaml", BASE)
-    write(tmp_path / "middle.yaml", "extends: base.yaml\ntraining: {epochs: 5, seed: 5}\n")
+    write(tmp_path / "middle.yaml", "extends: base.yaml\ntraining: {num_train_epochs: 5, seed: 5}\n")
     write(tmp_path / "other.yaml", "extends: base.yaml\ntraining: {seed: 6}\n")
     last = write(tmp_path / "last.yaml", "extends: [middle.yaml, other.yaml]\noutput: {dir: runs/last}\n")
     recipe = load_recipe(last)
     # The second of the list brings what it extends along, so its epochs are the base's.
-    assert (recipe.training.seed, recipe.training.epochs, str(recipe.output.dir)) == (6, 2.0, "runs/last")
+    assert (recipe.training.seed, recipe.training.num_train_epochs, str(recipe.output.dir)) == (6, 2.0, "runs/last")
     assert (
         load_recipe(write(tmp_path / "by-name.yaml", "extends: smoke-cpu\n")).hash
         == load_recipe(write(tmp_path / "again.yaml", "extends: smoke-cpu\noutput: {dir: elsewhere}\n")).hash
@@ -75,12 +81,14 @@ def test_chains_lists_and_shipped_names(tmp_path: Path) -> None:
         pytest.param("extends: ./x/../child.yaml", "child.yaml extends child.yaml", id="itself-by-another-way"),
         pytest.param("extends: link.yaml", "child.yaml extends child.yaml", id="itself-by-a-link"),
         pytest.param("extends: none.yaml", "those that ship: ", id="no-such-file"),
-        pytest.param("extends: ", "expected a recipe's file or a list of them, found nothing", id="no-value"),
-        pytest.param("extends: {a: b}", "found a section", id="section"),
-        pytest.param("extends: [base.yaml, 3]", "found a list", id="number-in-the-list"),
+        pytest.param("extends: ", "expected a recipe's file or a list of files, found None", id="no-value"),
+        pytest.param("extends: {a: b}", "found {'a': 'b'}", id="section"),
+        pytest.param("extends: [base.yaml, 3]", "found ['base.yaml', 3]", id="number-in-the-list"),
         pytest.param("extends: typo.yaml", "typo.yaml: unknown key data.role; did you mean data.roles?", id="typo"),
         pytest.param(
-            "extends: base.yaml\ntraining: {epoch: }", "did you mean training.epochs?", id="typo-without-value"
+            "extends: base.yaml\ntraining: {epoch: }",
+            "did you mean num_train_epochs?",
+            id="typo-without-value",
         ),
         pytest.param("extends: base.yaml\nbase: {build: tiny-llama}", "give one of", id="two-bases-in-the-end"),
         pytest.param("data: {extends: base.yaml}", "unknown key data.extends", id="not-at-the-top"),
@@ -105,8 +113,8 @@ SECTIONS = some(
     data=some(
         max_rows=st.none() | st.integers(1, 9), mix=some(general=st.floats(0.1, 1)), roles=st.just(["A"]) | st.none()
     ),
-    training=some(epochs=st.none() | st.floats(0.5, 4), seed=st.none() | st.integers(0, 9)),
-    method=st.none() | some(lora=st.none() | some(r=st.integers(1, 64), targets=st.just(["q_proj"]))),
+    training=some(num_train_epochs=st.none() | st.floats(0.5, 4), seed=st.none() | st.integers(0, 9)),
+    method=st.none() | some(lora=st.none() | some(r=st.integers(1, 64), target_modules=st.just(["q_proj"]))),
 )
 
 

@@ -21,7 +21,7 @@ WriteRecipe = Callable[..., Path]
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
-CPU = TrainingRecipe(device="cpu")
+CPU = TrainingRecipe(use_cpu=True)
 FULL = MethodRecipe(name="full")
 
 
@@ -57,9 +57,9 @@ def layers_of(model: Any) -> list[Any]:
     ("quantization", "kind", "double", "compute"),
     [
         pytest.param({}, "nf4", True, "bfloat16", id="defaults"),
-        pytest.param({"type": "fp4"}, "fp4", True, "bfloat16", id="fp4"),
-        pytest.param({"double": False}, "nf4", False, "bfloat16", id="single"),
-        pytest.param({"compute": "fp32"}, "nf4", True, "float32", id="fp32"),
+        pytest.param({"bnb_4bit_quant_type": "fp4"}, "fp4", True, "bfloat16", id="fp4"),
+        pytest.param({"bnb_4bit_use_double_quant": False}, "nf4", False, "bfloat16", id="single"),
+        pytest.param({"bnb_4bit_compute_dtype": "float32"}, "nf4", True, "float32", id="fp32"),
     ],
 )
 def test_the_base_is_held_in_4_bits_as_the_recipe_says(
@@ -114,7 +114,7 @@ def test_gradients_are_those_of_the_weights_that_4_bits_stand_for(base: Path) ->
     import torch
     from bitsandbytes.functional import dequantize_4bit
 
-    small = load_model(base, qlora(compute="fp32"), CPU)
+    small = load_model(base, qlora(bnb_4bit_compute_dtype="float32"), CPU)
     wide = load_model(base, FULL, CPU)
     with torch.no_grad():
         for name, module in small.named_modules():
@@ -137,7 +137,7 @@ def test_tuning_on_4_bits_moves_the_adapter_alone_in_float32(
     prepared = prepare(recipe, tmp_path)
     model = load_model(base, qlora(), CPU)
     held = [layer.weight.data.clone() for layer in layers_of(model)]
-    job = Fit(training=recipe.training, method=qlora(), folder=tmp_path / "run", label="test", output=recipe.output)
+    job = Fit(training=recipe.training, method=qlora(), folder=tmp_path / "run", label="test", kept=True)
     fitted = fit(model, prepared.tokenizer, prepared.examples, job)
     assert all(torch.equal(one, layer.weight.data) for one, layer in zip(held, layers_of(model), strict=True))
     trained = [parameter for parameter in fitted.trainer.model.parameters() if parameter.requires_grad]
@@ -161,7 +161,7 @@ def test_tuning_on_4_bits_moves_the_adapter_alone_in_float32(
 def test_weights_are_held_in_the_precision_of_their_use(method: Any, precision: Any, dtype: str, base: Path) -> None:
     import torch
 
-    model = load_model(base, MethodRecipe(name=method), TrainingRecipe(device="cpu", precision=precision))
+    model = load_model(base, MethodRecipe(name=method), TrainingRecipe(use_cpu=True, bf16=precision == "bf16"))
     assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
 
 
@@ -305,7 +305,7 @@ def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
     assert named == {"kind": "hub", "name": "me/tiny", "model": "me/tiny", "revision": commit}
     adapter = json.loads((result.out / "adapter_config.json").read_text(encoding="utf-8"))
     assert (adapter["base_model_name_or_path"], adapter["revision"]) == ("me/tiny", commit)
-    here = train(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path / "here")
+    here = train(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), out=tmp_path / "here")
     assert losses(result.out) == losses(here.out)
 
 
@@ -316,7 +316,7 @@ def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
     """Named or not: the recipe with that commit is no other recipe."""
     first = None if asked == "commit" else asked
     method = {"name": "lora", "lora": {"r": 4}}
-    options = {"method": method, "output__checkpoint_every": 1}
+    options = {"method": method, "training__save_steps": 1}
     recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub(), "revision": first}, **options))
     run = train(recipe).out
     straight = losses(run)

@@ -90,7 +90,7 @@ def test_a_kill_lets_go_of_the_folder(recipe: Recipe, holder: Any) -> None:
 
 def test_another_folder_is_free(recipe: Recipe, holder: Any, tmp_path: Path) -> None:
     other = replace(recipe, training=replace(recipe.training, max_steps=1))
-    assert train(other, tmp_path / "other").steps == 1
+    assert train(other, out=tmp_path / "other").steps == 1
 
 
 def test_a_folder_is_free_once_its_run_is_over_even_in_one_process(tmp_path: Path) -> None:

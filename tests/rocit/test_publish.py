@@ -70,14 +70,17 @@ def scores(tmp_path: Path) -> Path:
     """What `rolellm score --json` prints, of a part of the data without role-specific rows."""
     from rolellm import dataset_fingerprint, load_rolebench
     from rolellm.evaluation.predictions import Predictions
-    from rolellm.evaluation.score import ScoreOptions, score
+    from rolellm.evaluation.score import score_rows
+    from rolellm.evaluation.settings import ScoreOptions
 
     rows = [Row.from_columns(columns) for columns in load_rolebench("sample", "test")]
     rows = [row for row in rows if row.subset == "general"]
     answers = Predictions.from_texts([row.id for row in rows[:-1]], [row.rolegpt or "–" for row in rows[:-1]])
-    options = ScoreOptions(config="sample", split="test", resamples=20).of_data(dataset_fingerprint("sample"))
+    options = ScoreOptions(
+        config="sample", split="test", resamples=20, dataset_fingerprint=dataset_fingerprint("sample")
+    )
     file = tmp_path / "scores.json"
-    write_json(file, score(rows, answers, options).to_dict())
+    write_json(file, score_rows(rows, answers, options).to_dict())
     return file
 
 

@@ -29,15 +29,15 @@ MakeRecipe = Callable[..., Recipe]
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
-ADAPTER = {"r": 4, "dropout": 0.3}
+ADAPTER = {"r": 4, "lora_dropout": 0.3}
 TRAINING = {
-    "epochs": 3,
-    "max_steps": None,
+    "num_train_epochs": 3,
+    "max_steps": -1,
     "learning_rate": 1e-2,
-    "batch_size": 3,
-    "grad_accumulation": 2,
+    "per_device_train_batch_size": 3,
+    "gradient_accumulation_steps": 2,
     "max_length": 512,
-    "device": "cpu",
+    "use_cpu": True,
     "threads": 1,
 }
 # 40 replies, 6 a step: 7 steps an epoch, 21 in all.
@@ -60,15 +60,15 @@ def recipe_of(base: Path, tmp_path_factory: pytest.TempPathFactory, write_recipe
     def make(method: str = "lora", *, every: int = EVERY, keep: int = 2, **training: Any) -> Recipe:
         folder = tmp_path_factory.mktemp("runs")
         lora = {} if method == "full" else {"lora": ADAPTER}
-        quantization = {"quantization": {"compute": "fp32"}} if method == "qlora" else {}
+        quantization = {"quantization": {"bnb_4bit_compute_dtype": "float32"}} if method == "qlora" else {}
         file = write_recipe(
             folder,
             base={"path": str(base)},
             data__max_rows=8,
             method={"name": method, **lora, **quantization},
             training=TRAINING | training,
-            output__checkpoint_every=every,
-            output__keep_checkpoints=keep,
+            training__save_steps=every,
+            training__save_total_limit=keep,
         )
         return load_recipe(file)
 
@@ -186,9 +186,9 @@ def test_killed_at_any_moment_and_resumed_a_run_is_the_one_that_was_never_stoppe
 def test_the_dropout_of_these_runs_is_at_work(whole: Recipe, recipe_of: MakeRecipe) -> None:
     """Otherwise nothing above would tell whether the state of the random numbers is kept."""
     other = recipe_of(seed=7)
-    calm = replace(other, method=replace(other.method, lora=replace(other.method.lora, dropout=0.0)))
+    calm = replace(other, method=replace(other.method, lora=replace(other.method.lora, lora_dropout=0.0)))
     train(replace(other, training=replace(other.training, max_steps=3)))
-    train(replace(calm, training=replace(calm.training, max_steps=3)), out := calm.output.dir.parent / "calm")
+    train(replace(calm, training=replace(calm.training, max_steps=3)), out=(out := calm.output.dir.parent / "calm"))
     assert [loss for _, loss, *_ in numbers_of(other.output.dir)] != [loss for _, loss, *_ in numbers_of(out)]
 
 
@@ -256,7 +256,7 @@ def test_what_is_torn_does_not_cost_the_last_that_is_whole(
     run = recipe.output.dir
     for step in (9, 12, 15):
         flip_a_byte(run / f"checkpoint-{step}" / "optimizer.pt")
-    closer = replace(recipe, output=replace(recipe.output, checkpoint_every=1, keep_checkpoints=1))
+    closer = replace(recipe, output=replace(recipe.output, save_steps=1, save_total_limit=1))
     killed_at(train_apart(closer, resume=True), (run / "checkpoint-8" / SEAL).is_file)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TornCheckpointWarning)
@@ -270,7 +270,7 @@ def test_what_is_torn_does_not_cost_the_last_that_is_whole(
 
 def test_a_resumed_run_keeps_its_own_schedule_of_checkpoints(cut: Callable[..., Recipe], whole: Recipe) -> None:
     recipe = cut(9)
-    other = replace(recipe, output=replace(recipe.output, checkpoint_every=5))
+    other = replace(recipe, output=replace(recipe.output, save_steps=5))
     train(other, resume=True)
     found = {int(path.name.removeprefix("checkpoint-")) for path in recipe.output.dir.glob("checkpoint-*")}
     assert found == {3, 6, 9, 10, 15, 20, STEPS}
@@ -305,8 +305,8 @@ def test_asked_to_stop_it_ends_with_a_checkpoint_of_that_step(
         ),
         pytest.param(
             "training",
-            {"batch_size": 6, "grad_accumulation": 1},
-            r"training\.batch_size .*; training\.grad_accumulation ",
+            {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 1},
+            r"training\.gradient_accumulation_steps .*; training\.per_device_train_batch_size ",
             id="same-step-in-other-parts",
         ),
         pytest.param("training", {"seed": 1}, r"training\.seed ", id="seed"),
@@ -331,7 +331,7 @@ def test_a_run_is_not_taken_up_on_other_data(
     recipe_of: MakeRecipe, write_release: Callable[..., Path], tmp_path: Path
 ) -> None:
     """The recipe says where data lie, not what they are: a reply that has the same length is another one still."""
-    made = recipe_of(max_steps=2, every=1, batch_size=2)
+    made = recipe_of(max_steps=2, every=1, per_device_train_batch_size=2)
     data = replace(made.data, config="instruction-generalization-eng", data_dir=write_release())
     recipe = replace(made, data=data)
     train(recipe)
@@ -362,7 +362,7 @@ def test_a_folder_that_has_moved_and_a_base_elsewhere_are_no_other_run(
     moved = tmp_path / "elsewhere"
     recipe.output.dir.rename(moved)
     shutil.copytree(base, tmp_path / base.name)
-    train(replace(recipe, base=replace(recipe.base, path=tmp_path / base.name)), moved, resume=True)
+    train(replace(recipe, base=replace(recipe.base, path=tmp_path / base.name)), out=moved, resume=True)
     assert_same(moved, whole.output.dir)
 
 

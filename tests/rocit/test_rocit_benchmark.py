@@ -105,7 +105,7 @@ def test_trl_packs_leak_nothing_from_reply_to_reply() -> None:
 
     corpus = load_corpus(None, SMALLEST)
     examples = draw(corpus.examples, groups=1, replies=4, seed=0)
-    training = replace(corpus.training, batch_size=4, max_grad_norm=1e9)
+    training = replace(corpus.training, per_device_train_batch_size=4, max_grad_norm=1e9)
     job = Job(lambda: new_model(corpus.recipe, corpus.tokenizer), corpus.tokenizer, examples, training)
     gradients: list[dict[str, torch.Tensor]] = []
     for setting in (Setting(rows=4), Setting(pack=2048)):

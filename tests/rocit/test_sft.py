@@ -10,7 +10,7 @@ from rolellm.core.errors import DivergedError, RoleLLMError
 from rolellm.core.records import Row
 from rolellm.rocit.packing.examples import IGNORED, Example, Examples
 from rolellm.rocit.packing.tree import Packed
-from rolellm.rocit.recipe import MethodRecipe, OutputRecipe, TrainingRecipe
+from rolellm.rocit.recipe import MethodRecipe, TrainingRecipe
 
 from .models import new_model
 from .packing.trees import predictions, predictions_by_row, sample_examples
@@ -28,13 +28,18 @@ def examples(sample_rows: list[Row], tokenizer: Any) -> Examples:
 def job(folder: Path, **training: Any) -> Any:
     from rolellm.rocit.fit import Fit
 
-    options: dict[str, Any] = {"max_steps": 2, "batch_size": 3, "device": "cpu", "group_by_length": False}
+    options: dict[str, Any] = {
+        "max_steps": 2,
+        "per_device_train_batch_size": 3,
+        "use_cpu": True,
+        "group_by_length": False,
+    }
     return Fit(
         training=TrainingRecipe(**(options | training)),
         method=MethodRecipe(name="full"),
         folder=folder,
         label="test",
-        output=OutputRecipe(checkpoint_every=10),
+        kept=True,
     )
 
 
@@ -64,7 +69,7 @@ def rows_of(batch: dict[str, Any]) -> list[tuple[list[int], list[int]]]:
 def test_a_batch_of_the_real_trainer_is_trained_on_replies_alone(
     packed: bool, tokenizer: Any, examples: Examples, tmp_path: Path
 ) -> None:
-    trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=packed, max_steps=None, epochs=1.0)
+    trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=packed, max_steps=-1, num_train_epochs=1.0)
     batches = list(trainer.get_train_dataloader())
     assert len(batches) > 2
     if packed:
@@ -156,7 +161,12 @@ def test_the_loss_of_a_mixture_of_experts_is_trl_s_own_its_routers_included(
     import torch
     from trl import SFTTrainer
 
-    options = {"max_steps": None, "epochs": 1.0, "batch_size": 2, "grad_accumulation": 2}
+    options = {
+        "max_steps": -1,
+        "num_train_epochs": 1.0,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+    }
     trainer = moe_trainer(family, sizes, tokenizer, list(examples)[:6], tmp_path, **options).trainer
     layout = trainer._layout
     assert [layout.plan.idle(number) for number in range(4)] == [False, False, True, False]
@@ -164,7 +174,7 @@ def test_the_loss_of_a_mixture_of_experts_is_trl_s_own_its_routers_included(
         batches = [layout([{"pass": number}]) for number in (first, first + 1)]
         items = trainer._get_num_items_in_batch(batches, "cpu")
         busy = [batch for batch in batches if not layout.plan.idle(batch.pop("pass"))]
-        trainer.current_gradient_accumulation_steps = len(busy)
+        trainer.current_gradient_accumulation_steps = trainer._busy = len(busy)
         losses, gradients = [], []
         for compute in (type(trainer).compute_loss, SFTTrainer.compute_loss):
             trainer.model.zero_grad()
@@ -216,9 +226,17 @@ def test_a_loss_that_is_no_number_stops_training_in_words(
 def test_accumulated_batches_step_as_one(tokenizer: Any, examples: Examples, tmp_path: Path) -> None:
     import torch
 
-    rates = {"learning_rate": 1e-2, "max_steps": 1, "schedule": "constant", "warmup": 0, "shared_prefix": False}
-    whole = trainer_of(tokenizer, examples[:4], tmp_path / "a", batch_size=4, **rates)
-    parts = trainer_of(tokenizer, examples[:4], tmp_path / "b", batch_size=1, grad_accumulation=4, **rates)
+    rates = {
+        "learning_rate": 1e-2,
+        "max_steps": 1,
+        "lr_scheduler_type": "constant",
+        "warmup_steps": 0,
+        "shared_prefix": False,
+    }
+    whole = trainer_of(tokenizer, examples[:4], tmp_path / "a", per_device_train_batch_size=4, **rates)
+    parts = trainer_of(
+        tokenizer, examples[:4], tmp_path / "b", per_device_train_batch_size=1, gradient_accumulation_steps=4, **rates
+    )
     apart = torch.cat(
         [
             (one - other).abs().flatten()
@@ -232,7 +250,7 @@ def test_accumulated_batches_step_as_one(tokenizer: Any, examples: Examples, tmp
 def test_weight_saved_and_loaded_in_bf16_recipes_is_finite(tokenizer: Any, examples: Examples, tmp_path: Path) -> None:
     import torch
 
-    trainer = trainer_of(tokenizer, examples, tmp_path, precision="bf16")
+    trainer = trainer_of(tokenizer, examples, tmp_path, bf16=True)
     assert all(torch.isfinite(parameter).all() for parameter in trainer.model.parameters())
     assert trainer.args.bf16
 
@@ -273,7 +291,13 @@ def test_an_override_that_nobody_calls_any_more_stops_the_first_step(
         monkeypatch.setattr(RocitTrainer, name, Ignored(), raising=False)
     model = new_model("Llama", len(tokenizer))
     before = [weight.clone() for weight in model.parameters()]
-    training = {"shared_prefix": packed, "batch_size": 2, "grad_accumulation": 2, "pack_tokens": 512, "max_length": 512}
+    training = {
+        "shared_prefix": packed,
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "pack_tokens": 512,
+        "max_length": 512,
+    }
     with pytest.raises(RoleLLMError, match=f"ignores {name}, so .* install the versions that rolellm is tested with"):
         fit(model, tokenizer, examples, job(tmp_path, **training))
     assert all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
@@ -285,7 +309,13 @@ def test_the_plan_s_count_of_trained_tokens_is_that_of_the_tensors(packed: bool,
     from rolellm.rocit.packing.layout import Layout, trained_tokens
     from rolellm.rocit.packing.plan import plan
 
-    passes = plan(examples, TrainingRecipe(batch_size=3, grad_accumulation=2, epochs=1.5, shared_prefix=packed), 2)
+    passes = plan(
+        examples,
+        TrainingRecipe(
+            per_device_train_batch_size=3, gradient_accumulation_steps=2, num_train_epochs=1.5, shared_prefix=packed
+        ),
+        2,
+    )
     layout = Layout(examples, passes, packed=packed, pad_id=0)
     size = passes.passes * passes.processes
     counts = [trained_tokens(layout.of(passes[number].tolist())) for number in range(len(passes))]

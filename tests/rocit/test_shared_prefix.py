@@ -97,15 +97,15 @@ def test_loss_and_gradient_are_those_of_the_rows(
     check(model, examples)
 
 
-def quantised(family: str, vocabulary: int, folder: Path, compute: Literal["fp32", "bf16"]) -> Any:
+def quantised(family: str, vocabulary: int, folder: Path, compute: Literal["float32", "bfloat16"]) -> Any:
     """A model held in NF4 under an adapter, as a recipe loads it."""
     from rolellm.rocit.loading import load_model
 
     # Whole blocks of 64 weights, as NF4 takes them.
     sizes = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 16, "initializer_range": 0.1}
     new_model(family, vocabulary, **sizes).save_pretrained(folder)
-    method = MethodRecipe(name="qlora", quantization=Quantization(compute=compute))
-    model = with_adapter(load_model(folder, method, TrainingRecipe(device="cpu", precision=compute)))
+    method = MethodRecipe(name="qlora", quantization=Quantization(bnb_4bit_compute_dtype=compute))
+    model = with_adapter(load_model(folder, method, TrainingRecipe(use_cpu=True, bf16=compute == "bfloat16")))
     assert [type(module).__name__ for module in model.modules()].count("Linear4bit") >= 2 * 6
     return model
 
@@ -116,7 +116,7 @@ def test_a_quantised_base_gives_its_adapter_the_same_gradient(
 ) -> None:
     import torch
 
-    model = quantised(family, len(tokenizer), tmp_path, "fp32")
+    model = quantised(family, len(tokenizer), tmp_path, "float32")
     # A forward pass without gradients comes first, which on some processors spoils those of a quantised model.
     with torch.no_grad():
         packed_loss(model, examples)
@@ -131,7 +131,7 @@ def test_in_bf16_packs_are_off_by_no_more_than_padding_is(
 
     from rolellm.rocit.packing.layout import padded_rows, summed_loss
 
-    model = quantised(family, len(tokenizer), tmp_path, "bf16")
+    model = quantised(family, len(tokenizer), tmp_path, "bfloat16")
     with torch.autocast("cpu", torch.bfloat16):
         rows = gradient(model, losses_alone(model, examples))
         padded = gradient(model, summed_loss(model, padded_rows(list(examples), 0)))

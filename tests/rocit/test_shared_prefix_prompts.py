@@ -35,7 +35,7 @@ def test_every_path_is_the_prompt_of_inference_and_its_reply(kind: str, rows: li
     tokenizer = make_tokenizer(kind)
     end = end_token_id(tokenizer)
     examples = sample_examples(rows, tokenizer, max_length=4096)
-    training = TrainingRecipe(epochs=1.0, batch_size=32, pack_tokens=4096, max_length=4096)
+    training = TrainingRecipe(num_train_epochs=1.0, per_device_train_batch_size=32, pack_tokens=4096, max_length=4096)
     settled_plan = plan(examples, training)
     paths: Counter[tuple[int, ...]] = Counter()
     for number in range(len(settled_plan)):

@@ -12,7 +12,7 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Row
 from rolellm.rocit.packing.examples import Examples
 from rolellm.rocit.packing.plan import plan
-from rolellm.rocit.recipe import Lora, MethodRecipe, OutputRecipe, TrainingRecipe
+from rolellm.rocit.recipe import Lora, MethodRecipe, TrainingRecipe
 
 from .models import FAMILIES, gradient, new_model
 from .packing.trees import sample_examples
@@ -21,8 +21,8 @@ from .packing.trees import sample_examples
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
 BOUND = 1e-5
-PACKED = {"shared_prefix": True, "batch_size": 24, "grad_accumulation": 1}
-ROWS = {"shared_prefix": False, "batch_size": 5, "grad_accumulation": 5}
+PACKED = {"shared_prefix": True, "per_device_train_batch_size": 24, "gradient_accumulation_steps": 1}
+ROWS = {"shared_prefix": False, "per_device_train_batch_size": 5, "gradient_accumulation_steps": 5}
 LAYOUTS = {"packed": PACKED, "rows": ROWS}
 
 
@@ -40,8 +40,16 @@ def _roles(rows: list[Row]) -> list[list[Row]]:
 
 def recipe(**changes: Any) -> TrainingRecipe:
     """Without clipping, so that the gradients themselves are compared."""
-    options: dict[str, Any] = {"max_steps": 1, "pack_tokens": 700, "max_length": 700, "device": "cpu", "warmup": 0}
-    return TrainingRecipe(**(options | {"max_grad_norm": 1e9, "schedule": "constant", "learning_rate": 1e-3} | changes))
+    options: dict[str, Any] = {
+        "max_steps": 1,
+        "pack_tokens": 700,
+        "max_length": 700,
+        "use_cpu": True,
+        "warmup_steps": 0,
+    }
+    return TrainingRecipe(
+        **(options | {"max_grad_norm": 1e9, "lr_scheduler_type": "constant", "learning_rate": 1e-3} | changes)
+    )
 
 
 @contextmanager
@@ -72,10 +80,10 @@ def train(
     job = Fit(
         training=training,
         # Dropout draws for what it computes, and trees compute less: only without it can the two be equal.
-        method=MethodRecipe(name=method, lora=Lora(r=4, dropout=0.0)),  # type: ignore[arg-type]
+        method=MethodRecipe(name=method, lora=Lora(r=4, lora_dropout=0.0)),  # type: ignore[arg-type]
         folder=folder,
         label="test",
-        output=OutputRecipe(checkpoint_every=100),
+        kept=True,
     )
     with gradients() as taken:
         fitted = fit(new_model(family, len(tokenizer)), tokenizer, examples, job)
@@ -88,7 +96,7 @@ def distance(one: Any, other: Any) -> float:
 
 def test_what_is_compared_takes_several_passes_in_both_layouts(examples: Examples) -> None:
     for layout in (PACKED, ROWS):
-        settled_plan = plan(examples, recipe(**layout, epochs=1.0, max_steps=None))
+        settled_plan = plan(examples, recipe(**layout, num_train_epochs=1.0, max_steps=-1))
         assert (settled_plan.steps, settled_plan.passes >= 3) == (1, True)
         assert len({len(settled_plan[number]) for number in range(len(settled_plan))}) > 1
 
@@ -139,7 +147,11 @@ def test_steps_follow_each_other_alike(examples: Examples, tokenizer: Any, tmp_p
     """Each step is on all replies, so that both layouts take the same ones."""
     losses = {
         name: train(
-            tokenizer, examples, tmp_path / name, recipe(**layout, max_steps=4, schedule="linear"), family="Llama"
+            tokenizer,
+            examples,
+            tmp_path / name,
+            recipe(**layout, max_steps=4, lr_scheduler_type="linear"),
+            family="Llama",
         )[1]
         for name, layout in LAYOUTS.items()
     }
@@ -157,7 +169,7 @@ def test_each_pass_trains_the_replies_that_the_plan_has_there(
     """What the loader of the real trainer brings, in its order, is what was planned, once an epoch."""
     from rolellm.rocit.fit import Fit, fit
 
-    training = recipe(shared_prefix=True, batch_size=10, max_steps=None, epochs=2.0)
+    training = recipe(shared_prefix=True, per_device_train_batch_size=10, max_steps=-1, num_train_epochs=2.0)
     job = Fit(training=training, method=MethodRecipe(name="full"), folder=tmp_path, label="test")
     trainer = fit(new_model("Llama", len(tokenizer)), tokenizer, examples, job).trainer
     settled_plan = plan(examples, training)

@@ -21,7 +21,7 @@ from rolellm.rocit.bases import build_base, build_hash
 from rolellm.rocit.loading import load_model
 from rolellm.rocit.prepare import load_rows, prepare
 from rolellm.rocit.recipe import MethodRecipe, Recipe, TrainingRecipe, load_recipe
-from rolellm.rocit.train import TrainResult, train
+from rolellm.rocit.train import Run, train
 from rolellm.rolebench import dataset_fingerprint
 from rolellm.runtime import progress
 
@@ -37,15 +37,15 @@ def full_recipe(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRec
 
 
 @pytest.fixture(scope="module")
-def full_run(full_recipe: Recipe) -> TrainResult:
+def full_run(full_recipe: Recipe) -> Run:
     """The mini recipe, carried out."""
     return train(full_recipe)
 
 
 @pytest.fixture(scope="module")
-def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> TrainResult:
+def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Run:
     """The mini recipe with an adapter, and dropout, which must not be left on."""
-    method = {"name": "lora", "lora": {"r": 4, "dropout": 0.3}}
+    method = {"name": "lora", "lora": {"r": 4, "lora_dropout": 0.3}}
     return train(load_recipe(write_recipe(tmp_path_factory.mktemp("lora"), method=method)))
 
 
@@ -61,16 +61,16 @@ def test_redirected_training_shows_where_it_is(
     ), lines[-1]
 
 
-def manifest_of(run: TrainResult) -> dict[str, Any]:
+def manifest_of(run: Run) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
     return content
 
 
 def loaded(folder: Path) -> Any:
-    return load_model(folder, MethodRecipe(name="full"), TrainingRecipe(device="cpu"))
+    return load_model(folder, MethodRecipe(name="full"), TrainingRecipe(use_cpu=True))
 
 
-def test_metrics_hold_one_object_a_step(full_run: TrainResult) -> None:
+def test_metrics_hold_one_object_a_step(full_run: Run) -> None:
     lines = [line for _, line in read_jsonl(full_run.out / "metrics.jsonl")]
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert all(line["loss"] > 0 and line["grad_norm"] > 0 for line in lines)
@@ -78,7 +78,7 @@ def test_metrics_hold_one_object_a_step(full_run: TrainResult) -> None:
 
 
 def test_the_manifest_names_recipe_data_prompt_base_and_versions(
-    full_run: TrainResult, full_recipe: Recipe, sample_rows: list[Row]
+    full_run: Run, full_recipe: Recipe, sample_rows: list[Row]
 ) -> None:
     manifest = manifest_of(full_run)
     rows = sample_rows[:12]
@@ -104,7 +104,7 @@ def test_no_instruction_of_the_test_split_is_in_what_was_trained_on(sample_rows:
 
 
 def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
-    full_run: TrainResult, sample_rows: list[Row]
+    full_run: Run, sample_rows: list[Row]
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -117,12 +117,12 @@ def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id == trained.reply_ids[-1]
 
 
-def prepare_examples(run: TrainResult, rows: list[Row]) -> Any:
+def prepare_examples(run: Run, rows: list[Row]) -> Any:
     recipe = load_recipe(run.out.parent / "recipe.yaml")
     return prepare(recipe, run.out, rows[:12]).examples
 
 
-def test_training_moved_the_model_and_checkpoints_are_there(full_run: TrainResult) -> None:
+def test_training_moved_the_model_and_checkpoints_are_there(full_run: Run) -> None:
     import torch
 
     before, after = loaded(full_run.base), loaded(full_run.out)
@@ -134,7 +134,7 @@ def test_training_moved_the_model_and_checkpoints_are_there(full_run: TrainResul
 
 
 def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
-    lora_run: TrainResult, tmp_path: Path, sample_rows: list[Row]
+    lora_run: Run, tmp_path: Path, sample_rows: list[Row]
 ) -> None:
     import torch
     from peft import PeftModel
@@ -153,22 +153,22 @@ def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
     assert not torch.allclose(found, plain, atol=1e-6)
 
 
-def test_an_adapter_names_a_base_in_its_own_folder_by_its_place_there(lora_run: TrainResult) -> None:
+def test_an_adapter_names_a_base_in_its_own_folder_by_its_place_there(lora_run: Run) -> None:
     config = json.loads((lora_run.out / "adapter_config.json").read_text(encoding="utf-8"))
     assert config["base_model_name_or_path"] == lora_run.base.name
     assert not (lora_run.out / "model.safetensors").exists()
     assert (lora_run.out / "chat_template.jinja").exists()
 
 
-def test_the_same_recipe_gives_the_same_losses(full_run: TrainResult, full_recipe: Recipe, tmp_path: Path) -> None:
-    other = train(full_recipe, tmp_path / "again")
+def test_the_same_recipe_gives_the_same_losses(full_run: Run, full_recipe: Recipe, tmp_path: Path) -> None:
+    other = train(full_recipe, out=tmp_path / "again")
     steps = [[line["loss"] for _, line in read_jsonl(run.out / "metrics.jsonl")] for run in (full_run, other)]
     assert steps[0] == steps[1]
     assert manifest_of(other)["base"]["files"] == manifest_of(full_run)["base"]["files"]
 
 
 def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
-    full_run: TrainResult, full_recipe: Recipe, tmp_path: Path
+    full_run: Run, full_recipe: Recipe, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError, match="holds a finished run"):
         train(full_recipe)
@@ -178,7 +178,7 @@ def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
     weights = run / full_run.base.name / "model.safetensors"
     built = weights.stat().st_mtime_ns
     once = replace(full_recipe, training=replace(full_recipe.training, max_steps=1))
-    assert train(once, run, overwrite=True).steps == 1
+    assert train(once, out=run, overwrite=True).steps == 1
     assert len(list(read_jsonl(run / "metrics.jsonl"))) == 1
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-1", "checkpoint-best"}
     assert weights.stat().st_mtime_ns == built
@@ -223,12 +223,12 @@ def test_what_no_run_left_is_not_overwritten_either(name: str, mini: Recipe, tmp
 def test_a_file_is_no_folder_for_a_run(mini: Recipe, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="is a file"):
-        train(mini, tmp_path / "file")
+        train(mini, out=tmp_path / "file")
 
 
 @pytest.mark.parametrize("place", ["", "checkpoint-3"])
 def test_a_run_does_not_clear_its_own_base_away(
-    place: str, full_run: TrainResult, tmp_path: Path, write_recipe: WriteRecipe
+    place: str, full_run: Run, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
     shutil.copytree(full_run.out, run := tmp_path / "run")
     recipe = load_recipe(write_recipe(tmp_path, base={"path": str(run / place)}))
@@ -259,7 +259,7 @@ def test_what_cannot_be_done_is_refused_before_any_work(
     assert not (tmp_path / "run").exists()
 
 
-def without_weights(full_run: TrainResult, folder: Path, **config: Any) -> Path:
+def without_weights(full_run: Run, folder: Path, **config: Any) -> Path:
     """The base as the Hub gives it before its weights are fetched, with changes to its configuration."""
     shutil.copytree(full_run.base, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     content = json.loads((folder / "config.json").read_text(encoding="utf-8")) | config
@@ -277,21 +277,29 @@ LAYERS = "down_proj, embed_tokens, gate_proj, k_proj, lm_head, o_proj, q_proj, u
         pytest.param(
             {"model_type": "mistral", "sliding_window": 64}, {}, "a window of 64 tokens", id="window-too-short"
         ),
-        pytest.param({}, {"targets": ["q_porj"]}, f"targets: the base has no layer q_porj; it has {LAYERS}", id="typo"),
-        pytest.param({}, {"targets": ["q_proj", "v_porj"]}, "has no layer v_porj;", id="one-typo-of-two"),
-        pytest.param({}, {"targets": ["proj"]}, "has no layer proj;", id="part-of-a-name"),
-        pytest.param({}, {"targets": ["input_layernorm"]}, "has no layer input_layernorm;", id="a-norm"),
         pytest.param(
-            {"model_type": "mixtral", "num_local_experts": 2}, {"targets": ["gate"]}, "no layer gate;", id="a-router"
+            {},
+            {"target_modules": ["q_porj"]},
+            f"target_modules: the base has no layer q_porj; it has {LAYERS}",
+            id="typo",
         ),
-        pytest.param({"model_type": "t5"}, {"targets": ["q"]}, "no causal language model", id="an-encoder"),
+        pytest.param({}, {"target_modules": ["q_proj", "v_porj"]}, "has no layer v_porj;", id="one-typo-of-two"),
+        pytest.param({}, {"target_modules": ["proj"]}, "has no layer proj;", id="part-of-a-name"),
+        pytest.param({}, {"target_modules": ["input_layernorm"]}, "has no layer input_layernorm;", id="a-norm"),
+        pytest.param(
+            {"model_type": "mixtral", "num_local_experts": 2},
+            {"target_modules": ["gate"]},
+            "no layer gate;",
+            id="a-router",
+        ),
+        pytest.param({"model_type": "t5"}, {"target_modules": ["q"]}, "no causal language model", id="an-encoder"),
     ],
 )
 def test_what_the_configuration_tells_is_refused_before_weights_are_read(
     config: dict[str, Any],
     changes: dict[str, Any],
     words: str,
-    full_run: TrainResult,
+    full_run: Run,
     tmp_path: Path,
     write_recipe: WriteRecipe,
 ) -> None:
@@ -302,30 +310,30 @@ def test_what_the_configuration_tells_is_refused_before_weights_are_read(
 
 
 def test_targets_of_a_built_base_are_refused_before_it_is_built(tmp_path: Path, write_recipe: WriteRecipe) -> None:
-    method = {"name": "lora", "lora": {"targets": ["query_key_value"]}}
+    method = {"name": "lora", "lora": {"target_modules": ["query_key_value"]}}
     with pytest.raises(SettingsError, match="has no layer query_key_value"):
         train(load_recipe(write_recipe(tmp_path, method=method)))
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["self_attn.o_proj"], ["all-linear"]], ids=str)
+@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["self_attn.o_proj"], "all-linear"], ids=str)
 def test_targets_that_are_layers_are_taken(
-    targets: list[str], full_run: TrainResult, tmp_path: Path, write_recipe: WriteRecipe
+    targets: list[str], full_run: Run, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
     base = without_weights(full_run, tmp_path / "base")
-    method = {"name": "lora", "lora": {"targets": targets}}
+    method = {"name": "lora", "lora": {"target_modules": targets}}
     assert prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path).examples
 
 
 def test_a_base_with_fewer_positions_than_the_rows_take_is_refused(
-    full_run: TrainResult, tmp_path: Path, write_recipe: WriteRecipe
+    full_run: Run, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
     recipe = load_recipe(write_recipe(tmp_path, training__max_length=513, base={"path": str(full_run.base)}))
     with pytest.raises(ModelError, match="takes 512 tokens"):
         train(recipe)
 
 
-def test_a_base_from_a_folder_is_tuned(full_run: TrainResult, tmp_path: Path, write_recipe: WriteRecipe) -> None:
+def test_a_base_from_a_folder_is_tuned(full_run: Run, tmp_path: Path, write_recipe: WriteRecipe) -> None:
     recipe = load_recipe(write_recipe(tmp_path, base={"path": str(full_run.base)}, prompt__form="model"))
     result = train(recipe)
     assert result.base == full_run.base
@@ -333,7 +341,7 @@ def test_a_base_from_a_folder_is_tuned(full_run: TrainResult, tmp_path: Path, wr
     assert not list(result.out.glob("base-*"))
 
 
-def test_a_base_is_built_once_for_its_content(full_run: TrainResult, full_recipe: Recipe) -> None:
+def test_a_base_is_built_once_for_its_content(full_run: Run, full_recipe: Recipe) -> None:
     rows = load_rows(full_recipe)
     known = build_hash(full_recipe, rows)
     assert full_run.base.name == f"base-{known[:12]}"
@@ -341,7 +349,7 @@ def test_a_base_is_built_once_for_its_content(full_run: TrainResult, full_recipe
     assert build_base(full_recipe, rows, full_run.out) == full_run.base
     assert (full_run.base / "model.safetensors").stat().st_mtime_ns == built
     assert build_hash(full_recipe, rows[:-1]) != known
-    for change in ({"seed": 1}, {"schedule": "linear"}, {"max_length": 511}, {"shared_prefix": False}):
+    for change in ({"seed": 1}, {"lr_scheduler_type": "linear"}, {"max_length": 511}, {"shared_prefix": False}):
         changed = replace(full_recipe, training=replace(full_recipe.training, **change))
         assert build_hash(changed, rows) != known
     # Tuning is none of the base's business.
@@ -370,7 +378,7 @@ def test_threads_of_the_recipe_are_those_of_torch(full_recipe: Recipe, tmp_path:
     try:
         for threads in (2, 1):
             training = replace(full_recipe.training, threads=threads, max_steps=1)
-            train(replace(full_recipe, training=training), tmp_path / str(threads))
+            train(replace(full_recipe, training=training), out=tmp_path / str(threads))
             assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)

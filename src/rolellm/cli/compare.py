@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 from rolellm.cli.output import ABSENT, estimate_text, print_json, print_table
 
 if TYPE_CHECKING:
-    from rolellm.evaluation.score import ScoreOptions
+    from rolellm.evaluation.settings import ScoreOptions
     from rolellm.judging.compare import RunSide
 
 _NAME, _VALUE, _TEXT = 40, 60, 300
@@ -46,12 +47,14 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Show what changed between two runs, what is significant, and which questions changed most."""
-    from rolellm.evaluation.score import ScoreOptions
+    from rolellm.core.settings import read
+    from rolellm.evaluation.settings import ScoreOptions
     from rolellm.judging.compare import CompareOptions
     from rolellm.judging.compare import compare as run
 
     # Row scores alone are wanted of it: the intervals are the comparison's own.
-    score = ScoreOptions(protocol=protocol, config=config, split=split, resamples=1, processes=processes)
+    values = {"protocol": protocol, "config": config, "split": split, "resamples": 1, "processes": processes}
+    score = read(ScoreOptions, values)
     options = CompareOptions(_pairs(pairs or []), top, resamples, seed, rouge, score)
     sides = _sides(first, second, config, data_dir, score)
     result = run(*sides, options)
@@ -78,7 +81,7 @@ def _sides(
 ) -> tuple[RunSide, RunSide]:
     from rolellm import dataset_fingerprint, load_rolebench
     from rolellm.core.errors import SettingsError
-    from rolellm.evaluation.predictions import select_rows
+    from rolellm.evaluation.rows import rows_of
     from rolellm.judging.compare import judged_side, scored_side
 
     files = [path for path in (first, second) if Path(path).is_file()]
@@ -90,8 +93,8 @@ def _sides(
         )
     if config is None:
         raise SettingsError("two prediction files need their dataset; add --config, such as --config sample")
-    rows = select_rows(load_rolebench(config, score.split or "test", data_dir=data_dir))
-    score = score.of_data(dataset_fingerprint(config, data_dir))
+    rows = rows_of(load_rolebench(config, score.split or "test", data_dir=data_dir))
+    score = replace(score, dataset_fingerprint=dataset_fingerprint(config, data_dir))
     return scored_side(first, rows, score), scored_side(second, rows, score)
 
 

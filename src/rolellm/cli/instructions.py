@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
+
+from rolellm.cli.options import from_settings
+from rolellm.construct.settings import SampleSettings
 
 app = typer.Typer(help="General instructions to ask roles: draw them from instruction data sets.", no_args_is_help=True)
 
@@ -17,6 +20,7 @@ def _group() -> None:
 
 
 @app.command()
+@from_settings
 def sample(
     datasets: Annotated[
         list[str],
@@ -26,10 +30,7 @@ def sample(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", help="The file to write, JSON Lines.")],
-    language: Annotated[
-        Literal["en", "zh"] | None,
-        typer.Option("--language", help="Draw instructions in this language only; by default that of most of them."),
-    ] = None,
+    settings: SampleSettings,
     count: Annotated[
         list[int] | None,
         typer.Option("--count", min=1, help="How many in all; repeated, how many from each DATASET. [default: 1500]"),
@@ -43,24 +44,12 @@ def sample(
     target_column: Annotated[
         str | None, typer.Option("--target-column", help="By default found by its usual names.")
     ] = None,
-    max_words: Annotated[int, typer.Option("--max-words", min=1, help="Of an English instruction.")] = 100,
-    max_chars: Annotated[int, typer.Option("--max-chars", min=1, help="Of a Chinese one.")] = 100,
-    seed: Annotated[int, typer.Option("--seed", help="Another seed draws others.")] = 0,
-    duplicates: Annotated[
-        Literal["bm25", "minhash", "exact"], typer.Option("--duplicates", help="How near-duplicates are found.")
-    ] = "bm25",
-    similarity: Annotated[
-        float | None,
-        typer.Option("--similarity", help="From which on one is a near-duplicate; by default 0.8 or 0.75."),
-    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Draw instructions with their role-free answers: capped in length, without near-duplicates, by a seed."""
-    from dataclasses import replace
-
     from rolellm.cli.output import print_json, print_table
-    from rolellm.construct.instructions import SampleSettings, read_source, sample_instructions, told_language
+    from rolellm.construct.instructions import read_source, sample_instructions
     from rolellm.core.errors import SettingsError
     from rolellm.core.sanitize import label
 
@@ -68,14 +57,11 @@ def sample(
         raise SettingsError(f"{out} is there already; choose another file, or replace it with --overwrite")
     if out.exists() and any(Path(name).exists() and out.samefile(name) for name in datasets):
         raise SettingsError(f"--out {out} is one of the data sets to draw from; name another file")
-    settings = SampleSettings(language or "en", max_words, max_chars, seed, duplicates, similarity)
     counts = _counts(count or [1500], len(datasets))
     sources = [
         read_source(name, split=split, instruction_column=instruction_column, target_column=target_column)
         for name in datasets
     ]
-    if language is None:
-        settings = replace(settings, language=told_language(sources))
     drawn = sample_instructions(sources, counts, settings)
     meta = drawn.write(out)
     summary = {"out": str(out), "manifest": str(meta), **drawn.summary()}
@@ -86,7 +72,7 @@ def sample(
     for item in summary["sources"]:
         lost = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in item["dropped"].items()) or "none"
         rows.append((label(item["name"], 40), f"{item['rows']:,}", lost, f"{item['drawn']:,} of {item['asked']:,}"))
-    title = f"{summary['drawn']:,} {'Chinese' if settings.language == 'zh' else 'English'} instructions in {out}"
+    title = f"{summary['drawn']:,} {'Chinese' if drawn.settings.language == 'zh' else 'English'} instructions in {out}"
     print_table(title, ("data set", "rows", "left out", "drawn"), rows)
     if summary["drawn"] < summary["asked"]:
         typer.echo("note: there are fewer than were asked for; see what was left out", err=True)

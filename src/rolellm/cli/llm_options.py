@@ -79,6 +79,19 @@ Budget = Annotated[
 Batch = Annotated[
     bool, typer.Option("--batch", help="Use the OpenAI Batch API: half the price, hours later.", rich_help_panel=_PANEL)
 ]
+AllowMissing = Annotated[
+    float,
+    typer.Option(
+        "--allow-missing",
+        min=0,
+        max=1,
+        metavar="SHARE",
+        help="Share of requests that may stay unanswered; with more, the exit code is 3.",
+        rich_help_panel=_PANEL,
+    ),
+]
+#: As for `rolellm judge`: enough for what a content filter takes here and there.
+ALLOWED_MISSING = 0.01
 RetryFailed = Annotated[
     bool, typer.Option("--retry-failed", help="Ask again what an earlier run gave up on.", rich_help_panel=_PANEL)
 ]

@@ -66,7 +66,9 @@ def _options(cls: type, panel: str | None = None) -> Iterator[inspect.Parameter]
         if section is not None:
             yield from _options(section, (section.__doc__ or "").strip().split("\n")[0].rstrip("."))
             continue
-        limits = {"min": _limit(info, "ge"), "max": _limit(info, "le")}
+        # typer knows no bound that is excluded; the settings class refuses the bound itself.
+        low = _limit(info, "ge") if _limit(info, "gt") is None else _limit(info, "gt")
+        limits = {"min": low, "max": _limit(info, "le")}
         flag = _extra(info).get("flag") or name.replace("_", "-")
         names = (f"--{flag}/--no-{flag}",) if hint is bool and info.default is True else (f"--{flag}",)
         option = typer.Option(*names, help=info.description, rich_help_panel=panel, **_known(hint, limits))

@@ -213,3 +213,27 @@ def resumable(context: typer.Context) -> Iterator[None]:
         where = f" of {error.filename}" if error.filename else ""
         message = f"no room left on the disk{where}; every reply is kept in the journal, and it needs room to go on"
         raise StoppedShortError(message, resume=resume_line(context)) from error
+
+
+def check_missing(context: typer.Context, missing: int, asked: int) -> None:
+    """Refuse to call a run done in which more is missing than ``--allow-missing`` lets pass.
+
+    Args:
+        context: Of the command.
+        missing: How many requests have no answer.
+        asked: How many there are.
+
+    Raises:
+        StoppedShortError: With the command line that asks for what is missing.
+    """
+    from rolellm.core.errors import StoppedShortError
+
+    allowed = context.params["allow_missing"]
+    if missing <= allowed * asked:
+        return
+    more = () if context.params["retry_failed"] else ("--retry-failed",)
+    raise StoppedShortError(
+        f"{missing:,} of {asked:,} requests have no answer ({missing / asked:.1%}); --allow-missing is {allowed:.1%}. "
+        "The answers are written; failed.jsonl says why the others failed",
+        resume=resume_line(context, *more),
+    )

@@ -6,22 +6,24 @@ import shlex
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
+from rolellm.cli.options import from_settings
+from rolellm.construct.settings import RespondSettings
 
 if TYPE_CHECKING:
-    from rolellm.construct.character import Character
     from rolellm.construct.rolegpt.prompts import RolePrompts
-    from rolellm.construct.rolegpt.respond import Asked, Explanation, RespondSettings
+    from rolellm.construct.rolegpt.respond import Asked, Explanation
 
 _EXPLAINED = 5
 _WIDE = 60
 
 
 @partial(takes_llm, unless="explain")
+@from_settings
 def respond(
     context: typer.Context,
     profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder.")],
@@ -29,86 +31,48 @@ def respond(
         Path, typer.Option("--instructions", help="JSON Lines with `instruction`, or `question` as in kept.jsonl.")
     ],
     llm: LLM,
-    strategy: Annotated[
-        Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"],
-        typer.Option("--strategy", help="Demonstrations: none, as text in one turn, or as turns of a dialogue."),
-    ] = "few-shot-dialogue",
-    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; by default PROFILE/respond.")] = None,
-    demonstrations: Annotated[int, typer.Option("--demonstrations", min=0, help="How many exchanges to show.")] = 5,
-    replies: Annotated[
-        int, typer.Option("--replies", min=1, help="For each instruction; the last is held out as the baseline.")
-    ] = 6,
-    max_prompt_tokens: Annotated[
-        int, typer.Option("--max-prompt-tokens", min=1, help="What goes over it is left out, the worst first.")
-    ] = 3000,
-    lore: Annotated[int, typer.Option("--lore", min=0, help="The most entries of lore in a prompt.")] = 2,
-    temperature: Annotated[float, typer.Option("--temperature", min=0)] = 0.7,
-    top_p: Annotated[float, typer.Option("--top-p", min=0, max=1)] = 0.95,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="The most tokens of a reply.")] = 200,
-    seed: Annotated[int | None, typer.Option("--seed", help="Sent to servers that know it.")] = None,
-    system_template: Annotated[
-        Path | None, typer.Option("--system-template", help="Another system instruction, with {role}, {description}.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many instructions.")] = None,
+    settings: RespondSettings,
+    allow_missing: AllowMissing = ALLOWED_MISSING,
+    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; defaults to PROFILE/respond.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N instructions.")] = None,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help=f"Show what prompts are made of, of {_EXPLAINED} or --limit, and ask nobody."),
+        typer.Option(
+            "--explain", help=f"Show what the first {_EXPLAINED} prompts (or --limit) are made of; ask no model."
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Ask a role each instruction several times over: five replies as references, the sixth held out."""
-    from rolellm.cli.output import resumable
-    from rolellm.construct.character import check_run_folder, read_character
-    from rolellm.construct.context_instruct.run import KEPT
-    from rolellm.construct.rolegpt.prompts import PromptSettings, RolePrompts
-    from rolellm.construct.rolegpt.respond import RespondSettings, planned_requests, read_asked
-    from rolellm.core.fingerprint import hash_file
-    from rolellm.llm.model import Sampling
+    """Ask a role each instruction several times: five replies as references, the sixth held out."""
+    from rolellm.cli.output import check_missing, print_json, resumable
+    from rolellm.construct.asking import asking_of
+    from rolellm.construct.rolegpt.prompts import RolePrompts
+    from rolellm.construct.rolegpt.respond import instructions_of, planned_requests, respond_folder
+    from rolellm.construct.sheet import read_sheet
+    from rolellm.core.sanitize import visible
 
-    settings = RespondSettings(
-        PromptSettings(strategy, demonstrations, lore, max_prompt_tokens, system_template),
-        replies,
-        Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed),
-    )
-    character = read_character(profile)
-    asked = read_asked(instructions, character.role)[:limit]
+    character = read_sheet(profile)
+    chosen = instructions_of(instructions, character.role, limit)
     if explain:
-        _explain(RolePrompts(character, settings.prompts, llm.counter), asked[: limit or _EXPLAINED], as_json)
+        _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or _EXPLAINED], as_json)
         return
     if llm.dry_run:
-        show_estimate(llm.estimate(planned_requests(character, asked, settings, llm.counter)), as_json)
+        show_estimate(llm.estimate(planned_requests(character, chosen.asked, settings, llm.counter)), as_json)
         return
-    folder = out or profile / "respond"
-    check_run_folder(folder, KEPT)
-    source = {"file": instructions.name, "sha256": hash_file(instructions), "asked": len(asked)}
     with resumable(context):
-        summary = _run(llm, folder, source, character, asked, settings)
+        _, summary = respond_folder(character, chosen, out or profile / "respond", settings, asking_of(llm))
     if as_json:
-        from rolellm.cli.output import print_json
-
         print_json(summary)
     else:
         _show(summary)
-        if summary["replies"]:
-            from rolellm.core.sanitize import visible
-
-            line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
-            typer.echo(f"Go on with: {visible(shlex.join(line))}")
     if not summary["replies"]:
         raise typer.Exit(1)
+    check_missing(context, summary["missing"], summary["replies"] + summary["missing"])
+    if not as_json:
+        from rolellm.core.sanitize import visible
 
-
-def _run(
-    llm: LLM, folder: Path, source: dict[str, Any], character: Character, asked: list[Asked], settings: RespondSettings
-) -> dict[str, Any]:
-    from rolellm.construct.rolegpt.respond import respond as run
-    from rolellm.llm.client import Client
-
-    with Client(folder, llm.models, llm.options) as client:
-        result = run(character, asked, client, settings, llm.counter)
-        models, spent = llm.settings.describe(), client.spent.to_dict()
-        path = result.write(folder, instructions=source, models=models, spent=spent)
-        return {"out": str(path), **result.summary(), "spent": client.spent.to_dict()}
+        line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
+        typer.echo(f"Go on with: {visible(shlex.join(line))}")
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
+from rolellm.cli.options import from_settings
+from rolellm.construct.settings import BuildSettings, SplitRule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rolellm.construct.character import Character
-    from rolellm.construct.profile import BuildSettings, Built
+    from rolellm.construct.profile import Built
     from rolellm.construct.scripts.parse import Parsed
+    from rolellm.construct.sheet import Sheet
     from rolellm.core.records import Turn
     from rolellm.llm.estimate import Estimate
 
@@ -142,7 +145,6 @@ def _visible(rows: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
 
 _WIDE = 60
 _DIGITS = 10
-_OWN = "Instead of asking"
 
 Dialogue = Annotated[
     Path | None,
@@ -159,36 +161,27 @@ Script = Annotated[str | None, typer.Option("--script", help="What the script is
 Alias = Annotated[
     list[str] | None, typer.Option("--alias", help="Another name of the role, to keep out; may be repeated.")
 ]
-Catchphrases = Annotated[str, typer.Option("--catchphrases", metavar="N|none", help="The most catchphrases.")]
-CatchphrasesBy = Annotated[
-    Literal["model", "count"],
-    typer.Option("--catchphrases-by", help="count: take those said most; asks nobody.", rich_help_panel=_OWN),
-]
+Catchphrases = Annotated[str, typer.Option("--catchphrases", metavar="N|none", help="Maximum catchphrases.")]
 Description = Annotated[
     Path | None,
-    typer.Option("--description", help="A text file with your own, in the second person.", rich_help_panel=_OWN),
+    typer.Option("--description", help="A text file with your own description, in the second person."),
 ]
-CheckKnowledge = Annotated[
-    bool, typer.Option("--check-knowledge", help="Ask first what the model knows of the role, for you to read.")
-]
-ExcerptTokens = Annotated[int, typer.Option("--excerpt-tokens", min=200, help="Of the script in a prompt.")]
-Temperature = Annotated[float, typer.Option("--temperature", min=0, help="Of the model's sampling.")]
-TopP = Annotated[float, typer.Option("--top-p", min=0, max=1, help="Of the model's sampling.")]
-MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="The most tokens of a reply.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Sent to servers that know it.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace whatever character --out holds.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 def _asks_nobody(options: Mapping[str, Any]) -> bool:
-    without = options["catchphrases"].strip().lower() in ("none", "0") or options["catchphrases_by"] == "count"
+    without = options["catchphrases"].strip().lower() in ("none", "0") or options["picked_by"] == "count"
     return options["description"] is not None and without and not options["check_knowledge"]
 
 
 @partial(takes_llm, unless=_asks_nobody)
+@from_settings
 def build(
     context: typer.Context,
     llm: LLM,
+    settings: BuildSettings,
+    allow_missing: AllowMissing = ALLOWED_MISSING,
     dialogue: Dialogue = None,
     role: Role = None,
     out: Out = None,
@@ -197,64 +190,36 @@ def build(
     script: Script = None,
     alias: Alias = None,
     catchphrases: Catchphrases = "3",
-    catchphrases_by: CatchphrasesBy = "model",
     description: Description = None,
-    check_knowledge: CheckKnowledge = False,
-    excerpt_tokens: ExcerptTokens = 6000,
-    temperature: Temperature = 0.7,
-    top_p: TopP = 0.95,
-    max_tokens: MaxTokens = 2000,
-    seed: Seed = None,
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a role's profile: a description, first in the third person, then in the second, and catchphrases."""
-    from rolellm.cli.output import next_line
-    from rolellm.construct.profile import BuildSettings, planned_requests
+    from rolellm.cli.output import next_line, resumable
+    from rolellm.construct.asking import asking_of
+    from rolellm.construct.profile import build_folder, planned_requests
     from rolellm.core.sanitize import visible
-    from rolellm.llm.model import Sampling
 
-    settings = BuildSettings(
-        catchphrases=_number(catchphrases),
-        picked_by=catchphrases_by,
-        description=_read(description),
-        check_knowledge=check_knowledge,
-        work=script,
-        excerpt_tokens=excerpt_tokens,
-        sampling=Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed),
-    )
+    settings = replace(settings, catchphrases=_number(catchphrases), description=_read(description), work=script)
     folder = _folder(out, source)
     start = _start(dialogue, source, role, language, alias or [], script)
     if llm.dry_run:
         requests = planned_requests(start, settings, llm.counter)
         show_estimate(llm.estimate(requests) if requests else _nothing(), as_json)
         return
-    built = _run(context, llm, start, folder, settings, source=source, overwrite=overwrite, show=not as_json)
+    with resumable(context):
+        asking = asking_of(llm if settings.asks else None)
+        built = build_folder(start, folder, settings, asking, card=source, overwrite=overwrite)
     if as_json:
         _print(built)
-        return
-    _build_show(built)
-    typer.echo(f"Go on with: {visible(next_line(context, 'rolellm', 'instruct', str(built.folder)))}")
+    else:
+        _build_show(built)
+    if failed := built.manifest["spent"].get("failed", 0):
+        from rolellm.cli.output import check_missing
 
-
-def _run(
-    context: typer.Context,
-    llm: LLM,
-    start: Character,
-    folder: Path,
-    settings: BuildSettings,
-    *,
-    source: Path | None,
-    overwrite: bool,
-    show: bool,
-) -> Built:
-    from rolellm.cli.output import resumable
-    from rolellm.construct.profile import Asking, build_folder
-
-    models = llm.models if settings.asks else ()
-    asking = Asking(models, replace(llm.options, show_progress=show), llm.counter)
-    with resumable(context):
-        return build_folder(start, folder, settings, asking, card=source, overwrite=overwrite)
+        check_missing(context, failed, len(planned_requests(start, settings, llm.counter)))
+    if not as_json:
+        typer.echo(f"Go on with: {visible(next_line(context, 'rolellm', 'instruct', str(built.folder)))}")
 
 
 def _nothing() -> Estimate:
@@ -304,9 +269,9 @@ def _start(
     language: Literal["en", "zh"] | None,
     aliases: list[str],
     script: str | None,
-) -> Character:
-    from rolellm.construct.character import read_character
-    from rolellm.construct.profile import start_character
+) -> Sheet:
+    from rolellm.construct.profile import start_sheet
+    from rolellm.construct.sheet import read_sheet
     from rolellm.core.errors import SettingsError
 
     if (dialogue is None) == (source is None):
@@ -314,10 +279,10 @@ def _start(
     if dialogue is not None:
         if role is None:
             raise SettingsError(f"whose profile? Add --role NAME, as {dialogue} has it")
-        return start_character(dialogue, role, language=language, aliases=aliases, script=script)
+        return start_sheet(dialogue, role, language=language, aliases=aliases, script=script)
     if role is not None or language is not None:
         raise SettingsError("--role and --language are those of the character that --from names; leave them out")
-    character = read_character(str(source))
+    character = read_sheet(str(source))
     more = tuple(name for name in aliases if name not in character.names)
     return replace(character, aliases=(*character.aliases, *more), script=script or character.script)
 
@@ -344,10 +309,10 @@ def _print(built: Built) -> None:
 
 
 def _build_show(built: Built) -> None:
-    # MOVED
+    from rolellm.construct.character import Character
     from rolellm.core.sanitize import visible
 
-    show_character(built.character, built.folder)
+    show_character(Character.load(built.folder))
     for note in built.notes:
         typer.echo(f"note: {visible(note)}")
     spent = built.manifest["spent"]
@@ -361,7 +326,6 @@ def _build_show(built: Built) -> None:
 
 
 _LORE = 8
-_STAGES = {"build": "manifest.json", "instruct": "manifest.json", "respond": "manifest.json"}
 
 
 def show(
@@ -369,18 +333,18 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Show a role: its description, catchphrases, dialogue and lore, and which stages it has been through."""
-    from rolellm.construct.character import read_character
+    from rolellm.construct.character import Character
 
-    character = read_character(profile)
+    character = Character.load(profile)
     if as_json:
         from rolellm.cli.output import print_json
 
-        print_json(_summary(character, profile))
+        print_json(character.to_dict())
         return
-    show_character(character, profile)
+    show_character(character)
 
 
-def show_character(character: Character, folder: Path) -> None:
+def show_character(character: Character) -> None:
     """Print a character for a person to read; text of models and scripts does nothing to the terminal."""
     from rich.padding import Padding
     from rich.text import Text
@@ -388,7 +352,7 @@ def show_character(character: Character, folder: Path) -> None:
     from rolellm.cli.output import console, print_table
     from rolellm.core.sanitize import label, visible
 
-    summary = _summary(character, folder)
+    summary = character.to_dict()
     counts = summary["counts"]
     rows = [
         ("language", character.language),
@@ -415,32 +379,6 @@ def show_character(character: Character, folder: Path) -> None:
         screen.print(Padding(Text(f"{label(name, _WIDE // 2)}: {label(item.content, _WIDE)}"), (0, 0, 0, 2)))
     if len(character.lore) > _LORE:
         screen.print(Padding(Text(f"and {len(character.lore) - _LORE:,} more"), (0, 0, 0, 2)))
-
-
-def _summary(character: Character, folder: Path) -> dict[str, Any]:
-    from rolellm.construct.profile.folder import counts
-
-    return {
-        "folder": str(folder),
-        "role": character.role,
-        "language": character.language,
-        "script": character.script,
-        "aliases": list(character.aliases),
-        "description": character.description,
-        "background": character.background,
-        "catchphrases": list(character.catchphrases),
-        "lore": [{"name": item.name, "keys": list(item.keys), "content": item.content} for item in character.lore],
-        "counts": counts(character),
-        "stages": {name: _stage(folder / name, done) for name, done in _STAGES.items()},
-        "card": (folder / "card.json").is_file(),
-    }
-
-
-def _stage(folder: Path, done: str) -> str | None:
-    """``done``, ``begun`` or nothing."""
-    if (folder / done).is_file():
-        return "done"
-    return "begun" if (folder / "journal.jsonl").is_file() else None
 
 
 # --- ``rolellm role import-card`` and ``export-card``: character cards of SillyTavern and its kin
@@ -540,27 +478,19 @@ def export_card(
 # --- ``rolellm role release``: characters with their questions and replies, as data that trains and tests
 
 
+@from_settings
 def release(
     profiles: Annotated[
         list[Path], typer.Argument(metavar="PROFILE…", help="Characters' folders, after `instruct` and `respond`.")
     ],
     out: Annotated[Path, typer.Option("--out", help="The folder to write, in the layout of the RoleBench release.")],
-    test_share: Annotated[float, typer.Option("--test-share", help="Of the questions, for test.")] = 0.2,
-    held_out: Annotated[
-        list[str] | None,
-        typer.Option("--held-out", metavar="ROLE", help="Hold this role out for role generalization; may be repeated."),
-    ] = None,
-    role_share: Annotated[
-        float, typer.Option("--role-share", help="Of the roles, held out where none are named.")
-    ] = 0.1,
-    seed: Annotated[int, typer.Option("--seed", help="Another seed holds out other questions and roles.")] = 0,
+    rule: SplitRule,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier release in --out.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Write a folder that load_dataset("rolebench", CONFIG, data_dir=OUT) loads, with splits by rule and a manifest."""
-    from rolellm.construct.release import SplitRule, gather, write_release
+    from rolellm.construct.release import gather, write_release
 
-    rule = SplitRule(test_share, role_share, tuple(held_out or ()), seed)
     summary = write_release([gather(folder) for folder in profiles], out, rule, overwrite=overwrite)
     if as_json:
         from rolellm.cli.output import print_json

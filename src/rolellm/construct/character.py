@@ -1,192 +1,319 @@
-"""A character, the record that the stages of making a role share, and the folder that holds one.
+"""A character, from its script or card to a data set: stages 1 to 3 as one object.
 
-A character's folder has ``profile.json`` (everything but the dialogue), ``dialogue.jsonl`` (its turns, as
-``rolellm role parse`` writes them), and what later stages put there: ``build/``, ``instruct/`` and ``respond/``, each a
-run with its journal; ``card.json`` of an imported character card.
+::
+
+    hamlet = Character.from_script("hamlet.txt", role="Hamlet").build(llm).instruct(llm).respond(llm, general)
+    hamlet.to_dataset()
+    hamlet.save("hamlet")
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rolellm.construct.scripts.turns import read_turns, write_turns
-from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.files import write_json
-from rolellm.core.records import Language, Profile, Turn
-from rolellm.core.text import half_in
+from rolellm.construct.asking import asking_of
+from rolellm.construct.cards import export_card, import_card
+from rolellm.construct.cards.folder import CARD
+from rolellm.construct.context_instruct.run import instruct_folder
+from rolellm.construct.profile.folder import build_folder, counts, start_sheet
+from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release
+from rolellm.construct.rolegpt.respond import instructions_of, respond_folder
+from rolellm.construct.scripts.parse import parse_script
+from rolellm.construct.scripts.reading import Format
+from rolellm.construct.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, settings_from
+from rolellm.construct.sheet import PROFILE, Sheet, read_sheet, write_sheet
+from rolellm.core.errors import SettingsError, StoppedShortError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.records import Language
+from rolellm.core.text import safe_name
+from rolellm.llm.client import FAILED
+from rolellm.rolebench.release import Release, config_splits, iter_rows
+from rolellm.rolebench.schema import get_config, schema_of
+from rolellm.runtime.progress import Progress
 
-PROFILE = "profile.json"
-DIALOGUE = "dialogue.jsonl"
+if TYPE_CHECKING:
+    from datasets import DatasetDict
+
+_STAGES = ("build", "instruct", "respond")
 
 
-@dataclass(frozen=True, slots=True)
-class Lore:
-    """Something to know about a character's world, such as an entry of a lorebook.
+class CharacterWarning(UserWarning):
+    """A stage made less than was asked for, or took something as it is."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Character(Sheet):
+    """A character and the folder that it lives in.
+
+    Every stage works in that folder, keeps each reply in a journal there and returns the character as it is then.
+    After an interruption the same call goes on where it stopped. Until `save`, the folder is a temporary one, which
+    the character shows.
 
     Attributes:
-        content: The text.
-        keys: Words that call it up; may be empty.
-        name: What it is called; may be empty.
+        folder: The character's folder; ``None`` before the first stage.
     """
 
-    content: str
-    keys: tuple[str, ...] = ()
-    name: str = ""
+    folder: Path | None = None
 
+    @classmethod
+    def from_script(
+        cls,
+        path: str | Path,
+        *,
+        role: str,
+        aliases: Sequence[str] = (),
+        format: Format | None = None,
+        language: Language | None = None,
+    ) -> Character:
+        """Read a character from a script: a play, screenplay, transcript, novel or subtitles.
 
-@dataclass(frozen=True, slots=True)
-class Character:
-    """All that is known of a role.
+        Args:
+            path: The script; or its turns as ``rolellm role parse`` writes them (``.jsonl``).
+            role: The character's name.
+            aliases: Other names that the script has for it.
+            format: The script's format; detected by default.
+            language: ``en`` or ``zh``; detected by default.
 
-    Attributes:
-        role: Its name.
-        language: ``en`` or ``zh``.
-        turns: Its structured dialogue; the role's own lines carry `role` as speaker.
-        description: Second person, without catchphrases.
-        background: Third person without the name, which the description was made of.
-        catchphrases: Short quotes, or none.
-        lore: What retrieval may add to a prompt.
-        aliases: Other names that the script has for the role.
-        script: What it was read from, such as a file's name.
-        made: How it was made: settings, model and hashes, for the manifest.
-    """
-
-    role: str
-    language: Language
-    turns: tuple[Turn, ...] = ()
-    description: str | None = None
-    background: str | None = None
-    catchphrases: tuple[str, ...] = ()
-    lore: tuple[Lore, ...] = ()
-    aliases: tuple[str, ...] = ()
-    script: str | None = None
-    made: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The role's name, then its aliases; each once, and none that is blank."""
-        return tuple(dict.fromkeys(name.strip() for name in (self.role, *self.aliases) if name.strip()))
-
-    def described(self) -> str | None:
-        """The description with catchphrases, as the release's ``desc.json`` has them."""
-        if not self.description:
-            return None
-        if not self.catchphrases:
-            return self.description
-        quoted = " / ".join(f'"{phrase}"' for phrase in self.catchphrases)
-        if self.language == "zh":
-            return f"{self.description}你的口头禅是：{quoted}"
-        verb = "catchphrase is" if len(self.catchphrases) == 1 else "catchphrases are"
-        return f"{self.description} Your {verb}: {quoted}"
-
-    def profile(self) -> Profile:
-        """What prompts and retrieval need of it."""
-        return Profile(self.role, self.language, self.turns, self.described())
-
-
-def write_character(character: Character, folder: str | Path) -> Path:
-    """Write ``profile.json`` and ``dialogue.jsonl`` into a folder, each complete or not at all; return the folder."""
-    target = Path(folder)
-    write_turns(target / DIALOGUE, character.turns, character.role)
-    lore = [{"content": item.content, "keys": list(item.keys), "name": item.name} for item in character.lore]
-    value = {
-        "role": character.role,
-        "language": character.language,
-        "description": character.description,
-        "background": character.background,
-        "catchphrases": list(character.catchphrases),
-        "lore": lore,
-        "aliases": list(character.aliases),
-        "script": character.script,
-        "made": dict(character.made),
-    }
-    write_json(target / PROFILE, value)
-    return target
-
-
-def read_character(folder: str | Path) -> Character:
-    """Read a character's folder; ``dialogue.jsonl`` may be absent.
-
-    Raises:
-        DataError: When there is no ``profile.json``, or it is not one; says what was expected.
-    """
-    path = Path(folder) / PROFILE
-    if not path.is_file():
-        raise DataError(
-            f"no {PROFILE} here; make one with `rolellm role build` or `rolellm role import-card`", path=folder
+        Raises:
+            ScriptError: When the script cannot be read, or the role never speaks; names who does.
+        """
+        if Path(path).suffix == ".jsonl":
+            return cls._of(start_sheet(path, role, language=language, aliases=aliases), None)
+        with Progress(f"reading {path}"):
+            parsed = parse_script(path, role, aliases, format=format, language=language)
+        names = [name for name, count in parsed.own.items() if count]
+        sheet = start_sheet(
+            parsed.turns, role, language=parsed.language, aliases=[*aliases, *names], script=Path(path).stem
         )
-    try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not valid JSON ({error})", path=path) from error
-    problem = _problem(value)
-    if problem:
-        raise DataError(problem, path=path)
-    dialogue = Path(folder) / DIALOGUE
-    return Character(
-        role=value["role"],
-        language=value["language"],
-        turns=tuple(read_turns(dialogue, value["role"])) if dialogue.is_file() else (),
-        description=value.get("description") or None,
-        background=value.get("background") or None,
-        catchphrases=tuple(value.get("catchphrases") or ()),
-        lore=tuple(
-            Lore(item["content"], tuple(item.get("keys") or ()), item.get("name") or "")
-            for item in value.get("lore") or ()
-        ),
-        aliases=tuple(value.get("aliases") or ()),
-        script=value.get("script") or None,
-        made=value.get("made") or {},
-    )
+        return cls._of(sheet, None, made={"source": {"file": Path(path).name, "sha256": hash_file(path)}})
+
+    @classmethod
+    def from_card(cls, path: str | Path, *, role: str | None = None, language: Language | None = None) -> Character:
+        """Read a character card: V1, V2 or V3, JSON or PNG.
+
+        Args:
+            path: The card.
+            role: A name in place of the card's.
+            language: ``en`` or ``zh``; detected by default.
+
+        Raises:
+            CardError: When the card cannot be read.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="rolellm-card-"))
+        try:
+            reading = import_card(path, folder, role=role, language=language)
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        return cls._of(reading.character, folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Character:
+        """Load a character's folder.
+
+        Raises:
+            DataError: When there is no ``profile.json``, or it cannot be read.
+        """
+        return cls._of(read_sheet(folder), Path(folder))
+
+    @classmethod
+    def _of(cls, sheet: Sheet, folder: Path | None, **changed: Any) -> Character:
+        values = {item.name: getattr(sheet, item.name) for item in fields(Sheet)}
+        return cls(**{**values, **changed}, folder=folder)
+
+    def build(self, llm: Any = None, *, overwrite: bool = False, **settings: Any) -> Character:
+        """Stage 1: describe the character in the second person, and pick its catchphrases.
+
+        Args:
+            llm: The model to ask: a settings file, ``rolellm.LLM(…)``, or a model. Needed unless the settings give
+                a description and ask for no catchphrases.
+            overwrite: Replace a profile that was changed by hand since it was built.
+            settings: Fields of `rolellm.construct.settings.BuildSettings`.
+
+        Raises:
+            RoleLLMError: See `rolellm.construct.profile.build_profile`.
+        """
+        chosen, folder = settings_from(BuildSettings, settings), self._home()
+        with self._resumable("build(llm)"):
+            built = build_folder(self, folder, chosen, asking_of(llm), card=folder, overwrite=overwrite)
+        _warn(*built.notes)
+        return self._of(built.character, folder)
+
+    def instruct(self, llm: Any, *, out: str | Path | None = None, **settings: Any) -> Character:
+        """Stage 2, Context-Instruct: make role-specific questions with answers, and filter them.
+
+        Args:
+            llm: The model to ask: a settings file, ``rolellm.LLM(…)``, or a model.
+            out: The run's folder; by default ``instruct`` in the character's.
+            settings: Fields of `rolellm.construct.settings.InstructSettings` and `FilterSettings`.
+
+        Raises:
+            RoleLLMError: See `rolellm.construct.context_instruct.context_instruct`.
+        """
+        chosen, folder = settings_from(InstructSettings, settings), self._home()
+        with self._resumable("instruct(llm)"):
+            result, _ = instruct_folder(self, Path(out or folder / "instruct"), chosen, asking_of(llm))
+        _warn(result.shortfall)
+        return self
+
+    def respond(
+        self, llm: Any, instructions: Any, *, out: str | Path | None = None, limit: int | None = None, **settings: Any
+    ) -> Character:
+        """Stage 3, RoleGPT: answer instructions in the character's voice, several times each.
+
+        Args:
+            llm: The model to ask: a settings file, ``rolellm.LLM(…)``, or a model.
+            instructions: A JSON Lines file, a list of texts, or a `datasets.Dataset` with a column ``instruction``
+                or ``question``.
+            out: The run's folder; by default ``respond`` in the character's.
+            limit: Use only the first N instructions.
+            settings: Fields of `rolellm.construct.settings.RespondSettings`.
+
+        Raises:
+            DataError: For instructions that cannot be read.
+            RoleLLMError: See `rolellm.construct.rolegpt.respond.respond`.
+        """
+        chosen, folder = settings_from(RespondSettings, settings), self._home()
+        asked, run = instructions_of(instructions, self.role, limit), Path(out or folder / "respond")
+        with self._resumable("respond(llm, instructions)"):
+            _, summary = respond_folder(self, asked, run, chosen, asking_of(llm))
+        if summary["missing"]:
+            _warn(f"{summary['missing']:,} replies are missing; {run / FAILED} says why")
+        return self
+
+    def to_dataset(self, **rule: Any) -> DatasetDict:
+        """The character's rows, general and role-specific, with the columns of RoleBench.
+
+        Args:
+            rule: Fields of `rolellm.construct.settings.SplitRule`, such as ``test_share`` and ``seed``; the split is
+                the one that ``rolellm role release`` makes.
+
+        Returns:
+            A `datasets.DatasetDict` with ``train`` and, from two questions on, ``test``.
+
+        Raises:
+            DataError: When there are no questions and no replies yet.
+        """
+        from datasets import Dataset, DatasetDict, Features
+
+        config = get_config(INSTRUCTION_CONFIGS[self.language])
+        features = Features.from_arrow_schema(schema_of(config))
+        with tempfile.TemporaryDirectory(prefix="rolellm-") as scratch:
+            root = write_release([gather(self._home())], Path(scratch) / "release", settings_from(SplitRule, rule)).out
+            release = Release(root)
+            return DatasetDict(
+                {
+                    split: Dataset.from_list(list(iter_rows(release, config, split)), features=features)
+                    for split in config_splits(release, config)
+                }
+            )
+
+    def to_card(self, path: str | Path, **options: Any) -> Path:
+        """Write the character as a card.
+
+        Args:
+            path: The file, ``.json`` or ``.png``.
+            options: ``spec`` (``v2`` or ``v3``), ``picture`` and ``overwrite``, see
+                `rolellm.construct.cards.export_card`.
+
+        Returns:
+            The file's path.
+        """
+        return export_card(self._home(), path, **options).path
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Character:
+        """Copy the character's folder, runs and journals included; from then on the character lives in the copy.
+
+        Args:
+            folder: The new folder.
+            overwrite: Replace the character that the folder holds.
+
+        Raises:
+            SettingsError: When the folder is not empty and may not be replaced.
+        """
+        target, home = Path(folder), self._home()
+        if target.exists() and target.samefile(home):
+            return self
+        if target.is_file() or (target.is_dir() and any(target.iterdir())):
+            if not (target / PROFILE).is_file():
+                raise SettingsError(f"{target} holds other files; choose a new folder")
+            if not overwrite:
+                raise SettingsError(f"{target} holds a character; choose another folder, or pass overwrite=True")
+            shutil.rmtree(target)
+        shutil.copytree(home, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock"))
+        object.__setattr__(self, "folder", target)
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """What there is of the character, and the state of each stage: ``done``, ``begun`` or null."""
+        folder = self.folder
+        return {
+            "folder": None if folder is None else str(folder),
+            "role": self.role,
+            "language": self.language,
+            "script": self.script,
+            "aliases": list(self.aliases),
+            "description": self.description,
+            "background": self.background,
+            "catchphrases": list(self.catchphrases),
+            "lore": [{"name": item.name, "keys": list(item.keys), "content": item.content} for item in self.lore],
+            "counts": counts(self),
+            "stages": {name: None if folder is None else _state(folder / name) for name in _STAGES},
+            "card": folder is not None and (folder / CARD).is_file(),
+        }
+
+    def __repr__(self) -> str:
+        done = [name for name, state in self.to_dict()["stages"].items() if state]
+        where = "not in a folder yet" if self.folder is None else repr(str(self.folder))
+        return f"<Character {self.role!r}: {len(self.turns):,} turns; {', '.join(done) or 'no stage yet'}; {where}>"
+
+    def _repr_html_(self) -> str:
+        shown = self.to_dict()
+        counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in shown["counts"].items())
+        stages = ", ".join(f"{name}: {state or 'not yet'}" for name, state in shown["stages"].items())
+        rows = {
+            "Description": self.description or "none yet",
+            "Catchphrases": " / ".join(self.catchphrases) or "none",
+            "Script": counted,
+            "Stages": stages,
+            "Folder": shown["folder"] or "none yet",
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+        return f"<table><caption>{escape(self.role)}</caption>{cells}</table>"
+
+    def _home(self) -> Path:
+        """The character's folder; a temporary one where there is none yet."""
+        if self.folder is not None:
+            return self.folder
+        folder = Path(tempfile.mkdtemp(prefix=f"rolellm-{safe_name(self.role)[:40]}-"))
+        object.__setattr__(self, "folder", write_sheet(self, folder))
+        return folder
+
+    @contextmanager
+    def _resumable(self, call: str) -> Iterator[None]:
+        """Have a stage that stops short name the call that goes on."""
+        try:
+            yield
+        except StoppedShortError as error:
+            message = str(error).removesuffix(f"\nResume with: {error.resume}")
+            again = f"rolellm.Character.load({str(self.folder)!r}).{call}"
+            raise StoppedShortError(message, resume=error.resume.replace("the same command", again, 1)) from error
 
 
-def check_run_folder(folder: str | Path, *foreign: str) -> None:
-    """Refuse a folder for a stage's run that is a character's, or another stage's: it would lose its manifest.
-
-    Args:
-        folder: The run's; need not be there.
-        foreign: Files that another stage leaves.
-
-    Raises:
-        SettingsError: Names the file that was found.
-    """
-    for name in (PROFILE, *foreign):
-        if (Path(folder) / name).is_file():
-            raise SettingsError(f"{folder} holds {name}, so it is no folder for this run; name another (--out)")
+def _state(folder: Path) -> str | None:
+    if (folder / "manifest.json").is_file():
+        return "done"
+    return "begun" if (folder / "journal.jsonl").is_file() else None
 
 
-def _problem(value: Any) -> str | None:
-    if not isinstance(value, dict):
-        return f"expected a JSON object, found {type(value).__name__}"
-    if not isinstance(value.get("role"), str) or not value["role"].strip():
-        return f"expected a text `role`, found {value.get('role')!r:.60}"
-    if value.get("language") not in ("en", "zh"):
-        return f"expected `language` to be en or zh, found {value.get('language')!r:.60}"
-    for key in ("description", "background", "script"):
-        if not isinstance(value.get(key), str | None):
-            return f"expected `{key}` to be a text or null, found {value[key]!r:.60}"
-    for key in ("catchphrases", "aliases"):
-        items = value.get(key) or []
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            return f"expected `{key}` to be a list of texts, found {items!r:.60}"
-    if not isinstance(value.get("made"), dict | None):
-        return f"expected `made` to be an object or null, found {value['made']!r:.60}"
-    lore = value.get("lore") or []
-    if not isinstance(lore, list) or not all(map(_is_lore, lore)):
-        return (
-            "expected `lore` to be a list of objects with a text `content`, perhaps a list of texts "
-            f"`keys` and a text `name`, found {lore!r:.60}"
-        )
-    return half_in(json.dumps(value, ensure_ascii=False))
-
-
-def _is_lore(item: Any) -> bool:
-    if not isinstance(item, dict) or not isinstance(item.get("content"), str):
-        return False
-    keys = item.get("keys") or []
-    named = isinstance(item.get("name"), str | None)
-    return named and isinstance(keys, list) and all(isinstance(key, str) for key in keys)
+def _warn(*notes: str | None) -> None:
+    for note in filter(None, notes):
+        warnings.warn(note, CharacterWarning, stacklevel=3)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
+from rolellm.construct.settings import Rule
 from rolellm.core.records import Language
 from rolellm.core.text import HAN
 from rolellm.llm.model import Accept, Finish, Reply, Request, UnacceptableError
@@ -172,8 +173,6 @@ PATTERNS: Final = MappingProxyType[Language, Mapping[TextRule, Patterns]]({"en":
 
 # --- The four rules that replies of the release were cleaned by: complete; no AI; no role player; no refusal
 
-
-Rule = Literal["complete", "hides_ai", "hides_role", "answers"]
 
 #: The rules in the order in which they are checked, and what is said of a reply that breaks one.
 RULES: Final = MappingProxyType[Rule, str](

@@ -12,18 +12,15 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from rolellm.construct.settings import SIMILARITY, Method
 from rolellm.core.errors import require
 from rolellm.core.records import Language
 from rolellm.core.text import chinese_words, fold
-
-Method = Literal["bm25", "minhash"]
-#: From which similarity on a question counts as asked already (our choice; the paper's is open).
-SIMILARITY: Final[dict[Method, float]] = {"bm25": 0.8, "minhash": 0.75}
 
 _WORD: Final = re.compile(r"\w+(?:'\w+)?")
 _HASHES: Final = 128

@@ -15,18 +15,20 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 from rolellm.construct.duplicates import repeats
 from rolellm.construct.scripts.parse import detect_language
+from rolellm.construct.settings import SampleSettings
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language
+from rolellm.core.settings import dump
 from rolellm.core.text import HAN, fold, half_in
 from rolellm.version import __version__
 
@@ -275,43 +277,9 @@ def _talk(value: Any) -> tuple[str, str]:
 # --- Draws general instructions from instruction data sets, as the paper did from Super-NaturalInstructions, COIG,
 
 
-Duplicates = Literal["bm25", "minhash", "exact"]
-DUPLICATES: Final[tuple[Duplicates, ...]] = get_args(Duplicates)
 _LETTER: Final = re.compile(r"[^\W\d_]")
 # More than is wanted, as some will be near-duplicates; of the rest nothing need be compared.
 _POOL: Final = 1.25
-
-
-@dataclass(frozen=True, slots=True)
-class SampleSettings:
-    """How instructions are drawn.
-
-    Attributes:
-        language: ``en`` or ``zh``; rows of another writing are left out.
-        max_words: Of an English instruction; the paper's 100.
-        max_chars: Of a Chinese one; the paper's 100.
-        seed: Another one draws others.
-        duplicates: ``bm25`` or ``minhash`` similarity, or ``exact``: case and white space folded.
-        similarity: From which on an instruction is a near-duplicate; by default the method's own.
-
-    Raises:
-        SettingsError: For a value out of range.
-    """
-
-    language: Language
-    max_words: int = 100
-    max_chars: int = 100
-    seed: int = 0
-    duplicates: Duplicates = "bm25"
-    similarity: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.duplicates not in DUPLICATES:
-            raise SettingsError(f"duplicates by {self.duplicates!r}: there are {', '.join(DUPLICATES)}")
-        if self.similarity is not None and not 0 < self.similarity <= 1:
-            raise SettingsError(f"a similarity of {self.similarity}: it has to be above 0, and at most 1")
-        if min(self.max_words, self.max_chars) < 1:
-            raise SettingsError("a length cap below 1 leaves nothing to draw")
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +327,7 @@ class Sample:
             "drawn": len(self.drawn),
             "asked": sum(self.counts),
             "sources": sources,
-            "settings": asdict(self.settings),
+            "settings": dump(self.settings),
         }
 
     def write(self, path: str | Path) -> Path:
@@ -402,6 +370,8 @@ def sample_instructions(sources: Sequence[Source], counts: Sequence[int], settin
     """
     if len(counts) != len(sources) or min(counts, default=0) < 1:
         raise SettingsError(f"{len(sources)} data sets and the counts {list(counts)}; give each a count of 1 or more")
+    if settings.language is None:
+        settings = replace(settings, language=told_language(sources))
     drawn: list[Drawn] = []
     dropped: list[Counter[str]] = []
     for number, (source, count) in enumerate(zip(sources, counts, strict=True)):
@@ -436,7 +406,7 @@ def _draw(
 
 def _repeated(texts: Sequence[str], settings: SampleSettings) -> set[int]:
     if settings.duplicates != "exact":
-        return set(repeats(texts, settings.language, settings.duplicates, settings.similarity))
+        return set(repeats(texts, settings.language or "en", settings.duplicates, settings.similarity))
     first: dict[str, int] = {}
     return {place for place, text in enumerate(texts) if first.setdefault(fold(text), place) != place}
 

@@ -10,15 +10,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.construct.character import Character, read_character
 from rolellm.construct.context_instruct.run import KEPT, Question, read_questions
 from rolellm.construct.rolegpt.respond import REPLIES
 from rolellm.construct.scripts.turns import write_turns
+from rolellm.construct.settings import SplitRule
+from rolellm.construct.sheet import Sheet, read_sheet
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language
+from rolellm.core.settings import dump
 from rolellm.core.text import fold, safe_name, squash
 from rolellm.rolebench.schema import FOLDERS
 from rolellm.version import __version__
@@ -59,7 +61,7 @@ class RoleData:
         sources: SHA-256 of each file read, by its path within the character's folder.
     """
 
-    character: Character
+    character: Sheet
     questions: tuple[Question, ...]
     general: tuple[Replies, ...]
     baselines: Mapping[str, str]
@@ -97,7 +99,7 @@ def gather(folder: str | Path) -> RoleData:
         DataError: For a folder that holds no character, or a line that is not as those commands write it.
     """
     root = Path(folder)
-    character = read_character(root)
+    character = read_sheet(root)
     sources: dict[str, str] = {}
     questions: dict[str, Question] = {}
     for path in _files(root, INSTRUCT, KEPT, sources):
@@ -138,56 +140,34 @@ def _replies(value: Mapping[str, Any], path: Path, number: int) -> Replies:
 # --- Which questions and which roles are held out: by rule, from their text alone, and checked
 
 
-@dataclass(frozen=True, slots=True)
-class SplitRule:
-    """How splits are made.
+def held_out_questions(rule: SplitRule, questions: Iterable[str]) -> frozenset[str]:
+    """The questions to hold out, folded; none where there is only one."""
+    folded = sorted({fold(question) for question in questions})
+    return frozenset(_drawn(rule.seed, "question", folded, rule.test_share))
 
-    Attributes:
-        test_share: Of the questions, for test.
-        role_share: Of the roles, held out for role generalization, where none are named.
-        held_out: These roles instead.
-        seed: Another seed holds out others.
+
+def held_out_roles(rule: SplitRule, roles: Collection[str]) -> frozenset[str]:
+    """The roles to hold out: those named, or drawn; none where there is only one role.
 
     Raises:
-        SettingsError: For a share out of range.
+        SettingsError: When a named role is unknown, or no role would be left.
     """
+    unknown = sorted(set(rule.held_out) - set(roles))
+    if unknown:
+        raise SettingsError(f"no role {', '.join(unknown)} to hold out; the roles are {', '.join(sorted(roles))}")
+    if rule.held_out:
+        if set(roles) == set(rule.held_out):
+            raise SettingsError("every role is held out, which leaves none to train on; hold out fewer")
+        return frozenset(rule.held_out)
+    return frozenset(_drawn(rule.seed, "role", sorted(roles), rule.role_share))
 
-    test_share: float = 0.2
-    role_share: float = 0.1
-    held_out: tuple[str, ...] = ()
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        for name in ("test_share", "role_share"):
-            if not 0 < getattr(self, name) < 1:
-                raise SettingsError(f"{name} is {getattr(self, name)}; it has to be above 0 and below 1")
-
-    def test_questions(self, questions: Iterable[str]) -> frozenset[str]:
-        """The questions to hold out, folded; none where there is only one."""
-        folded = sorted({fold(question) for question in questions})
-        return frozenset(self._drawn("question", folded, self.test_share))
-
-    def test_roles(self, roles: Collection[str]) -> frozenset[str]:
-        """The roles to hold out: those named, or drawn; none where there is only one role.
-
-        Raises:
-            SettingsError: When a named role is not there, or none would be left.
-        """
-        unknown = sorted(set(self.held_out) - set(roles))
-        if unknown:
-            raise SettingsError(f"no role {', '.join(unknown)} to hold out; the roles are {', '.join(sorted(roles))}")
-        if self.held_out:
-            if set(roles) == set(self.held_out):
-                raise SettingsError("every role is held out, which leaves none to train on; hold out fewer")
-            return frozenset(self.held_out)
-        return frozenset(self._drawn("role", sorted(roles), self.role_share))
-
-    def _drawn(self, what: str, names: list[str], share: float) -> list[str]:
-        if len(names) < 2:
-            return []
-        # At least one on each side.
-        count = min(max(math.floor(share * len(names) + 0.5), 1), len(names) - 1)
-        return sorted(names, key=lambda name: hash_json([self.seed, what, name]))[:count]
+def _drawn(seed: int, what: str, names: list[str], share: float) -> list[str]:
+    if len(names) < 2:
+        return []
+    # At least one on each side.
+    count = min(max(math.floor(share * len(names) + 0.5), 1), len(names) - 1)
+    return sorted(names, key=lambda name: hash_json([seed, what, name]))[:count]
 
 
 def check_disjoint(train: Mapping[str, Collection[str]], test: Mapping[str, Collection[str]], what: str) -> None:
@@ -216,6 +196,11 @@ def check_disjoint(train: Mapping[str, Collection[str]], test: Mapping[str, Coll
 
 MANIFEST = "manifest.json"
 KIND = "rolellm release"
+#: The config that loads a language's rows, split by instruction.
+INSTRUCTION_CONFIGS: Mapping[Language, str] = {
+    "en": "instruction-generalization-eng",
+    "zh": "instruction-generalization-zh",
+}
 _Rows = list[dict[str, Any]]
 _SUBSETS = ("general", "role_specific")
 _SPLITS = ("train", "test")
@@ -344,12 +329,12 @@ class _Draft:
         self._instructions(roles, language)
         if language == "zh":
             self._by_instruction(roles, "rolebench-zh")
-            self.configs.append("instruction-generalization-zh")
+            self.configs.append(INSTRUCTION_CONFIGS["zh"])
             if len(roles) > 1:
                 self.notes.append("the release's layout has no role generalization in Chinese, so none was written")
             return
         self._by_instruction(roles, "rolebench-eng/instruction-generalization")
-        self.configs.append("instruction-generalization-eng")
+        self.configs.append(INSTRUCTION_CONFIGS["en"])
         # A role without rows, where none was named, would be held out for nothing.
         with_rows = [role for role in roles if role.questions or role.general or self.rule.held_out]
         if len(with_rows) < 2:
@@ -406,11 +391,11 @@ class _Draft:
         everywhere = frozenset(fold(item.question) for role in roles for item in role.general)
         own = (item.question for role in roles for item in role.questions if fold(item.question) not in everywhere)
         # A role's question that is a general instruction as well must not stand on both sides.
-        held_out = self.rule.test_questions(everywhere) | self.rule.test_questions(own)
+        held_out = held_out_questions(self.rule, everywhere) | held_out_questions(self.rule, own)
         self._split(roles, folder, lambda row: fold(row["question"]) in held_out, "question")
 
     def _by_role(self, roles: Sequence[RoleData], folder: str) -> None:
-        self.held_out = self.rule.test_roles([role.role for role in roles])
+        self.held_out = held_out_roles(self.rule, [role.role for role in roles])
         self._split(roles, folder, lambda row: row["role"] in self.held_out, "role")
 
     def _split(
@@ -465,7 +450,7 @@ def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
         {
             "kind": KIND,
             "version": __version__,
-            "rule": asdict(draft.rule),
+            "rule": dump(draft.rule),
             "held_out_roles": sorted(draft.held_out),
             "configs": draft.configs,
             "rows": draft.rows,
@@ -474,9 +459,3 @@ def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
             "notes": draft.notes,
         },
     )
-
-
-# --- Characters with their questions and replies, put together as a folder in the layout of the RoleBench release
-
-
-__all__ = ["ReleaseSummary", "RoleData", "SplitRule", "gather", "write_release"]

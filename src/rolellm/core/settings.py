@@ -244,7 +244,8 @@ def _told(error: ValidationError, cls: type, *, secret: bool) -> str:
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         section = dotted.rpartition(".")[0]
         here = [key for key in known_keys(cls) if key.rpartition(".")[0] == re.sub(r"\[\d+\]", "", section)]
-        close = difflib.get_close_matches(dotted, here, n=1)
+        elsewhere = any(key.rpartition(".")[2] == dotted.rpartition(".")[2] for key in known_keys(cls))
+        close = [] if elsewhere else difflib.get_close_matches(dotted, here, n=1)
         return f"unknown key {dotted}{nearest(dotted, close or known_keys(cls))}"
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{dotted} is missing"
@@ -255,6 +256,7 @@ def _told(error: ValidationError, cls: type, *, secret: bool) -> str:
         .replace("Input should be", "must be")
         .replace(" valid ", " ")
         .replace("a integer", "a whole number")
+        .replace("a array", "a list")
     )
     message = message.replace("a boolean", "true or false").replace("an object", "a section")
     message = message[0].lower() + message[1:]

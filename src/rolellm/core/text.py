@@ -6,7 +6,7 @@ import functools
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -51,6 +51,16 @@ def half_in(*texts: str) -> str | None:
             half = f"U+{ord(text[error.start]):04X}"
             return f"half a surrogate pair ({half}), which is no character and has no UTF-8; take it out"
     return None
+
+
+def listed(names: Iterable[object], most: int = 3) -> str:
+    """Names for a message: the first few, each once, and how many more there are.
+
+    >>> listed(["Ada", "Brom", "Cai", "Dee"], most=2)
+    'Ada, Brom and 2 more'
+    """
+    known = list(dict.fromkeys(map(str, names)))
+    return ", ".join(known[:most]) + (f" and {len(known) - most:,} more" if len(known) > most else "")
 
 
 def squash(name: str) -> str:

@@ -47,7 +47,7 @@ class Tuning:
         """Tune the base; an earlier run in the folder is replaced."""
         from rolellm.rocit.train import train
 
-        train(self.recipe, self.folder, overwrite=True)
+        train(self.recipe, out=self.folder, overwrite=True)
 
     def describe(self) -> dict[str, Any]:
         """The recipe and its hash, for the report."""
@@ -56,30 +56,31 @@ class Tuning:
 
 def answer(rows: Sequence[Row], model: Path, out: Path, fingerprint: str) -> dict[str, str]:
     """Answer the rows with a model, into a file; return the answers by row id."""
-    from rolellm.evaluation.generate import GenerateSettings, generate
+    from rolellm.evaluation.generate import answer_rows
     from rolellm.evaluation.predictions import read_predictions
-    from rolellm.models.local_model import Decoding
+    from rolellm.evaluation.settings import GenerateSettings
 
     settings = GenerateSettings(
         model=str(model),
-        decoding=Decoding(max_new_tokens=_MAX_NEW_TOKENS),
+        max_new_tokens=_MAX_NEW_TOKENS,
         batch_size=16,
         config=CONFIG,
         split=SPLIT,
         dataset_fingerprint=fingerprint,
         overwrite=True,
     )
-    generate(rows, out, settings)
+    answer_rows(rows, out, settings)
     return {item.id: item.prediction for item in read_predictions(out).items if item.id is not None}
 
 
 def score_answers(rows: Sequence[Row], predictions: Path, fingerprint: str) -> ScoreReport:
     """Score a file of answers, and write the score next to it."""
     from rolellm.evaluation.predictions import read_predictions
-    from rolellm.evaluation.score import ScoreOptions, score
+    from rolellm.evaluation.score import score_rows
+    from rolellm.evaluation.settings import ScoreOptions
 
     options = ScoreOptions(config=CONFIG, split=SPLIT, dataset_fingerprint=fingerprint, strict=True)
-    report = score(rows, read_predictions(predictions), options)
+    report = score_rows(rows, read_predictions(predictions), options)
     write_json(predictions.with_suffix(".score.json"), report.to_dict())
     return report
 
@@ -87,11 +88,12 @@ def score_answers(rows: Sequence[Row], predictions: Path, fingerprint: str) -> S
 def score_baseline(rows: Sequence[Row], fingerprint: str) -> ScoreReport:
     """Score the replies that come with the rows."""
     from rolellm.evaluation.predictions import Predictions
-    from rolellm.evaluation.score import ScoreOptions, score
+    from rolellm.evaluation.score import score_rows
+    from rolellm.evaluation.settings import ScoreOptions
 
     items = tuple(Prediction(row.rolegpt, id=row.id) for row in rows if row.rolegpt is not None)
     options = ScoreOptions(config=CONFIG, split=SPLIT, dataset_fingerprint=fingerprint)
-    return score(rows, Predictions(items), options)
+    return score_rows(rows, Predictions(items), options)
 
 
 # --- Has the demo's answers judged, by rules in place of a language model: the functions behind ``rolellm judge``

@@ -23,16 +23,15 @@ from rolellm.core.errors import require
 from rolellm.core.records import Language
 from rolellm.core.text import chinese_words, safe_name
 from rolellm.llm.model import RunOptions
-from rolellm.llm.settings import described
 from rolellm.report.construct_section import Made, MadePair, MadeRole, Receipt
 from rolellm.rolebench.source import sample_folder
 
 if TYPE_CHECKING:
-    from rolellm.construct.character import Character
     from rolellm.construct.profile import Built
-    from rolellm.construct.rolegpt.respond import RespondResult, RespondSettings
+    from rolellm.construct.rolegpt.respond import RespondResult
     from rolellm.construct.scripts.parse import Parsed
-    from rolellm.llm.client import Client
+    from rolellm.construct.settings import RespondSettings
+    from rolellm.construct.sheet import Sheet
     from rolellm.llm.scripted import ScriptedModel
 
 # --- A few pairs of a run with the lines that they were made from, for a reader to compare
@@ -216,6 +215,7 @@ class _Work:
     responded: RespondResult
 
     def __init__(self, role: str, target: Path, model: ScriptedModel) -> None:
+        from rolellm.construct.asking import Asking
         from rolellm.construct.scripts.parse import parse_script
         from rolellm.construct.scripts.turns import write_turns
 
@@ -225,33 +225,33 @@ class _Work:
         self.parsed: Parsed = parse_script(self.script, role)
         self._turns = self.folder.with_suffix(".turns.jsonl")
         write_turns(self._turns, self.parsed.turns, role, speakers=dict(enumerate(self.parsed.speakers)))
-        self._model = model
+        self._asking = Asking([model], _QUIET)
         self._spent = _Spent()
 
     @property
-    def character(self) -> Character:
+    def character(self) -> Sheet:
         """As far as it is known."""
         return self.built.character
 
     def build(self) -> None:
-        from rolellm.construct.profile import Asking, BuildSettings, build_folder, start_character
+        from rolellm.construct.profile import build_folder, start_sheet
+        from rolellm.construct.settings import BuildSettings
 
-        start = start_character(self._turns, self.role, language=self.parsed.language, script=self.script.stem)
-        self.built = build_folder(start, self.folder, BuildSettings(), Asking([self._model], _QUIET))
+        start = start_sheet(self._turns, self.role, language=self.parsed.language, script=self.script.stem)
+        self.built = build_folder(start, self.folder, BuildSettings(), self._asking)
         self._spent.add(self.built.manifest["spent"])
 
     def instruct(self) -> None:
-        from rolellm.construct.context_instruct import InstructSettings, context_instruct, write_result
+        from rolellm.construct.context_instruct.run import instruct_folder
+        from rolellm.construct.settings import InstructSettings
 
         settings = InstructSettings(per_role=_PAIRS, chunk_tokens=_CHUNK_TOKENS, overlap_tokens=_OVERLAP_TOKENS)
-        with self._client("instruct") as client:
-            self.instructed = context_instruct(self.character, client, settings)
-            write_result(self.instructed, client.folder, client)
-            self._spent.add(client.spent.to_dict())
+        self.instructed, manifest = instruct_folder(self.character, self.folder / "instruct", settings, self._asking)
+        self._spent.add(manifest["spent"])
 
     def respond(self) -> None:
         from rolellm.construct.context_instruct.run import KEPT
-        from rolellm.construct.rolegpt.respond import RespondSettings
+        from rolellm.construct.settings import RespondSettings
 
         general = sample_folder() / _FOLDERS[self.character.language] / "instructions-general.jsonl"
         self.responded = self._reply("respond", general, RespondSettings(), _INSTRUCTIONS)
@@ -259,20 +259,11 @@ class _Work:
         self._reply("respond-questions", self.folder / "instruct" / KEPT, RespondSettings(replies=1))
 
     def _reply(self, stage: str, file: Path, settings: RespondSettings, limit: int | None = None) -> RespondResult:
-        from rolellm.construct.rolegpt.respond import read_asked, respond
-        from rolellm.core.fingerprint import hash_file
+        from rolellm.construct.rolegpt.respond import instructions_of, respond_folder
 
-        asked = read_asked(file, self.role)[:limit]
-        with self._client(stage) as client:
-            result = respond(self.character, asked, client, settings)
-            spent = client.spent.to_dict()
-            result.write(
-                client.folder,
-                instructions={"file": file.name, "sha256": hash_file(file), "asked": len(asked)},
-                models=[described(self._model)],
-                spent=spent,
-            )
-            self._spent.add(spent)
+        asked = instructions_of(file, self.role, limit)
+        result, summary = respond_folder(self.character, asked, self.folder / stage, settings, self._asking)
+        self._spent.add(summary["spent"])
         return result
 
     def made(self, rows: Mapping[str, int]) -> MadeRole:
@@ -301,11 +292,6 @@ class _Work:
             tokens=(self._spent.prompt, self._spent.reply),
             pairs=shown_pairs(self.instructed, self.script.read_bytes().decode(self.parsed.encoding), self.script.name),
         )
-
-    def _client(self, stage: str) -> Client:
-        from rolellm.llm.client import Client
-
-        return Client(self.folder / stage, [self._model], _QUIET)
 
 
 def _release(out: Path, works: Sequence[_Work]) -> dict[str, dict[str, int]]:

@@ -13,22 +13,36 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rolellm.core.errors import DataError, ModelError, SettingsError, require
 from rolellm.core.jsonl import JsonlAppender
 from rolellm.core.records import Language, Row
+from rolellm.core.settings import read
+from rolellm.core.text import listed
 from rolellm.evaluation.contamination import Contamination, check_rows
-from rolellm.evaluation.resume import finished_lines, only_writer, put_in_order, reconcile, renew_sidecar, write_sidecar
+from rolellm.evaluation.resume import (
+    finished_lines,
+    only_writer,
+    put_in_order,
+    reconcile,
+    renew_sidecar,
+    sidecar_path,
+    stopped_short,
+    write_sidecar,
+)
+from rolellm.evaluation.rows import provenance, rows_of, with_generation
+from rolellm.evaluation.settings import GenerateSettings, ProfileKind
 from rolellm.models.find import ModelSource, find_model, manifest_paths
-from rolellm.models.local_model import Completion, Decoding, Device, DType, LocalModel
+from rolellm.models.local_model import Completion, LocalModel
 from rolellm.prompts.encode import PromptEncoder
 from rolellm.prompts.render import prompt_messages, system_template
 from rolellm.prompts.retrieval import RETRIEVED, RetrievalPrompts
+from rolellm.runtime.folders import temporary_folder
 from rolellm.runtime.progress import Progress
 from rolellm.version import __version__
 
@@ -85,9 +99,7 @@ def plan_batches(
 
 
 def _name(noted: Sequence[tuple[Row, str]]) -> str:
-    named = ", ".join(f"{row.id} ({row.role}, {note})" for row, note in noted[:_NAMED])
-    more = len(noted) - _NAMED
-    return f"{named} and {more} more" if more > 0 else named
+    return listed([f"{row.id} ({row.role}, {note})" for row, note in noted], _NAMED)
 
 
 def encode_prompts(
@@ -129,9 +141,6 @@ def check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[S
 
 
 # --- What a prompt says of the role: its description, or lines of its script; as asked for, else as the model was
-
-
-ProfileKind = Literal["description", "retrieval"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,72 +263,28 @@ def asking(
 _NAMED = 10
 
 
-@dataclass(frozen=True, slots=True)
-class GenerateSettings:
-    """What is asked of which model, and how.
+def check(settings: GenerateSettings) -> ModelSource:
+    """Refuse what can be refused before any data or weights are read.
 
-    Attributes:
-        model: A directory with a full model or an adapter (a run of ``rolellm train`` is either), or a Hub id.
-        adapter: A PEFT adapter to put on a full model.
-        decoding: How tokens are chosen.
-        system_template: A system instruction of the user's own; see `rolellm.prompts.render.system_template`.
-        batch_size: Prompts in one forward pass; changes the speed and, in half precision, the last digits.
-        device: ``auto`` takes CUDA where there is one.
-        dtype: ``auto`` takes the checkpoint's own on CUDA, and float32 on a CPU.
-        config: The data set's config, for the record.
-        split: Its split, for the record.
-        dataset_fingerprint: Its content hash, for the record.
-        overwrite: Begin again where the file is already there.
-        strict: Refuse rows that the model was trained on, instead of warning.
-        profile: What a prompt says of the role; by default as the model was tuned, by its manifest.
-        retrieved: With retrieval, how many exchanges.
-        data_dir: Where the release is, whose scripts are retrieved from.
+    Args:
+        settings: Which model, and how.
+
+    Returns:
+        Where the model comes from.
+
+    Raises:
+        ModelError: When the model is not there.
+        SettingsError: When no model is named, the system template is not there, or settings contradict each other.
+        MissingExtraError: Without torch or transformers.
     """
-
-    model: str
-    adapter: str | None = None
-    decoding: Decoding = field(default_factory=Decoding)
-    system_template: Path | None = None
-    batch_size: int = 8
-    device: Device = "auto"
-    dtype: DType = "auto"
-    config: str | None = None
-    split: str | None = None
-    dataset_fingerprint: str | None = None
-    overwrite: bool = False
-    strict: bool = False
-    profile: ProfileKind | None = None
-    retrieved: int | None = None
-    data_dir: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise SettingsError(f"batch_size is {self.batch_size}; it has to be at least 1")
-
-    def check(self, out: Path) -> ModelSource:
-        """Refuse what can be refused before any data or weights are read.
-
-        Args:
-            out: The predictions file.
-
-        Returns:
-            Where the model comes from.
-
-        Raises:
-            ModelError: When the model is not there.
-            SettingsError: When the system template is not there, ``out`` is a directory, or choices contradict.
-            MissingExtraError: Without torch or transformers.
-        """
-        if out.is_dir():
-            raise SettingsError(
-                f"{out} is a directory; predictions go into a file, such as {out / 'predictions.jsonl'}"
-            )
-        if self.system_template is not None:
-            system_template("en", self.system_template)
-        require("torch", "transformers", extra="train")
-        source = find_model(self.model, self.adapter)
-        choose_form(source, self.profile, self.retrieved)
-        return source
+    if not settings.model:
+        raise SettingsError("no model is named; pass a folder, a Hub id or a training run, or llm=… to ask a server")
+    if settings.system_template is not None:
+        system_template("en", settings.system_template)
+    require("torch", "transformers", extra="train")
+    source = find_model(settings.model, settings.adapter)
+    choose_form(source, settings.profile, settings.retrieved)
+    return source
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +322,63 @@ class GenerateSummary:
         return {**asdict(self), "out": str(self.out), "seconds": round(self.seconds, 3), "tokens_per_second": rate}
 
 
-def generate(
+def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | None = None, **decoding: Any) -> Any:
+    """Answer the rows of a dataset.
+
+    Ctrl-C keeps what is finished; the same call with the same ``out`` continues, and the result is the same.
+
+    Args:
+        model: A folder with a model, an adapter or a training run; a Hub id; or what `rolellm.train` returned. ``None``
+            with ``llm``.
+        dataset: A ``datasets.Dataset`` with the columns ``role`` and ``question``, and where present ``id``,
+            ``language`` and ``role_description``.
+        llm: Ask these models over an API instead: a settings file, a dict, or `rolellm.LLM`. Every reply is kept in a
+            journal next to the predictions, so none is paid for twice.
+        out: The predictions file (JSON Lines), kept and continued; by default one in a new temporary folder.
+        decoding: Fields of `rolellm.evaluation.settings.GenerateSettings`, such as ``max_new_tokens``, ``temperature``
+            or ``batch_size``.
+
+    Returns:
+        A ``datasets.Dataset``: the rows' columns plus ``prediction`` and ``finish`` (``stop``, or ``length`` where the
+        reply was cut off at its limit; both are null for a request that a server would not answer).
+
+    Raises:
+        SettingsError: For an unknown option or value, or a dataset without the needed columns.
+        ModelError: When the model cannot be loaded, or a prompt leaves no room for a reply.
+        DataError: Under ``strict``, when the model was trained on rows.
+        StoppedShortError: On Ctrl-C; says what is kept and how to continue.
+
+    Warns:
+        ContaminationWarning: When the model was trained on rows.
+    """
+    rows = rows_of(dataset, needed=("role", "question"))
+    name = "" if model is None else str(getattr(model, "model_dir", model))
+    settings = read(GenerateSettings, {**provenance(dataset), **decoding, "model": name})
+    path = temporary_folder("generate") / "predictions.jsonl" if out is None else Path(out)
+    with stopped_short(path, f"rolellm.generate(…, out={str(path)!r})"):
+        if llm is None:
+            answer_rows(rows, path, settings)
+        else:
+            from rolellm.evaluation.ask import ask_rows
+
+            ask_rows(rows, path, llm, settings)
+    return _answered(dataset, rows, path)
+
+
+def _answered(dataset: Any, rows: Sequence[Row], path: Path) -> Any:
+    """The dataset with the columns ``prediction`` and ``finish`` of a file."""
+    from datasets import Dataset, Value
+
+    lines = finished_lines(path, rows)
+    table = dataset if isinstance(dataset, Dataset) else Dataset.from_list(list(dataset))
+    for name in ("prediction", "finish"):
+        if name in table.column_names:
+            table = table.remove_columns(name)
+        table = table.add_column(name, [lines.get(row.id, {}).get(name) for row in rows], feature=Value("string"))
+    return with_generation(table, json.loads(sidecar_path(path).read_bytes()))
+
+
+def answer_rows(
     rows: Sequence[Row], out: str | Path, settings: GenerateSettings, *, progress: bool = True
 ) -> GenerateSummary:
     """Answer rows with a local model, and write one JSON object a row: ``id``, ``prediction`` and so on.
@@ -385,8 +406,8 @@ def generate(
         ContaminationWarning: Without it, in the same case.
     """
     out = Path(out)
-    source = settings.check(out)
-    _check_rows(rows)
+    source = check(settings)
+    check_answerable(rows, out)
     known = check_rows(rows, source, config=settings.config, split=settings.split, strict=settings.strict)
     form = choose_form(source, settings.profile, settings.retrieved)
     asked = asking(form, rows, config=settings.config, data_dir=settings.data_dir, template=settings.system_template)
@@ -434,12 +455,20 @@ def generate(
     return summary if known is None else replace(summary, contaminated=known.to_dict()["contaminated"])
 
 
-def _check_rows(rows: Sequence[Row]) -> None:
+def check_answerable(rows: Sequence[Row], out: Path) -> None:
+    """Refuse rows that cannot be told apart in a file, and a directory in the file's place.
+
+    Raises:
+        DataError: When there are no rows, or ids repeat.
+        SettingsError: When ``out`` is a directory.
+    """
+    if out.is_dir():
+        raise SettingsError(f"{out} is a directory; predictions go into a file, such as {out / 'predictions.jsonl'}")
     if not rows:
         raise DataError("there are no rows to answer")
     repeated = [name for name, count in Counter(row.id for row in rows).items() if count > 1]
     if repeated:
-        raise DataError(f"{len(repeated)} ids stand on more than one row: {', '.join(repeated[:_NAMED])}")
+        raise DataError(f"{len(repeated)} ids are on more than one row: {listed(repeated, _NAMED)}")
 
 
 def _answer(

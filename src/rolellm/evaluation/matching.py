@@ -15,6 +15,7 @@ from typing import Literal
 
 from rolellm.core.errors import PredictionError
 from rolellm.core.records import Prediction, Row
+from rolellm.core.text import listed
 from rolellm.evaluation.predictions import Predictions
 
 Method = Literal["id", "exact", "trimmed"]
@@ -255,5 +256,4 @@ def _nothing_matches(rows: Sequence[Row], predictions: Predictions, where: str) 
 
 
 def _some(names: Iterable[str | None]) -> str:
-    ordered = sorted(name for name in names if name is not None)
-    return ", ".join(ordered[:3]) + (", …" if len(ordered) > 3 else "")
+    return listed(sorted(name for name in names if name is not None))

@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
-from rolellm.core.fingerprint import hash_file
+from rolellm.core.fingerprint import hash_bytes, hash_file
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Prediction, Row
+from rolellm.evaluation.rows import column_names, generation_of
 
 META_SUFFIX = ".meta.json"
 _EXPECTED = (
@@ -198,35 +197,59 @@ def _set_aside(file: PredictionFile) -> None:
     write_jsonl(file.bad_path, lines)
 
 
-# --- Choosing rows of a split by role, subset and number
+# --- Predictions from memory
 
 
-def select_rows(
-    columns: Iterable[Mapping[str, Any]], roles: Sequence[str] = (), subset: str | None = None, limit: int | None = None
-) -> list[Row]:
-    """The rows to answer, in the data set's order.
+def is_paths(given: Any) -> bool:
+    """Whether this is the path of a file of predictions, or a list of such paths."""
+    if isinstance(given, Path | str):
+        return True
+    return isinstance(given, list | tuple) and bool(given) and all(isinstance(item, Path) for item in given)
+
+
+def predictions_for(given: Any, rows: Sequence[Row], *, own: bool = False) -> Predictions:
+    """Predictions from memory: one text per row, or a dataset's column ``prediction`` (nulls are left out).
 
     Args:
-        columns: A data set with the columns of RoleBench.
-        roles: Only these; empty for all.
-        subset: Only ``general`` or only ``role_specific``.
-        limit: Only the first so many of what is left.
+        given: Texts; or a ``datasets.Dataset`` or rows as mappings, with ``prediction`` and what says which row it
+            answers: ``id``, or ``role`` and ``question``.
+        rows: The rows.
+        own: Whether the rows are the dataset's own, so that each answers itself.
 
     Raises:
-        SettingsError: For a config without questions, or a role that is not there (names the nearest).
-        DataError: When nothing is left.
+        SettingsError: For a missing column; says which are there.
+        PredictionError: When a prediction is not a text, or there are not as many texts as rows.
     """
-    try:
-        rows = [Row.from_columns(item) for item in columns]
-    except KeyError as error:
-        raise SettingsError(f"this config holds no questions to answer ({error.args[0]})") from error
-    known = {row.role for row in rows}
-    for name in roles:
-        if name not in known:
-            near = get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)[:5]
-            raise SettingsError(f"no role {name!r} among the {len(known)} of this split; near it: {', '.join(near)}")
-    kept = (row for row in rows if (not roles or row.role in roles) and subset in (None, row.subset))
-    chosen = list(islice(kept, limit))
-    if not chosen:
-        raise DataError(f"none of the {len(rows)} rows is left by role, subset and limit")
-    return chosen
+    if isinstance(given, Sequence) and not any(isinstance(item, Mapping) for item in given):
+        return Predictions.from_texts([row.id for row in rows], given)
+    return _from_dataset(given, [row.id for row in rows] if own else None)
+
+
+def _from_dataset(dataset: Any, ids: Sequence[str] | None) -> Predictions:
+    columns = column_names(dataset)
+    known = ids is not None or "id" in columns or {"role", "question"} <= {*columns}
+    if "prediction" not in columns or not known:
+        lacking = "prediction" if known else "id, or role and question, which say what row each prediction answers"
+        raise SettingsError(f"the predictions lack the column {lacking}; they have: {', '.join(columns)}")
+    items = []
+    for number, values in enumerate(dataset):
+        text = values["prediction"]
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise PredictionError(f"prediction {number} must be a text, found {_kind(text)}: {text!r:.60}")
+        name = values.get("id") if ids is None else ids[number]
+        items.append(Prediction(text, id=name, role=values.get("role"), question=values.get("question")))
+    if not items:
+        raise PredictionError("there are no predictions")
+    meta = generation_of(dataset)
+    # How they were made counts as a file's sidecar does: for the fingerprint, and for what the model was trained on.
+    made = () if meta is None else (PredictionFile(Path("predictions"), hash_texts(items), len(items), meta),)
+    return Predictions(tuple(items), made)
+
+
+def hash_texts(items: Sequence[Prediction]) -> str:
+    """SHA-256 of predictions from memory, in hex."""
+    texts = [[item.id, item.role, item.question, item.prediction] for item in items]
+    # Escaped: a model's text may hold half a surrogate pair, which UTF-8 cannot.
+    return hash_bytes(json.dumps(texts).encode("ascii"))

@@ -1,41 +1,42 @@
 """Scores predictions on RoleBench: CUS, RAW, SPE and avg with intervals, breakdowns, and the recipe behind them.
 
->>> from rolellm.evaluation.predictions import Predictions
->>> from rolellm.core.records import Row
->>> row = Row("r1", "Puck", "en", "role_specific", "Who?", ("A merry wanderer of the night.",))
->>> report = score([row], Predictions.from_texts(["r1"], ["A wanderer of the night."]))
->>> round(report.metrics["SPE"].mean, 4), report.metrics["CUS"]
-(0.9091, None)
+>>> rows = [{"role": "Puck", "subset": "role_specific", "question": "Who?", "references": ["A merry wanderer."]}]
+>>> report = score(["A wanderer."], rows)
+>>> report.metrics["SPE"].mean, report.metrics["CUS"]
+(0.8, None)
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal, NamedTuple
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
-from rolellm.core.fingerprint import hash_bytes, hash_json
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row
+from rolellm.core.settings import read
 from rolellm.core.text import fold
 from rolellm.evaluation.contamination import Contamination, scored_rows
 from rolellm.evaluation.matching import Finding, Matching, match
-from rolellm.evaluation.predictions import Predictions
+from rolellm.evaluation.predictions import Predictions, hash_texts, is_paths, predictions_for, read_predictions
 from rolellm.evaluation.rouge import TOKENIZERS, RougeScore, iter_rouge_l, resolve_tokenizer
+from rolellm.evaluation.rows import provenance, rows_of
+from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics import Bootstrap, Interval, Sample, Stratum, bootstrap_stratum, mean_of_means
+from rolellm.runtime.progress import Progress as ProgressBar
 
-# --- From scores of single rows to CUS, RAW, SPE and their average: over everything, by role, subset and language
-
+# --- From row scores to CUS, RAW, SPE and their average: over everything, by role, subset and language
 
 Metric = Literal["CUS", "RAW", "SPE"]
 METRICS: tuple[Metric, ...] = ("CUS", "RAW", "SPE")
 # CUS and RAW are the same predictions to the same questions, so they are drawn together; SPE has questions of its own.
 _STRATA: tuple[tuple[Metric, ...], ...] = (("CUS", "RAW"), ("SPE",))
 
-#: Far above any score, rank or length; what is read back and drawn must have a scale.
+#: Far above any score, rank or length: what is read back and drawn must have a scale.
 _MOST = 1e9
 
 Summary = dict[str, Interval | None]
@@ -79,7 +80,7 @@ class RowScore:
         return asdict(self)
 
 
-def summarise(scores: Iterable[RowScore], bootstrap: Bootstrap) -> Summary:
+def summarize(scores: Iterable[RowScore], bootstrap: Bootstrap) -> Summary:
     """CUS, RAW, SPE and avg of row scores; ``None`` for a metric that has no row, and for avg without all three."""
     values: dict[Metric, list[float]] = {metric: [] for metric in METRICS}
     questions: dict[Metric, list[str]] = {metric: [] for metric in METRICS}
@@ -100,7 +101,7 @@ def summarise(scores: Iterable[RowScore], bootstrap: Bootstrap) -> Summary:
     return summary
 
 
-def summarise_by(
+def summarize_by(
     scores: Sequence[RowScore], key: Callable[[RowScore], str | None], bootstrap: Bootstrap
 ) -> dict[str, Summary]:
     """A summary for each value of a key, in order of appearance; scores whose key is ``None`` are left out."""
@@ -109,7 +110,7 @@ def summarise_by(
         name = key(score)
         if name is not None:
             groups[name].append(score)
-    return {name: summarise(group, bootstrap) for name, group in groups.items()}
+    return {name: summarize(group, bootstrap) for name, group in groups.items()}
 
 
 def metric_dict(interval: Interval | None) -> dict[str, Any] | None:
@@ -118,6 +119,13 @@ def metric_dict(interval: Interval | None) -> dict[str, Any] | None:
         return None
     ends = None if interval.low is None else [interval.low, interval.high]
     return {"mean": interval.mean, "ci95": ends, "n": interval.n, "questions": interval.clusters}
+
+
+def summary_dict(summary: Summary) -> dict[str, Any]:
+    """CUS, RAW, SPE and avg as JSON objects or null; the average has no ``n`` of its own."""
+    result: dict[str, Any] = {metric: metric_dict(summary[metric]) for metric in METRICS}
+    average = metric_dict(summary["avg"])
+    return {**result, "avg": average and {"mean": average["mean"], "ci95": average["ci95"]}}
 
 
 def read_metric(value: Any) -> Interval | None:
@@ -156,65 +164,17 @@ def read_summary(value: Any) -> Summary:
     return found
 
 
-def summary_dict(summary: Summary) -> dict[str, Any]:
-    """CUS, RAW, SPE and avg as JSON objects or null; the average has no ``n`` of its own."""
-    result: dict[str, Any] = {metric: metric_dict(summary[metric]) for metric in METRICS}
-    average = metric_dict(summary["avg"])
-    return {**result, "avg": average and {"mean": average["mean"], "ci95": average["ci95"]}}
+def _read_summaries(value: Mapping[str, Any] | None) -> dict[str, Summary]:
+    found = {}
+    for name, summary in (value or {}).items():
+        try:
+            found[name] = read_summary(summary)
+        except ValueError as error:
+            raise ValueError(f"{name}, {error}") from error
+    return found
 
 
-# --- What scoring is asked for and what it hands back
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreOptions:
-    """How to score, and what is being scored.
-
-    Attributes:
-        protocol: ``rouge-score`` (highest F1) or ``paper`` (highest recall, as the published tables).
-        tokenizer: A tokenizer's name; by default the protocol's own for each row's language.
-        config: The data set's config; named with the score, and checked against the predictions' sidecar.
-        split: Its split, likewise.
-        dataset_fingerprint: Its content hash, likewise; by default a hash of the rows themselves.
-        missing: ``skip`` leaves rows without a prediction out, ``zero`` counts them as 0.
-        strict: Refuse predictions whose join to the rows leaves anything open, or whose model was trained on the rows.
-        resamples: Of the bootstrap.
-        seed: Of the bootstrap.
-        processes: Processes that compute Rouge-L.
-    """
-
-    protocol: str = "rouge-score"
-    tokenizer: str | None = None
-    config: str | None = None
-    split: str | None = None
-    dataset_fingerprint: str | None = None
-    missing: Literal["skip", "zero"] = "skip"
-    strict: bool = False
-    resamples: int = 2000
-    seed: int = 0
-    processes: int = 1
-
-    def __post_init__(self) -> None:
-        languages = TOKENIZERS.get(self.protocol, {"en": ()})
-        known = next((name for name in languages if self.tokenizer in languages[name]), "en")
-        resolve_tokenizer(self.protocol, known, self.tokenizer)
-        if self.missing not in ("skip", "zero"):
-            raise SettingsError(f"unknown way to treat missing predictions {self.missing!r}; known: skip, zero")
-        _ = self.bootstrap  # refuses bad settings now, before any work
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        """Settings of the intervals, which are 95 % ones throughout."""
-        return Bootstrap(self.resamples, self.seed)
-
-    def of_data(self, dataset_fingerprint: str) -> ScoreOptions:
-        """The same options, naming the data set's content."""
-        return replace(self, dataset_fingerprint=dataset_fingerprint)
-
-    @property
-    def where(self) -> str:
-        """Config and split in words."""
-        return "/".join(part for part in (self.config, self.split) if part) or "the data set"
+# --- The report
 
 
 class Unmatched(NamedTuple):
@@ -238,11 +198,12 @@ class ScoreReport:
         unmatched: What the join of predictions to rows left over.
         matched_by: How many rows were matched by ``id``, ``exact`` and ``trimmed``.
         findings: What a reader must know about it; to be shown with the score.
-        contamination: Of how many rows the model was trained on what; ``None`` where its training is not known.
+        contamination: How many rows the model was trained on; ``None`` where its training is not known.
         metrics_clean: The metrics of the rows that are known not to be; ``None`` where no row is known to be.
         fingerprint: What the score depends on, with a ``hash``.
         answers: For each row, the index of its prediction or ``None``; empty in a report that was read back.
         scores: Row by row; likewise.
+        rows: All rows that were scored against; likewise.
     """
 
     options: ScoreOptions
@@ -259,6 +220,7 @@ class ScoreReport:
     fingerprint: dict[str, Any]
     answers: tuple[int | None, ...] = ()
     scores: tuple[RowScore, ...] = ()
+    rows: tuple[Row, ...] = ()
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> ScoreReport:
@@ -293,8 +255,8 @@ class ScoreReport:
         return cls(
             options=options,
             metrics=read_summary(value["metrics"]),
-            by_role=_summaries(value.get("by_role")),
-            by_language=_summaries(value.get("by_language")),
+            by_role=_read_summaries(value.get("by_role")),
+            by_language=_read_summaries(value.get("by_language")),
             by_kind={kind: dict.fromkeys((*METRICS, "avg")) | {"SPE": read_metric(one)} for kind, one in kinds.items()},
             subset_rows={name: (one["rows"], one["answered"]) for name, one in subsets.items()},
             unmatched=Unmatched(**(value.get("unmatched") or {})),
@@ -306,7 +268,7 @@ class ScoreReport:
         )
 
     def to_dict(self, *, rows: bool = False) -> dict[str, Any]:
-        """The contract's JSON object, extended by breakdowns, counts and findings.
+        """The object that ``rolellm score --json`` prints.
 
         Args:
             rows: Add ``rows``: the score of each row under each metric.
@@ -350,15 +312,61 @@ class ScoreReport:
             result["role_specific"]["by_reference_type"] = kinds
         return result
 
+    @property
+    def parts(self) -> dict[str, Summary]:
+        """The lines of a table: all rows, those not trained on, each language, and each type of references."""
+        parts = {"all rows": self.metrics}
+        parts |= {"rows not trained on": self.metrics_clean} if self.metrics_clean else {}
+        parts |= {f"language {name}": summary for name, summary in self.by_language.items()}
+        # Role-specific rows have only SPE.
+        return parts | {kind: {"SPE": summary["SPE"]} for kind, summary in self.by_kind.items()}
 
-def _summaries(value: Mapping[str, Any] | None) -> dict[str, Summary]:
-    found = {}
-    for name, summary in (value or {}).items():
-        try:
-            found[name] = read_summary(summary)
-        except ValueError as error:
-            raise ValueError(f"{name}, {error}") from error
-    return found
+    @property
+    def recipe(self) -> str:
+        """How it was scored, in a line to print under a table."""
+        found = self.fingerprint
+        tokenizers = ", ".join(dict.fromkeys(found["tokenizer"].values()))
+        return (
+            f"protocol {self.options.protocol} ({found['value']}, {found['reference_choice']}), tokenizer "
+            f"{tokenizers}, {self.options.where}, fingerprint {found['hash'][:12]}"
+        )
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with the columns ``part``, ``metric``, ``mean``, ``low``, ``high`` and ``n``.
+
+        Parts are those of `parts`, then the roles as ``role NAME``; metrics without rows are left out.
+        """
+        import pandas
+
+        parts = self.parts | {f"role {name}": summary for name, summary in self.by_role.items()}
+        lines = [
+            {"part": part, "metric": metric, "mean": one.mean, "low": one.low, "high": one.high, "n": one.n}
+            for part, summary in parts.items()
+            for metric, one in summary.items()
+            if one is not None
+        ]
+        return pandas.DataFrame(lines, columns=["part", "metric", "mean", "low", "high", "n"])
+
+    def _repr_html_(self) -> str:
+        """The scores as a notebook shows them."""
+        names = (*METRICS, "avg")
+        head = "".join(f"<th>{name}</th>" for name in ("Rows", *names))
+        body = "".join(
+            "".join(
+                [f"<tr><th>{escape(part)}</th>", *(_cell(summary.get(name), name != "avg") for name in names), "</tr>"]
+            )
+            for part, summary in self.parts.items()
+        )
+        told = "".join(f"<p>{escape(str(finding))}</p>" for finding in self.findings)
+        caption = f"Rouge-L × 100, with 95 % intervals; {escape(self.recipe)}"
+        return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{told}"
+
+
+def _cell(interval: Interval | None, counted: bool) -> str:
+    if interval is None:
+        return "<td>–</td>"
+    ends = "" if interval.ends is None else f" [{100 * interval.ends[0]:.2f}, {100 * interval.ends[1]:.2f}]"
+    return f"<td>{100 * interval.mean:.2f}{ends}{f' n={interval.n}' if counted else ''}</td>"
 
 
 # --- What a score must name to be worth anything: recipe, data, predictions and versions (the fingerprint)
@@ -402,7 +410,7 @@ def fingerprint(
             "rows": len(rows),
         },
         "predictions": [{"sha256": file.sha256, "generation": _generation(file.meta)} for file in predictions.files]
-        or [{"sha256": _texts_hash(predictions), "generation": None}],
+        or [{"sha256": hash_texts(predictions.items), "generation": None}],
         "versions": {name: _version(name) for name in ("rolellm", "rapidfuzz", "jieba", "numpy")},
     }
     digest = hash_json(recipe)
@@ -420,12 +428,6 @@ def _generation(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def rows_hash(rows: Sequence[Row]) -> str:
     """A content hash of rows, for rows that come without the fingerprint of a data set."""
     return hash_json([hash_json([row.id, row.role, row.question, *row.references, row.raw_reference]) for row in rows])
-
-
-def _texts_hash(predictions: Predictions) -> str:
-    texts = [[item.id, item.role, item.question, item.prediction] for item in predictions.items]
-    # Escaped: a model's text may hold half a surrogate pair, which UTF-8 cannot.
-    return hash_bytes(json.dumps(texts).encode("ascii"))
 
 
 def _version(package: str) -> str | None:
@@ -467,10 +469,8 @@ def file_findings(predictions: Predictions) -> list[Finding]:
     return findings
 
 
-# --- Scores predictions on RoleBench: CUS, RAW, SPE and avg with intervals, breakdowns, and the recipe behind them
+# --- Scoring
 
-
-__all__ = ["ScoreOptions", "ScoreReport", "score"]
 
 Progress = Callable[[int, int], None]
 # Rows between two reports of progress; more where each call has processes to start.
@@ -478,24 +478,87 @@ _CHUNK = 1024
 
 
 def score(
+    predictions: Any,
+    dataset: Any = None,
+    *,
+    protocol: str = "rouge-score",
+    **options: Any,
+) -> ScoreReport:
+    """Score predictions by Rouge-L: CUS, RAW, SPE and their mean, with 95 % intervals and the recipe behind them.
+
+    Args:
+        predictions: What `rolellm.generate` returned; any ``datasets.Dataset`` with the column ``prediction``; one or
+            more files of predictions; or a list of texts, one per row of ``dataset``.
+        dataset: The rows: ``references`` and, where present, ``id``, ``role``, ``question``, ``subset``,
+            ``raw_reference`` and ``language``. By default the rows of ``predictions`` itself; for files that
+            ``rolellm generate`` wrote, the split that they answer.
+        protocol: ``rouge-score`` (F1), or ``paper`` (recall, as in the published tables).
+        options: Fields of `rolellm.evaluation.settings.ScoreOptions`, such as ``tokenizer`` or ``strict``.
+
+    Raises:
+        SettingsError: For an unknown option or value, or a dataset without the needed columns.
+        PredictionError: When no prediction answers a row, or under ``strict``, when anything about the join is open or
+            the model was trained on a row.
+    """
+    chosen = read(ScoreOptions, {"protocol": protocol, **options})
+    if is_paths(predictions):
+        files = read_predictions(predictions, skip_bad=chosen.skip_bad)
+        chosen = chosen if dataset is not None else _made_for(files, chosen)
+        table = _split(chosen) if dataset is None else dataset
+    else:
+        files, table = None, predictions if dataset is None else dataset
+    if table is predictions and not any(isinstance(item, Mapping) for item in predictions):
+        raise SettingsError("texts alone cannot be scored; pass the rows that they answer as dataset=…")
+    if isinstance(predictions, Sequence) and not predictions:
+        raise DataError("no predictions to score")
+    rows = rows_of(table, needed=("references",))
+    bare = next((number for number, row in enumerate(rows) if not row.references), None)
+    if bare is not None:
+        raise DataError(f"row {bare} has no reference: give at least one, or leave the row out")
+    found = provenance(table)
+    chosen = replace(chosen, config=chosen.config or found.get("config"), split=chosen.split or found.get("split"))
+    given = predictions_for(predictions, rows, own=table is predictions) if files is None else files
+    with ProgressBar("scoring", unit="pairs") as bar:
+        return score_rows(rows, given, chosen, progress=lambda done, total: bar.update(done=done, total=total))
+
+
+def _made_for(predictions: Predictions, options: ScoreOptions) -> ScoreOptions:
+    """The options, naming the split that files of predictions were made for where they do not name one."""
+    meta = next((file.meta for file in predictions.files if file.meta and file.meta.get("config")), {})
+    config = options.config or meta.get("config")
+    if config is None:
+        raise SettingsError("which rows do these predictions answer? Pass them as dataset=…, or name a config")
+    from rolellm.rolebench import dataset_fingerprint
+
+    content = options.dataset_fingerprint or dataset_fingerprint(config, options.data_dir)
+    split = options.split or meta.get("split") or "test"
+    return replace(options, config=config, split=split, dataset_fingerprint=content)
+
+
+def _split(options: ScoreOptions) -> Any:
+    from rolellm.rolebench import load_rolebench
+
+    return load_rolebench(options.config, options.split, data_dir=options.data_dir)
+
+
+def score_rows(
     rows: Sequence[Row],
     predictions: Predictions,
     options: ScoreOptions | None = None,
     *,
     progress: Progress | None = None,
 ) -> ScoreReport:
-    """Score predictions against the rows of a split.
+    """Score predictions against rows; `score` without the reading.
 
     Args:
         rows: All rows of the split, so that those without a prediction are known.
-        predictions: From :func:`rolellm.evaluation.predictions.read_predictions`, or from memory.
+        predictions: From `rolellm.evaluation.predictions.read_predictions`, or from memory.
         options: How to score; by default protocol ``rouge-score``.
         progress: Called with (pairs done, pairs in all) as the work goes on.
 
     Raises:
         PredictionError: When no prediction answers any row, or under ``strict`` when the join leaves anything open or a
             row was trained on.
-        ValueError: For a tokenizer that the protocol or the language does not know.
     """
     options = options or ScoreOptions()
     matching = match(rows, predictions, where=options.where)
@@ -507,13 +570,13 @@ def score(
     tokenizers = _tokenizers(rows, options)
     scores = tuple(_row_scores(list(_jobs(rows, predictions, matching, options)), tokenizers, options, progress))
     bootstrap = options.bootstrap
-    by_language = summarise_by(scores, lambda item: item.language, bootstrap) if len(tokenizers) > 1 else {}
+    by_language = summarize_by(scores, lambda item: item.language, bootstrap) if len(tokenizers) > 1 else {}
     return ScoreReport(
         options=options,
-        metrics=summarise(scores, bootstrap),
-        by_role=summarise_by(scores, lambda item: item.role, bootstrap),
+        metrics=summarize(scores, bootstrap),
+        by_role=summarize_by(scores, lambda item: item.role, bootstrap),
         by_language=by_language,
-        by_kind=summarise_by(scores, lambda item: item.kind, bootstrap),
+        by_kind=summarize_by(scores, lambda item: item.kind, bootstrap),
         subset_rows=_subset_rows(rows, matching),
         unmatched=Unmatched(len(matching.unmatched_predictions), len(matching.unmatched_rows)),
         matched_by={str(method): count for method, count in matching.matched_by.items()},
@@ -523,6 +586,7 @@ def score(
         fingerprint=fingerprint(rows, predictions, options, tokenizers),
         answers=matching.answers,
         scores=scores,
+        rows=tuple(rows),
     )
 
 
@@ -551,7 +615,7 @@ def _metrics_clean(
     if contamination is None or not contamination.contaminated:
         return None
     clean = {row.id for row in contamination.clean}
-    return summarise((item for item in scores if item.id in clean), bootstrap)
+    return summarize((item for item in scores if item.id in clean), bootstrap)
 
 
 def _subset_rows(rows: Sequence[Row], matching: Matching) -> dict[str, tuple[int, int]]:

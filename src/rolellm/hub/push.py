@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from rolellm.core.errors import HubError, HubLoginError, HubUnreachableError, SettingsError
 from rolellm.core.fingerprint import hash_bytes, hash_file
 from rolellm.core.scrub import without_hub_token
+from rolellm.core.text import listed
 from rolellm.hub.readme import merge_card, read_card
 from rolellm.runtime.progress import counted
 
@@ -171,8 +172,8 @@ class Folder:
         foreign = sorted(name for name in changed if name in there.files and name not in before.files)
         if foreign and not overwrite:
             raise HubError(
-                f"the repository holds {_named(foreign)} that rolellm did not write; name another repository, or "
-                "replace them with --overwrite (they stay in its history)"
+                f"the repository holds files that rolellm did not write ({listed(foreign)}); name another repository, "
+                "or replace them with --overwrite (they stay in its history)"
             )
         wanted[RECORD] = Content(Record(frozenset(self.contents), self.card.data if self.card else {}).to_bytes())
         if self.card is not None:
@@ -181,10 +182,6 @@ class Folder:
         changed |= {name for name in own if name not in there.files or not wanted[name].equals(there.files[name])}
         gone = sorted(name for name in before.files if name not in wanted and name in there.files)
         return Plan({name: wanted[name] for name in sorted(changed)}, tuple(gone))
-
-
-def _named(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more files" if len(names) > 3 else "")
 
 
 # --- What goes wrong between here and the Hub: which of it passes, and what to say of the rest
@@ -531,7 +528,7 @@ class _Push:
         # The client would leave these out of the commit and not say so.
         ignored = [operation.path_in_repo for operation in additions if operation._should_ignore]
         if ignored:
-            raise HubError(f"the repository's .gitignore keeps out {', '.join(ignored)}; change it there first")
+            raise HubError(f"the repository's .gitignore keeps out {listed(ignored)}; change it there first")
         return [*additions, *(CommitOperationDelete(path) for path in plan.remove)]
 
     def _commit(self, operations: Sequence[CommitOperationAdd | CommitOperationDelete], head: str) -> str:

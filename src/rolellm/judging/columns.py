@@ -13,6 +13,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row, Subset
 from rolellm.core.text import whole_text
 from rolellm.evaluation.predictions import Predictions
+from rolellm.evaluation.rows import column_names, rows_of
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.systems import SystemSource
 
@@ -156,35 +157,8 @@ def _with_ids(rows: Sequence[Row], *, given: bool) -> list[Row]:
 # --- Datasets, files and texts as the systems of a judging run
 
 
-_NEEDED = ("role", "question")
-
-
-def rows_of(columns: Any) -> list[Row]:
-    """The rows of a `datasets.Dataset`: RoleBench's columns, or at least ``role`` and ``question``.
-
-    Raises:
-        DataError: For missing columns (names them and those present) and values of another kind.
-    """
-    names = _column_names(columns)
-    missing = [name for name in _NEEDED if name not in names]
-    if missing:
-        raise DataError(f"the dataset has no column {' or '.join(missing)}; it has {', '.join(names) or 'none'}")
-    if {"id", "language", "subset", "references"} <= set(names):
-        return [Row.from_columns(one) for one in columns]
-    given = {name: list(columns[name]) if name in names else None for name in _COLUMNS}
-    lists = JudgeColumns(
-        questions=given["question"],
-        roles=given["role"],
-        descriptions=given["role_description"],
-        knowledge=given["references"],
-        subsets=given["subset"],
-        language=given["language"] or "en",
-        ids=given["id"],
-    )
-    return lists.rows(len(columns))
-
-
-_COLUMNS = ("id", "role", "question", "role_description", "references", "subset", "language")
+#: The columns that rows to be judged must have.
+NEEDED = ("role", "question")
 
 
 def source_of(name: str, answers: Any, rows: Sequence[Row]) -> SystemSource:
@@ -196,10 +170,10 @@ def source_of(name: str, answers: Any, rows: Sequence[Row]) -> SystemSource:
     if isinstance(answers, str | Path):
         return SystemSource(name, (Path(answers),))
     if hasattr(answers, "column_names"):
-        names = _column_names(answers)
+        names = column_names(answers)
         if "prediction" not in names:
             raise DataError(f"{name}: the dataset has no column prediction; it has {', '.join(names) or 'none'}")
-        own = [row.id for row in rows_of(answers)]
+        own = [row.id for row in rows_of(answers, needed=NEEDED)]
         return SystemSource(name, given=Predictions.from_texts(own, list(answers["prediction"])))
     if isinstance(answers, Sequence) and answers and all(isinstance(one, Path) for one in answers):
         return SystemSource(name, tuple(answers))
@@ -211,10 +185,6 @@ def source_of(name: str, answers: Any, rows: Sequence[Row]) -> SystemSource:
     if len(answers) != len(rows):
         raise DataError(f"{name}: {len(answers)} texts for {len(rows)} rows; give one per row of the dataset")
     return SystemSource(name, given=Predictions.from_texts([row.id for row in rows], list(answers)))
-
-
-def _column_names(columns: Any) -> list[str]:
-    return list(getattr(columns, "column_names", None) or ())
 
 
 # --- Two plain lists, for the `evaluate` module

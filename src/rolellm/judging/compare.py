@@ -17,7 +17,8 @@ from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.evaluation.predictions import Predictions, read_predictions
-from rolellm.evaluation.score import ScoreOptions, ScoreReport, metric_dict, rows_hash, score
+from rolellm.evaluation.score import ScoreReport, metric_dict, rows_hash, score_rows
+from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics import Bootstrap, Sample
 from rolellm.judging.aggregate import clusters_of, estimates, row_outcomes
 from rolellm.judging.folder import JudgeRun, read_run
@@ -106,7 +107,7 @@ def scored_side(path: str | Path, rows: Sequence[Row], options: ScoreOptions) ->
     """
     path = Path(path)
     predictions = read_predictions(path)
-    report = score(rows, predictions, options)
+    report = score_rows(rows, predictions, options)
     texts = {
         row.id: predictions.items[answer].prediction
         for row, answer in zip(rows, report.answers, strict=True)
@@ -128,7 +129,7 @@ def with_rouge(side: RunSide, names: Sequence[str], options: ScoreOptions) -> Ru
         if not rows:
             continue
         predictions = Predictions.from_texts([row.id for row in rows], [answers[row.id] for row in rows])
-        for measure, values in _rouge_values(name, score(rows, predictions, options)).items():
+        for measure, values in _rouge_values(name, score_rows(rows, predictions, options)).items():
             measures.setdefault(measure, {}).update(values)
     return replace(side, measures=measures)
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from rolellm.judging.judge_models import Judge
 from rolellm.judging.orders import LETTERS
 from rolellm.judging.prompts import read_fenced
-from rolellm.llm.json_reply import scan
+from rolellm.llm.json_reply import find_json
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
 from rolellm.llm.structured import accept_json
 
@@ -34,7 +34,6 @@ _HARMLESS: Final = re.compile(
 _TEXT: Final = r'"(?:[^"\\]|\\.)*+"'
 # Tried at every place, also within what was found: a stray quotation mark before it hides no member.
 _MEMBER: Final = re.compile(rf"(?<!\\)(?=({_TEXT})\s*+:\s*+({_TEXT}))", re.DOTALL)
-_EXTRA_COMMA: Final = re.compile(r",(?=\s*[}\]])")
 
 
 def copied_from(request: Request, reply: str) -> str | None:
@@ -54,12 +53,10 @@ def refuse_prose(reply: str) -> None:
     Raises:
         UnacceptableError: With the kind ``malformed``.
     """
-    text = reply.rpartition(_THOUGHTS_END)[2]
-    start = max(text.find("{"), 0)
-    end = scan(text, start).end
-    if not _HARMLESS.fullmatch(text[:start] + text[end:]):
+    found = find_json(reply.rpartition(_THOUGHTS_END)[2], "object")
+    if not _HARMLESS.fullmatch(found.before + found.after):
         raise UnacceptableError("says more than its verdict, which it may quote or contradict", "malformed")
-    json.loads(_EXTRA_COMMA.sub("", text[start:end]), strict=False, object_pairs_hook=_different)
+    json.loads(found.source, strict=False, object_pairs_hook=_different)
 
 
 def _different(pairs: list[tuple[str, Any]]) -> None:

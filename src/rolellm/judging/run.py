@@ -17,11 +17,12 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.sanitize import visible
 from rolellm.core.settings import read
+from rolellm.core.text import listed
 from rolellm.evaluation.matching import Finding
-from rolellm.evaluation.predictions import select_rows
+from rolellm.evaluation.rows import rows_of
 from rolellm.evaluation.score import rows_hash
 from rolellm.judging.ask import JudgeModel, JudgingOptions, ask_jury, make_jury
-from rolellm.judging.columns import JudgeColumns, check_answers, figures, rows_of, source_of
+from rolellm.judging.columns import NEEDED, JudgeColumns, check_answers, figures, source_of
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import (
     RESULT,
@@ -160,20 +161,20 @@ def _rows(predictions: Mapping[str, Any], dataset: Any, given: JudgingSettings) 
         config, _, split = dataset.partition("/")
         data = DataNamed(config, split or "test", dataset_fingerprint(config, given.data_dir))
         columns = load_rolebench(config, split or "test", data_dir=given.data_dir)
-        return data, select_rows(columns, given.roles or (), given.subset)
+        return data, rows_of(columns, given.roles or (), given.subset)
     sets = [dataset] if dataset is not None else [one for one in predictions.values() if hasattr(one, "column_names")]
     if not sets:
         raise SettingsError("files and lists of texts need the rows that they answer; give dataset=…")
     if isinstance(sets[0], list) and all(isinstance(one, Row) for one in sets[0]):
         return DataNamed(), sets[0]
     # One question may be answered by some systems only; every row counts once.
-    rows = {row.id: row for one in reversed(sets) for row in rows_of(one)}
-    first = [row.id for row in rows_of(sets[0])]
+    rows = {row.id: row for one in reversed(sets) for row in rows_of(one, needed=NEEDED)}
+    first = [row.id for row in rows_of(sets[0], needed=NEEDED)]
     ordered = [rows.pop(name) for name in first if name in rows] + list(rows.values())
     info: Any = getattr(sets[0], "info", None)
     known = info is not None and info.dataset_name == "rolebench"
     data = DataNamed(info.config_name, str(sets[0].split)) if known else DataNamed()
-    return data, select_rows(map(asdict, ordered), given.roles or (), given.subset)
+    return data, rows_of([asdict(row) for row in ordered], given.roles or (), given.subset)
 
 
 @dataclass(frozen=True)
@@ -294,9 +295,7 @@ def _check(folder: Path, jury: Sequence[JudgeModel]) -> None:
     if folder.is_dir() and any(folder.iterdir()) and not is_judge_run(folder):
         others = [path.name for path in folder.iterdir() if path.name not in (".lock", _LOCK)]
         if others:
-            raise SettingsError(
-                f"{folder} holds other files ({', '.join(sorted(others)[:3])}); name another with --out"
-            )
+            raise SettingsError(f"{folder} holds other files ({listed(sorted(others))}); name another with --out")
     names = [judge_model.name for judge_model in jury]
     if not jury or len(set(names)) < len(names):
         raise SettingsError(f"give at least one judge model, each with its own name; got {', '.join(names) or 'none'}")

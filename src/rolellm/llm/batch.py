@@ -530,7 +530,7 @@ class BatchRun(Run[T]):
             self._finish(task, task.failure())
 
     def _again(self, task: Task[T], again: list[Task[T]]) -> None:
-        if task.tries < task.allowed:
+        if task.tries < task.allowed and task.may_change:
             again.append(task)
         else:
             self._finish(task, task.failure())

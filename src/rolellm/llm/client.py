@@ -343,6 +343,9 @@ class Client:
             return stop
         if not any(pace.alive for pace in run.paces):
             last = "; ".join(f"{pace.model.name}: {pace.last[1]}" for pace in run.paces if pace.last is not None)
+            if any(pace.ever_answered for pace in run.paces):
+                need = "an endpoint that answers: check the key, the account's credit, the model's name and the address"
+                return self._short(f"no endpoint answers any more ({last})", need)
             return EndpointError(
                 f"no endpoint takes what it is asked ({last}); {self._kept()}. Check the model's name, the key's "
                 "environment variable and the address, then give the same command again"

@@ -7,16 +7,18 @@ run's. No key, header or environment value gets into what is returned or raised.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import aiohttp
 import httpx2
-from openai import AsyncOpenAI, Omit
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Omit
 
 from rolellm.core.errors import SettingsError, require
 from rolellm.core.scrub import Scrubber, scrubber
@@ -36,6 +38,7 @@ from rolellm.llm.settings import checked_url, find_key, hidden_keys, is_near
 from rolellm.version import __version__
 
 _VARIABLE = re.compile("[A-Z_][A-Z0-9_]{0,99}")
+_KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms")
 _FORMS: tuple[Structured, ...] = ("json_schema", "json_object", "none")
 
 
@@ -109,7 +112,7 @@ class Endpoint:
     """
 
     def __init__(self, settings: EndpointSettings) -> None:
-        require("openai", "aiohttp", extra="llm")
+        require("openai", extra="llm")
         self.settings = settings
         self.structured: Structured = "json_schema" if settings.structured == "auto" else settings.structured
         self._hidden = hidden_keys(settings.base_url, settings.extra_body)
@@ -298,159 +301,106 @@ class Endpoint:
         raise failure
 
 
-# --- The HTTP below the `openai` SDK: over aiohttp, with a bound on what is read and nothing of it in any log
+# --- HTTP: the SDK's own client, with a bound on replies and errors in our words
 
 
 _CONNECT_SECONDS = 15.0
-_KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms")
 
 
-class BoundedClient(httpx2.AsyncClient):
-    """What the SDK sends its requests with, all to one host: redirects, cookies and `.netrc` play no part.
-
-    Requests with a body of bytes go past what httpx2 does to every request, which has nothing to add to them.
+class _Bounded(httpx2.AsyncBaseTransport):
+    """A transport that refuses compressed and overlong bodies, and words its errors without hosts or headers.
 
     Args:
-        base_url: Of the host.
-        most: The most bytes of a body; downloads of files are streamed, and have no bound here.
-        connections: The most connections at once.
+        inner: What sends the requests.
+        most_bytes: The longest body that is read; file downloads are streamed and have no limit here.
 
     Raises:
-        CallError: From `send`, when no response came, or too much of one.
+        CallError: From `handle_async_request`, when no response came or it was too long.
     """
 
-    def __init__(self, base_url: str, most: int, connections: int) -> None:
-        # A transport that is given spares making one with a TLS context of its own, which nothing uses.
-        super().__init__(transport=httpx2.AsyncBaseTransport(), timeout=None, trust_env=False, follow_redirects=False)
-        self._most = most
-        self._connections = connections
-        self._secure = base_url.startswith("https:")
-        self._proxy = _proxy(base_url)
-        self._session: aiohttp.ClientSession | None = None
-        self._urls: dict[str, httpx2.URL] = {}
+    def __init__(self, inner: httpx2.AsyncBaseTransport, most_bytes: int) -> None:
+        self._inner = inner
+        self._most_bytes = most_bytes
 
-    def build_request(self, method: str, url: httpx2.URL | str, **parts: Any) -> httpx2.Request:
-        """A request, as the SDK has it made."""
-        if not isinstance(parts.get("content"), bytes):
-            return super().build_request(method, url, **parts)
-        known = self._urls.get(str(url))
-        if known is None:
-            known = self._urls[str(url)] = httpx2.URL(url)
-        return httpx2.Request(method, known, headers=parts.get("headers"), content=parts["content"])
-
-    async def send(self, request: httpx2.Request, **_: Any) -> httpx2.Response:
-        """Send one request and read what comes back."""
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request; the body is read here, except for that of a file."""
         failure: CallError
         try:
-            return await self._send(request)
-        except CallError as error:
-            failure = error
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            response = await self._inner.handle_async_request(request)
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            if request.method == "GET" and request.url.path.endswith("/content") and response.status_code == 200:
+                response.stream = _Download(response.stream)
+                return response
+            try:
+                content = await self._read(response)
+            finally:
+                await response.stream.aclose()
+            headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+            return httpx2.Response(response.status_code, headers=headers, content=content)
+        except httpx2.HTTPError as error:
             failure = _failure(error)
-        # Outside of the handler, so that what aiohttp raised, which holds the headers, does not hang on it.
+        # Outside of the handler: the SDK's error holds the request with its headers.
         raise failure
 
     async def aclose(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-        await super().aclose()
+        await self._inner.aclose()
 
-    async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        session = self._session = self._session or self._open()
-        try:
-            data: bytes | httpx2.AsyncByteStream = request.content
-        except httpx2.RequestNotRead:
-            assert isinstance(request.stream, httpx2.AsyncByteStream)
-            data = request.stream
-        response = await session.request(
-            request.method,
-            str(request.url),
-            headers=request.headers.multi_items(),
-            data=data or None,
-            allow_redirects=False,
-            proxy=self._proxy,
-        )
-        headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-        if request.method == "GET" and request.url.path.endswith("/content") and response.status == 200:
-            return httpx2.Response(response.status, headers=headers, stream=_Download(response), request=request)
-        try:
-            content = await self._read(response)
-        except BaseException:
-            response.close()
-            raise
-        return httpx2.Response(response.status, headers=headers, content=content, request=request)
-
-    def _open(self) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=self._connections, ssl=httpx2.create_ssl_context() if self._secure else True
-            ),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            # A .netrc would put a password into requests to servers that want no key.
-            trust_env=False,
-        )
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        packed = response.headers.get("Content-Encoding", "").strip()
-        if packed.casefold() not in ("", "identity"):
+    async def _read(self, response: httpx2.Response) -> bytes:
+        if response.headers.get("Content-Encoding", "").strip().casefold() not in ("", "identity"):
             raise CallError("malformed", "the body is compressed, which was not asked for", retry=True, billed=True)
-        if (response.content_length or 0) > self._most:
-            raise self._too_long()
         chunks, size = [], 0
-        async for chunk in response.content.iter_any():
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        async for chunk in response.stream:
             size += len(chunk)
-            if size > self._most:
-                raise self._too_long()
+            if size > self._most_bytes:
+                reason = f"the body is longer than {self._most_bytes:,} bytes"
+                raise CallError("malformed", reason, retry=True, billed=True)
             chunks.append(chunk)
         return b"".join(chunks)
 
-    def _too_long(self) -> CallError:
-        return CallError("malformed", f"the body is longer than {self._most:,} bytes", retry=True, billed=True)
-
 
 class _Download(httpx2.AsyncByteStream):
-    """A body that is read in pieces, by whoever asked."""
+    """A body that is read in pieces, with errors in our words."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         failure = None
         try:
-            async for chunk in self._response.content.iter_any():
+            async for chunk in self._inner:
                 yield chunk
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        except httpx2.HTTPError as error:
             failure = _failure(error)
         if failure is not None:
             raise failure
 
     async def aclose(self) -> None:
-        self._response.close()
+        await self._inner.aclose()
 
 
-def _failure(error: Exception) -> CallError:
-    """What went wrong, in words of ours: aiohttp's name hosts, proxies and what the server sent."""
+def _failure(error: httpx2.HTTPError) -> CallError:
+    """What went wrong; the SDK's own messages name hosts, proxies and what the server sent."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+        causes.append(cause)
     match error:
-        case aiohttp.ClientConnectorCertificateError():
-            return CallError("connection", "the server's certificate is not valid", retry=False)
-        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-            return CallError("connection", "the proxy does not let it through", retry=True)
-        case aiohttp.ClientConnectorDNSError():
-            return CallError("connection", "the host's name is not known", retry=True)
-        case aiohttp.ClientConnectorSSLError():
-            return CallError("connection", "no secure connection came about", retry=True)
-        case aiohttp.ClientConnectorError():
+        case httpx2.ConnectError():
+            if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
+                return CallError("connection", "the server's certificate is not valid", retry=False)
+            if any(isinstance(cause, ssl.SSLError) for cause in causes):
+                return CallError("connection", "no secure connection could be made", retry=True)
+            if any(isinstance(cause, socket.gaierror) for cause in causes):
+                return CallError("connection", "the host name is unknown", retry=True)
             return CallError("connection", "nothing answers at the address", retry=True)
-        case aiohttp.ConnectionTimeoutError():
+        case httpx2.ProxyError():
+            return CallError("connection", "the proxy refused the connection", retry=True)
+        case httpx2.ConnectTimeout():
             return CallError("timeout", f"no connection within {_CONNECT_SECONDS:g} seconds", retry=True)
-        case asyncio.TimeoutError():
-            return CallError("timeout", "no answer in time", retry=True, billed=True)
-        case aiohttp.ClientResponseError():
-            return CallError("malformed", "what came back is not HTTP", retry=True, billed=True)
-    return CallError("connection", "the connection broke before the answer was whole", retry=True, billed=True)
+        case httpx2.RemoteProtocolError() if "disconnected" not in str(error) and "closed" not in str(error):
+            return CallError("malformed", "the answer is not HTTP", retry=True, billed=True)
+    return CallError("connection", "the connection broke before the answer was complete", retry=True, billed=True)
 
 
 def _proxy(url: str) -> str | None:
@@ -476,14 +426,22 @@ class _Plain(AsyncOpenAI):
         }
 
 
-def sdk_client(base_url: str, most: int, connections: int) -> AsyncOpenAI:
+def _names_no_headers(record: logging.LogRecord) -> bool:
+    return "receive_response_headers" not in record.getMessage()
+
+
+def sdk_client(base_url: str, most_bytes: int, connections: int) -> AsyncOpenAI:
     """The SDK's client for an address; each request has to bring its own ``Authorization``.
 
     Args:
         base_url: The address.
-        most: The most bytes of a body.
-        connections: The most connections at once.
+        most_bytes: The longest body that is read.
+        connections: Maximum connections at once.
     """
+    # At DEBUG, this logger prints the headers of responses, in which a server may echo the key.
+    logging.getLogger("httpcore2.http11").addFilter(_names_no_headers)
+    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
+    transport = httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=_proxy(base_url))
     return _Plain(
         base_url=base_url,
         api_key="none",
@@ -493,6 +451,11 @@ def sdk_client(base_url: str, most: int, connections: int) -> AsyncOpenAI:
         project="",
         webhook_secret="",
         max_retries=0,
-        timeout=None,
-        http_client=BoundedClient(base_url, most, connections),
+        timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
+        http_client=DefaultAsyncHttpxClient(
+            transport=_Bounded(transport, most_bytes),
+            timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
+            trust_env=False,
+            follow_redirects=False,
+        ),
     )

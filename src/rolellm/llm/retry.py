@@ -1,28 +1,45 @@
-"""How fast an endpoint can be asked: pauses when it says so, and an end when nothing will do with it."""
+"""How fast an endpoint can be asked: a rate that finds its limit, pauses when it says so, an end when nothing helps."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rolellm.core.fingerprint import hash_json
 from rolellm.llm.model import CallError, FailureKind, Model
 
-#: So many refusals of the endpoint's own (a key, a model's name, nobody there) without an answer, and it is given up
-#: (our choice).
+#: This many refusals in a row (a key, a model's name, nobody there, requests given up without any reply), and the
+#: endpoint is given up (our choice).
 _HOPELESS = 8
 _LONGEST_BACKOFF = 30.0
 _FIRST_BACKOFF = 0.5
+# A request over the rate limit comes back sooner: the rate has slowed down by then.
+_LIMITED_SHARE = 1 / 8
+#: The rate after a refusal, and what each answer adds to it, as shares of the rate; after more than this many answers
+#: in a row each adds more (our choice).
+_SLOWER, _FASTER, _STREAK = 0.8, 0.01, 10
+# Seconds over which a rate is measured at least; at first less, as a limit is found sooner from above than from below.
+_MEASURED, _FIRST_MEASURED = 1.0, 0.1
+# Seconds that a loop which runs late may catch up.
+_CATCH_UP = 0.01
+#: Failures that are the request's own, and say nothing of its endpoint.
+_OF_THE_REQUEST: tuple[FailureKind, ...] = ("bad_request", "malformed")
 
 
 @dataclass(slots=True)
 class Pace:
     """What a run knows of one model.
+
+    Calls are unlimited until the first 429. From then on they are spaced by a rate: each answer adds to it, and a 429
+    multiplies it by 0.8, or brings it down to what was answered in fact, where that is more (AIMD; the constants are
+    our choice). A rate holds a limit on concurrency too, while no number of calls at once holds 5 a second where a call
+    takes 50 ms.
 
     Attributes:
         model: The model.
@@ -30,7 +47,9 @@ class Pace:
         paused_until: Nothing is sent before, by `time.monotonic`.
         alive: Whether it is asked at all.
         ever_answered: Whether it has given a reply in this run.
+        answered_at: When it gave its last reply.
         last: How its last call failed, if one did.
+        gate: Held by the one worker that waits for the time of the next call.
     """
 
     model: Model
@@ -38,7 +57,14 @@ class Pace:
     paused_until: float = 0.0
     alive: bool = True
     ever_answered: bool = False
+    answered_at: float = -math.inf
     last: tuple[FailureKind, str] | None = None
+    gate: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _rate: float = math.inf
+    _step: float = 0.0
+    _next: float = 0.0
+    _slowed: float = field(default_factory=time.monotonic)
+    _answers: int = 0
     _turned_away: int = 0
     _refused: int = 0
 
@@ -47,26 +73,63 @@ class Pace:
         """Whether all that came of it in this run were refusals of its own: a key, a model's name, nobody there."""
         return self._refused > 0 and not self.ever_answered
 
+    def wait(self) -> float:
+        """Seconds until the next call may go out; 0 or less for now."""
+        return max(self.paused_until, self._next) - time.monotonic()
+
+    def sent(self) -> float:
+        """Note a call; the time, which `failed` takes."""
+        now = time.monotonic()
+        self._next = max(self._next, now - _CATCH_UP) + 1 / self._rate
+        return now
+
     def answered(self) -> None:
         """Note a reply."""
-        self.ever_answered = True
+        self.ever_answered, self.answered_at = True, time.monotonic()
         self._turned_away = self._refused = 0
+        self._answers += 1
+        if self._next > self.answered_at:
+            # A rate that holds nobody up is not being tried, and tells nothing about a higher one.
+            self._rate += self._step * max(1.0, self._answers / _STREAK)
 
-    def failed(self, error: CallError, wait: float) -> None:
+    def failed(self, error: CallError, wait: float, sent: float, *, silent: bool) -> None:
         """Note a failure.
 
         One request over the limit, or a server's one slip, waits alone; several in a row mean that the endpoint is full
         or down, and all wait.
+
+        Args:
+            error: What happened.
+            wait: Seconds until the request may be sent again.
+            sent: When the call went out, of `sent`.
+            silent: Whether the request is given up, and nobody was answered since it was first sent.
         """
         self.last = error.kind, error.reason
-        if error.kind in ("rate_limited", "server_error"):
+        nobody = is_of_the_endpoint(error)
+        # A server that answered before may be starting again.
+        absent = nobody and error.retry and self.ever_answered
+        if error.kind in ("rate_limited", "server_error") or absent:
             self._turned_away += 1
-            if self._turned_away >= max(3, self.model.concurrency // 8):
+            full = self._turned_away >= max(3, self.model.concurrency // 8)
+            if error.kind == "rate_limited" and (full or math.isfinite(self._rate)):
+                self._slow_down(sent)
+            if full:
                 self.paused_until = max(self.paused_until, time.monotonic() + wait)
-        elif is_of_the_endpoint(error):
+        if (nobody and not absent) or (silent and error.kind not in _OF_THE_REQUEST):
             self._refused += 1
-            if self._refused >= _HOPELESS and self.is_hopeless:
-                self.alive = False
+            self.alive = self.alive and self._refused < _HOPELESS
+
+    def _slow_down(self, sent: float) -> None:
+        """Once for all the calls that were under way; not at all while nothing is answered, which pauses deal with."""
+        now = time.monotonic()
+        limited = math.isfinite(self._rate)
+        if sent < self._slowed or (limited and not self._answers):
+            return
+        seconds = max(now - self._slowed, _MEASURED if limited else _FIRST_MEASURED)
+        measured = self._answers / seconds
+        self._rate = max(measured, _SLOWER * self._rate if limited else self.model.concurrency)
+        self._step = _FASTER * self._rate
+        self._slowed, self._answers = now, 0
 
 
 def is_of_the_endpoint(error: CallError) -> bool:
@@ -78,15 +141,20 @@ def is_of_the_endpoint(error: CallError) -> bool:
 def delay_of(error: CallError, tries: int, key: str, longest: float) -> float:
     """Seconds until a call that failed is tried again: what the server asks for, or twice as long each time.
 
-    A wait that is no number, or below 0, counts as not given; one above `longest` is cut to it. Without one it is half
-    a second doubled with each try, up to 30, and between half and one and a half of that by the request's key, so that
-    calls that failed together do not come back together (our choice).
+    A wait that is not a number, or below 0, counts as not given; one above `longest` is cut to it. Without one it is
+    half a second, doubled with each try up to 30 (after a 429 an eighth of that), between half and one and a half times
+    over. After a 429 this is also the least. Up to a tenth is added to what the server asks for. How much depends on
+    the request's key, so that calls that failed together do not come back together (our choice).
     """
+    spread = int(hash_json([key, tries])[:8], 16) / 0xFFFFFFFF
+    limited = error.kind == "rate_limited"
+    first = _FIRST_BACKOFF * (_LIMITED_SHARE if limited else 1.0)
+    own = min(first * 2.0 ** min(tries - 1, 30), _LONGEST_BACKOFF, longest) * (0.5 + spread)
     after = error.after
-    if after is not None and math.isfinite(after) and after >= 0:
-        return min(after, longest)
-    spread = 0.5 + int(hash_json([key, tries])[:8], 16) / 0xFFFFFFFF
-    return min(_FIRST_BACKOFF * 2.0 ** (tries - 1), _LONGEST_BACKOFF) * spread
+    if after is None or not math.isfinite(after) or after < 0:
+        return own
+    asked = min(after, longest) * (1 + spread / 10)
+    return max(asked, own) if limited else asked
 
 
 # --- How long a server asks to wait

@@ -54,6 +54,9 @@ class Task(Generic[T]):
         tries: Calls that count against `allowed`: replies ever paid for, and faults in this run.
         paid: Replies ever paid for.
         allowed: The most tries.
+        begun: When it was first sent in this run, by `time.monotonic`.
+        limited: How often it was over the rate limit, which counts against nothing.
+        waited: Seconds that it was told to wait for that.
         refused: Why replies were not taken.
         last: How the last try failed.
         followers: Requests that ask the same, and are settled with it.
@@ -65,6 +68,9 @@ class Task(Generic[T]):
     tries: int = 0
     paid: int = 0
     allowed: int = 0
+    begun: float = 0.0
+    limited: int = 0
+    waited: float = 0.0
     refused: list[str] = field(default_factory=list)
     last: tuple[FailureKind, str, Reply | None] = ("connection", "was not asked", None)
     followers: list[tuple[int, Request]] = field(default_factory=list)
@@ -72,7 +78,19 @@ class Task(Generic[T]):
     def failure(self) -> Failure:
         """What becomes of it when it is given up."""
         kind, reason, reply = self.last
-        return Failure(self.request, kind, reason, self.tries, reply, tuple(self.refused))
+        return Failure(self.request, kind, reason, self.tries + self.limited, reply, tuple(self.refused))
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the same request can bring another reply than the last one.
+
+        A reply that was cut off, filtered or refused was so for what is in the request, and at temperature 0 so was any
+        other. What was no reply at all, or an empty one, was a fault on the way.
+        """
+        kind, _, reply = self.last
+        if reply is None or kind == "empty":
+            return True
+        return kind not in _ENDED and self.request.sampling.temperature > 0
 
 
 @dataclass(slots=True)
@@ -119,6 +137,8 @@ def judge(task: Task[T], model: Model, raw: Json, accept: Accept[T], also: Colle
 
 #: Journaled replies read in one go, before others get a turn.
 _AT_ONCE = 64
+#: A request that was told to wait this many times the longest pause, and is still over the limit, is given up.
+_PATIENCE = 10
 
 
 class StopAskingError(Exception):
@@ -206,24 +226,29 @@ class Run(Generic[T]):
 
     async def _next(self, pace: Pace) -> Task[T] | None:
         while self.stopped is None and pace.alive:
-            paused = pace.paused_until - time.monotonic()
-            wait: float | None = paused
-            if paused <= 0:
-                if (task := self._take()) is not None:
-                    return task
-                if not self._exhausted:
-                    await asyncio.sleep(0)
-                    continue
-                if not self._active:
-                    self._notify()
-                    return None
-                if self._suspects and self.counts.in_flight == 0 and not self._later:
-                    self._settle_suspects()
-                    continue
+            if self._is_over:
+                self._notify()
+                return None
+            if pace.wait() > 0:
+                # One looks at the clock for all: at a high rate they would do nothing but wake each other.
+                async with pace.gate:
+                    if self.stopped is None and pace.alive and not self._is_over:
+                        await self._wait(pace.wait())
+                continue
+            if (task := self._take()) is not None:
+                return task
+            if not self._exhausted:
+                await asyncio.sleep(0)
+            elif self._suspects and self.counts.in_flight == 0 and not self._later:
+                self._settle_suspects()
+            elif self._active:
                 # Due since it was looked for a moment ago is no reason to wait for ever.
-                wait = max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None
-            await self._wait(wait)
+                await self._wait(max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None)
         return None
+
+    @property
+    def _is_over(self) -> bool:
+        return self._exhausted and not self._active
 
     def _take(self) -> Task[T] | None:
         """A task that is ready; none, too, where journaled replies have taken long enough to let others have a turn."""
@@ -262,8 +287,9 @@ class Run(Generic[T]):
                 self._settle(task, answer)
                 return True
         task.tries = task.paid
-        task.allowed = self._options.max_attempts + (task.paid if self._options.retry_failed else 0)
-        if task.tries < task.allowed:
+        again = self._options.retry_failed
+        task.allowed = self._options.max_attempts + (task.paid if again else 0)
+        if task.tries < task.allowed and (again or task.may_change):
             return False
         self.counts.from_journal += 1
         self._settle(task, task.failure())
@@ -283,14 +309,15 @@ class Run(Generic[T]):
             return
         self.counts.in_flight += 1
         self.counts.calls += 1
-        cost = worst
+        cost, sent = worst, pace.sent()
+        task.begun = task.begun or sent
         try:
             raw = await model.call(task.request, number)
             cost = self._keep(model, key, number, task.request, raw, worst)
         except CallError as error:
             cost = worst if error.billed else 0.0
             self._lost(key, number, error, cost)
-            self._again_or_never(pace, task, error)
+            self._again_or_never(pace, task, error, sent)
         except JournalFullError as error:
             self.stop(error)
         else:
@@ -328,7 +355,7 @@ class Run(Generic[T]):
         answer = judge(task, pace.model, raw, self._accept, self._also)
         if answer is not None:
             self._finish(task, answer)
-        elif task.tries >= task.allowed:
+        elif task.tries >= task.allowed or not task.may_change:
             self._finish(task, task.failure())
         else:
             self._now.append(task)
@@ -340,17 +367,28 @@ class Run(Generic[T]):
         except JournalFullError as full:
             self.stop(full)
 
-    def _again_or_never(self, pace: Pace, task: Task[T], error: CallError) -> None:
-        task.tries += 1
+    def _again_or_never(self, pace: Pace, task: Task[T], error: CallError, sent: float) -> None:
         task.last = error.kind, error.reason, None
-        wait = delay_of(error, task.tries, task.keys[0], self._options.max_wait)
-        pace.failed(error, wait)
-        if is_of_the_endpoint(error) and not error.retry and not pace.ever_answered:
-            # Perhaps nothing will do with this endpoint; then others have to take it.
-            self._suspects.append(task)
-        elif error.retry and task.tries < task.allowed:
+        longest = self._options.max_wait
+        if error.kind == "rate_limited":
+            # The server's pace, not the request's fault; but one that is too large for the limit never gets through.
+            task.limited += 1
+            wait = delay_of(error, task.limited, task.keys[0], longest)
+            task.waited += wait
+            again = task.waited < _PATIENCE * longest
+        else:
+            task.tries += 1
+            wait = delay_of(error, task.tries, task.keys[0], longest)
+            again = error.retry and task.tries < task.allowed
+        # With nothing left to ask, those that failed on the way are all that is left: no sign that nobody answers.
+        silent = not again and not self._exhausted and task.begun > pace.answered_at
+        pace.failed(error, wait, sent, silent=silent)
+        if again:
             heapq.heappush(self._later, (time.monotonic() + wait, task.place, task))
             self._notify()
+        elif is_of_the_endpoint(error):
+            # Perhaps nothing will do with this endpoint; then others have to take it.
+            self._suspects.append(task)
         else:
             self._finish(task, task.failure())
         if not pace.alive:
@@ -384,7 +422,7 @@ class Run(Generic[T]):
     def _finish(self, task: Task[T], outcome: Outcome[T]) -> None:
         self._active.pop(task.keys, None)
         self._settle(task, outcome)
-        if self._exhausted and not self._active:
+        if self._is_over:
             self._notify()
 
     def _settle(self, task: Task[T], outcome: Outcome[T]) -> None:

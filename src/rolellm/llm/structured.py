@@ -10,10 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rolellm.core.errors import SettingsError, require
-from rolellm.llm.json_reply import Items, Kind, Parsed, items_of, json_of, read_json
+from rolellm.llm.json_reply import Kind, json_of
 from rolellm.llm.model import Accept, Json, Reply, Request, Schema, T, UnacceptableError
-
-__all__ = ["Items", "Parsed", "accept_json", "items_of", "json_of", "read_json", "strict"]
 
 _SHOWN = 160
 #: Keywords that servers in strict mode refuse, or drop without a word (OpenAI's guide on structured outputs, as quoted

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.errors import ModelError, SettingsError, quiet_peft, require
 from rolellm.core.fingerprint import hash_json
+from rolellm.core.text import listed
 from rolellm.models.find import content_hash, find_model, load_failure
 from rolellm.prompts.encode import encode_prompt, end_token_id
 from rolellm.prompts.render import chat_template
@@ -345,9 +346,8 @@ def _load_weights(name: str, dtype: str, device: str) -> Any:
     # transformers fills missing weights with random numbers and only logs it.
     missing = sorted(report["missing_keys"])
     if missing:
-        shown = ", ".join(missing[:5])
         raise ModelError(
-            f"{name} lacks {len(missing)} of the model's weights ({shown}, …); is the checkpoint complete?"
+            f"{name} lacks {len(missing)} of the model's weights ({listed(missing)}); is the checkpoint complete?"
         )
     return model
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.records import Row
 from rolellm.core.settings import read
 from rolellm.core.text import safe_name
-from rolellm.evaluation.predictions import Predictions, read_predictions, select_rows
-from rolellm.evaluation.score import ScoreOptions, ScoreReport, score
+from rolellm.evaluation.predictions import Predictions, read_predictions
+from rolellm.evaluation.rows import rows_of
+from rolellm.evaluation.score import ScoreReport, score_rows
+from rolellm.evaluation.settings import ScoreOptions
 from rolellm.judging.aggregate import Verdicts, outcomes_of, sort_out
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import RESULT, JudgeRun, read_json, read_run
@@ -211,7 +213,7 @@ def _scored_part(
     from rolellm.rolebench import dataset_fingerprint, load_rolebench
 
     config = options.config or ""
-    rows = select_rows(load_rolebench(config, options.split, data_dir=options.data_dir))
+    rows = rows_of(load_rolebench(config, options.split, data_dir=options.data_dir))
     scoring = _score_options(options, config, options.split, dataset_fingerprint(config, options.data_dir))
     read: dict[str, Predictions] = {}
     own = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
@@ -229,7 +231,9 @@ def _score(
     name: str, rows: Sequence[Row], predictions: Predictions, options: ScoreOptions, progress: Progress
 ) -> ScoreReport:
     try:
-        return score(rows, predictions, options, progress=lambda done, total: progress(f"Scoring {name}", done, total))
+        return score_rows(
+            rows, predictions, options, progress=lambda done, total: progress(f"Scoring {name}", done, total)
+        )
     except PredictionError as error:
         raise PredictionError(f"{name}: {error.problem}", path=error.path, line=error.line) from error
 
@@ -245,7 +249,7 @@ def _score_options(
     """How Rouge-L is computed for a config."""
     protocol = options.protocol or ("paper" if config in PUBLISHED else "rouge-score")
     return ScoreOptions(
-        protocol=protocol,
+        protocol=cast(Any, protocol),  # checked there
         config=config,
         split=split,
         dataset_fingerprint=fingerprint,

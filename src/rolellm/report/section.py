@@ -9,7 +9,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rolellm.evaluation.score import METRICS, ScoreOptions, ScoreReport
+from rolellm.evaluation.score import METRICS, ScoreReport
+from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics import Interval
 from rolellm.judging.figures import JudgingResult
 from rolellm.report.judged import judged_tables, main_table

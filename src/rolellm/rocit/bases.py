@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
@@ -12,12 +13,13 @@ from rolellm.core.errors import ModelError, RecipeError, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
+from rolellm.core.settings import dump
 from rolellm.models.find import load_failure
 from rolellm.prompts.encode import end_token_id
 from rolellm.prompts.render import chat_template, prompt_messages
 from rolellm.rocit.loading import fetch, load_tokenizer
 from rolellm.rocit.packing.examples import Examples
-from rolellm.rocit.recipe import MethodRecipe, Recipe, check_recipe
+from rolellm.rocit.recipe import MethodRecipe, Recipe, TrainingRecipe, check_recipe
 from rolellm.rocit.rows import Conversation, encode, templates
 
 if TYPE_CHECKING:
@@ -34,30 +36,24 @@ _SPECIAL = {
     "chatglm2": ("[gMASK]", "<sop>"),
     "chatglm3": ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>"),
 }
-# What warming does not take from the recipe's training section.
-_TUNING_ALONE = (
-    "epochs",
-    "max_steps",
-    "batch_size",
-    "grad_accumulation",
-    "learning_rate",
-    "truncate_replies",
-    "gradient_checkpointing",
-    "threads",
+# What warming takes from the recipe's training section.
+_SHARED = (
+    *("lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "shared_prefix", "pack_tokens"),
+    *("roles_per_step", "max_length", "group_by_length", "bf16", "use_cpu", "seed"),
 )
 
 
 def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
     """SHA-256 in hex of all that decides what is built."""
     template = templates(recipe.prompt)
-    training = {key: value for key, value in asdict(recipe.training).items() if key not in _TUNING_ALONE}
+    training = {key: getattr(recipe.training, key) for key in _SHARED}
     return hash_json(
         {
             "version": _BUILD_VERSION,
             "build": recipe.base.build,
             "form": recipe.prompt.form,
-            "tiny": asdict(recipe.base.tiny),
-            "warm": asdict(recipe.base.warm),
+            "tiny": dump(recipe.base.tiny),
+            "warm": dump(recipe.base.warm),
             "templates": [template("en").hash, template("zh").hash],
             "training": training,
             "rows": [asdict(row) for row in rows],
@@ -207,8 +203,11 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
         ModelError: When the configuration makes no causal language model.
         RecipeError: When a target is no layer; names those that are.
     """
-    targets = recipe.method.lora.targets
-    if recipe.method.name == "full" or targets == ("all-linear",):
+    lora = recipe.method.lora
+    saved = lora.others.get("modules_to_save") or []
+    targets = [] if isinstance(lora.target_modules, str) else lora.target_modules
+    pattern = lora.target_modules if isinstance(lora.target_modules, str) else ""
+    if recipe.method.name == "full" or (pattern == "all-linear" and not saved):
         return
     import torch
     from transformers import AutoModelForCausalLM
@@ -226,11 +225,17 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
     layers = torch.nn.Linear, torch.nn.Embedding, Conv1D
     names = [f".{name}" for name, module in empty.named_modules() if isinstance(module, layers)]
     unknown = [target for target in targets if not any(name.endswith(f".{target}") for name in names)]
+    if pattern not in ("", "all-linear") and not any(re.fullmatch(pattern, name[1:]) for name in names):
+        unknown = [pattern]
+    key = "target_modules"
+    if not unknown:
+        key, modules = "modules_to_save", [f".{name}" for name, _ in empty.named_modules()]
+        unknown = [target for target in saved if not any(name.endswith(f".{target}") for name in modules)]
     if unknown:
         known = sorted({name.rpartition(".")[2] for name in names})
         raise RecipeError(
-            f"method.lora.targets: the base has no layer {', '.join(unknown)}; it has {', '.join(known)}; "
-            "all-linear takes every linear one"
+            f"method.lora.{key}: the base has no layer {', '.join(unknown)}; it has {', '.join(known)}"
+            + ("; all-linear takes every linear one" if key == "target_modules" else "")
         )
 
 
@@ -306,15 +311,14 @@ def build_base(
     warm = recipe.base.warm
     here = world(recipe.training)
     partial = out / f".{folder.name}.part"
-    # The schedule, clipping and the rest are the tuning's own: one way of training, two sets of replies.
-    training = replace(
-        recipe.training,
-        epochs=1.0,
-        max_steps=None,
-        # A step is of so many examples however many processes share it.
-        batch_size=max(1, warm.batch_size // here.num_processes),
-        grad_accumulation=1,
+    training = TrainingRecipe(
+        **{key: getattr(recipe.training, key) for key in _SHARED},
+        num_train_epochs=1.0,
+        # A step covers this many examples however many processes share it.
+        per_device_train_batch_size=max(1, warm.batch_size // here.num_processes),
         learning_rate=warm.learning_rate,
+        gradient_checkpointing=recipe.training.gradient_checkpointing,
+        threads=recipe.training.threads,
     )
     if here.is_main_process:
         shutil.rmtree(partial, ignore_errors=True)  # what a kill left

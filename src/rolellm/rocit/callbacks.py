@@ -6,7 +6,6 @@ This module imports transformers at its head, because it subclasses its callback
 from __future__ import annotations
 
 import os
-import re
 import signal
 import threading
 import time
@@ -18,17 +17,17 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from rolellm.core.errors import RoleLLMError, StoppedShortError
-from rolellm.core.files import NO_ROOM
 from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.rocit import checkpoints
 from rolellm.rocit.packing.examples import Index
-from rolellm.rocit.recipe import OutputRecipe
-from rolellm.rocit.run_folder import RECIPE
 from rolellm.runtime.progress import Progress
 
 # Of what the loop logs a step.
-_KEPT = ("step", "loss", "learning_rate", "grad_norm", "epoch", "seconds")
+_EVALUATED = ("eval_loss", "eval_mean_token_accuracy", "eval_entropy")
+_KEPT = (
+    *("step", "loss", "learning_rate", "grad_norm", "mean_token_accuracy", "entropy", "num_tokens", "epoch", "seconds"),
+    *_EVALUATED,
+)
 
 
 class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
@@ -50,6 +49,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         # Of this call, and of the whole run: an earlier part of it counts for the second.
         self._begun = self._start = 0.0
         self._first = 0
+        # A step that is evaluated is written with its evaluation.
+        self._waiting: dict[str, Any] | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock, the progress and the file; steps of an earlier part are as their checkpoint has them."""
@@ -60,20 +61,25 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         if not state.is_world_process_zero:
             return
         if self._file is not None:
-            write_jsonl(self._file, map(self._line, done))
+            evaluated = {entry["step"]: entry for entry in state.log_history if "eval_loss" in entry}
+            write_jsonl(self._file, (self._line(entry, evaluated.get(entry["step"])) for entry in done))
             self._metrics = JsonlAppender(self._file)
         self._progress.update(done=state.global_step)
         self._progress.start()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Take down a step."""
+        if logs and "eval_loss" in logs:
+            self._append(self._waiting, logs)
         if not logs or "loss" not in logs:
             return
         entry = state.log_history[-1]
         # Checkpoints keep it there, so that the file can be written again from any of them.
         entry["seconds"] = round(self.seconds, 3)
-        if self._metrics is not None:
-            self._metrics.append([self._line(entry)])
+        if control.should_evaluate:
+            self._waiting = entry
+        else:
+            self._append(entry)
         speed = (self._trained[state.global_step] - self._trained[self._first]) / (time.monotonic() - self._begun)
         self._progress.update(
             done=state.global_step,
@@ -89,22 +95,23 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
     def close(self) -> None:
         """End the progress and close the file, whether training ended well or not."""
         self._progress.stop()
+        self._append(self._waiting)
         if self._metrics is not None:
             self._metrics.close()
 
-    def _line(self, entry: dict[str, Any]) -> dict[str, Any]:
-        line = {key: entry[key] for key in _KEPT if key in entry}
+    def _append(self, entry: dict[str, Any] | None, evaluated: dict[str, Any] | None = None) -> None:
+        self._waiting = None
+        if self._metrics is not None and entry is not None:
+            self._metrics.append([self._line(entry, evaluated)])
+
+    def _line(self, entry: dict[str, Any], evaluated: dict[str, Any] | None = None) -> dict[str, Any]:
+        known = {key: value for key, value in (evaluated or {}).items() if key in _EVALUATED} | entry
+        line = {key: known[key] for key in _KEPT if key in known}
         return line | {"epoch": round(entry["step"] / self._steps_per_epoch, 4)}
-
-
-# --- Stopping a run on request: the step is finished, a checkpoint is written, and the way to go on is named
 
 
 # Ctrl-C, and what clusters send some time before they kill.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# How libraries in C++ and Rust say that a write failed: torch gives no reason, safetensors the system's number.
-_TORCH = re.compile(r"PytorchStreamWriter|unexpected pos")
-_NUMBER = re.compile(r"os error ([0-9]+)")
 _HEARD = b"\nstopping after this step, with a checkpoint%b\n"
 
 
@@ -147,83 +154,33 @@ def heeding(*, alone: bool) -> Iterator[StopRequest]:
             signal.signal(number, handler or signal.SIG_DFL)
 
 
-@contextmanager
-def stopped_short(run: Path, *, again: str, resume: str) -> Iterator[None]:
-    """Turn an interrupt or a full disk within the block into an error that says what is kept and how to go on.
-
-    Args:
-        run: The run's folder.
-        again: The command that begins as this one did, for as long as nothing was done.
-        resume: The command that goes on.
-
-    Raises:
-        StoppedShortError: On KeyboardInterrupt, and on a write that found no room.
-    """
-    before = _begun(run)
-    try:
-        yield
-    except (KeyboardInterrupt, Exception) as error:
-        full = _found_no_room(error)
-        if not (full or isinstance(error, KeyboardInterrupt)):
-            raise
-        room = f"no room left on the disk of {run}; free some, then resume: " if full else ""
-        if _begun(run) == before:
-            raise StoppedShortError(f"{room}nothing was done yet", resume=again) from None
-        step = checkpoints.last_step(run)
-        kept = (
-            f"step {step} is the last that {run} keeps" if step else f"{run} has no checkpoint yet, so it begins anew"
-        )
-        raise StoppedShortError(f"{room}{kept}", resume=resume) from None
-
-
-def _found_no_room(error: BaseException) -> bool:
-    """Whether an error, or one that it came from, says that a file could not be written for want of room."""
-    if isinstance(error, RoleLLMError):
-        return False  # It has its own words.
-    number = error.errno if isinstance(error, OSError) else None
-    if numbered := _NUMBER.search(str(error)):
-        number = int(numbered[1])
-    if number in NO_ROOM or _TORCH.search(str(error)):
-        return True
-    cause = error.__cause__ or error.__context__
-    return cause is not None and _found_no_room(cause)
-
-
-def _begun(run: Path) -> int:
-    """Tells one beginning of a run, resumed ones included, from another."""
-    recipe = run / RECIPE
-    return recipe.stat().st_mtime_ns if recipe.is_file() else 0
-
-
-# --- When a checkpoint is written besides the schedule, and when it counts
-
-
 class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Seals each checkpoint once all processes have written their part, then lets old ones go; stops on request.
 
     Args:
         accelerator: That of the trainer.
-        output: How many checkpoints stay.
+        limit: Number of checkpoints to keep.
         facts: As for `rolellm.rocit.checkpoints.seal`.
         request: Looked at after each step; what one process was asked, all do.
     """
 
-    def __init__(self, accelerator: Any, output: OutputRecipe, facts: Mapping[str, Any], request: StopRequest) -> None:
+    def __init__(self, accelerator: Any, limit: int, facts: Mapping[str, Any], request: StopRequest) -> None:
         self._accelerator = accelerator
-        self._output = output
+        self.stopped = False
+        self._limit = limit
         self._facts = facts
         self._request = request
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Go by this run's schedule: the state of a checkpoint brings the one that it was written under."""
-        state.save_steps = args.save_steps
+        state.save_steps, state.eval_steps = args.save_steps, args.eval_steps
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """End the run here with a checkpoint, if any process was asked to."""
         if self._request.made:
             self._accelerator.set_trigger()
         if self._accelerator.check_trigger():
-            control.should_save = control.should_training_stop = True
+            self.stopped = control.should_save = control.should_training_stop = True
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Seal the checkpoint that was just written."""
@@ -234,5 +191,5 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
             # A pickle of our own settings, which the recipe holds; unpickling a stranger's runs code.
             (folder / "training_args.bin").unlink(missing_ok=True)
             checkpoints.seal(folder, state.global_step, self._facts)
-            checkpoints.keep(run, self._output.keep_checkpoints)
+            checkpoints.keep(run, self._limit)
         self._accelerator.wait_for_everyone()

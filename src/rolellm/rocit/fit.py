@@ -6,6 +6,7 @@ This module imports torch, transformers and trl at its head; import it inside fu
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +17,12 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback, ProgressCallback
 from trl import SFTConfig
 
 from rolellm.core.errors import RecipeError, quiet_peft
 from rolellm.core.files import write_json
+from rolellm.core.settings import dump
 from rolellm.prompts.encode import end_token_id
 from rolellm.rocit import checkpoints
 from rolellm.rocit.callbacks import Recorder, Sealer, heeding
@@ -29,7 +31,7 @@ from rolellm.rocit.packing.attention import attend
 from rolellm.rocit.packing.examples import Example, Examples
 from rolellm.rocit.packing.layout import Layout
 from rolellm.rocit.packing.plan import Plan, plan
-from rolellm.rocit.recipe import Lora, MethodRecipe, OutputRecipe, TrainingRecipe
+from rolellm.rocit.recipe import Lora, MethodRecipe, TrainingRecipe
 from rolellm.rocit.run_folder import METRICS
 from rolellm.rocit.trainer import RocitTrainer
 
@@ -43,18 +45,22 @@ class Fit:
         method: All weights, or an adapter.
         folder: Where checkpoints and ``metrics.jsonl`` go.
         label: Shown beside the progress bar.
-        output: When to write checkpoints; without it there are neither checkpoints nor metrics.
+        kept: Write checkpoints and metrics.
         resume: Go on from the newest complete checkpoint in ``folder``, if there is one.
-        facts: What a checkpoint has to have in common with this run, besides its examples and their order.
+        facts: What a checkpoint must have in common with this run, besides its examples and their order.
+        held_out: What `training.eval_strategy` computes the loss of.
+        callbacks: Further callbacks of transformers.
     """
 
     training: TrainingRecipe
     method: MethodRecipe
     folder: Path
     label: str
-    output: OutputRecipe | None = None
+    kept: bool = False
     resume: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    held_out: Examples | None = None
+    callbacks: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +125,16 @@ def fit(model: Any, tokenizer: Any, examples: Examples | Sequence[Example], job:
     start = _start(job, facts) if job.resume else None
     recorder = Recorder(
         job.label,
-        None if job.output is None else job.folder / METRICS,
+        job.folder / METRICS if job.kept else None,
         steps_per_epoch=passes.steps_per_epoch,
         trained=passes.trained(held),
     )
     trainer = _trainer(model, tokenizer, held, passes, job)
     trainer.add_callback(recorder)
+    for callback in job.callbacks:
+        trainer.add_callback(callback)
+    if training.early_stopping_patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
     # They print every step's numbers to standard output, which belongs to the command's own result.
     trainer.remove_callback(PrinterCallback)
     trainer.remove_callback(ProgressCallback)
@@ -140,13 +150,18 @@ def _trainer(model: Any, tokenizer: Any, examples: Examples, passes: Plan, job: 
     training = job.training
     flex = training.shared_prefix and not on_cpu(training)
     if training.shared_prefix:
-        attend(model, flex=flex, longest=int(examples.lengths.max()))
-    layout = Layout(
-        examples,
-        passes,
-        packed=training.shared_prefix,
-        pad_id=tokenizer.pad_token_id or 0,
-        pad_to=training.pack_tokens if flex else None,
+        attend(
+            model,
+            flex=flex,
+            longest=max(int(held.lengths.max()) for held in (examples, job.held_out) if held is not None),
+        )
+
+    def layout(held: Examples, order: Plan) -> Layout:
+        pad_to = training.pack_tokens if flex else None
+        return Layout(held, order, packed=training.shared_prefix, pad_id=tokenizer.pad_token_id or 0, pad_to=pad_to)
+
+    held_out = (
+        None if job.held_out is None else layout(job.held_out, _held_out_plan(job.held_out, job.training, passes))
     )
     stop_at(model.generation_config, end_token_id(tokenizer))
     with quiet_peft():
@@ -156,8 +171,11 @@ def _trainer(model: Any, tokenizer: Any, examples: Examples, passes: Plan, job: 
             train_dataset=Dataset.from_dict({"pass": range(len(passes))}),
             processing_class=tokenizer,
             peft_config=None if job.method.name == "full" else _lora(job.method.lora),
-            layout=layout,
+            eval_dataset=None if held_out is None else Dataset.from_dict({"pass": range(len(held_out.plan))}),
+            layout=layout(examples, passes),
+            held_out=held_out,
             flex=flex,
+            measured=job.kept,
         )
 
 
@@ -172,23 +190,37 @@ def _start(job: Fit, facts: Mapping[str, Any]) -> checkpoints.Checkpoint | None:
 
 
 def _run(trainer: RocitTrainer, job: Fit, facts: Mapping[str, Any], start: checkpoints.Checkpoint | None) -> None:
-    if job.output is None:
+    if not job.kept:
         trainer.train()
         return
     with heeding(alone=trainer.args.world_size == 1) as request:
-        trainer.add_callback(Sealer(trainer.accelerator, job.output, facts, request))
+        sealer = Sealer(trainer.accelerator, job.training.save_total_limit, facts, request)
+        trainer.add_callback(sealer)
         trainer.train(resume_from_checkpoint=None if start is None else str(start.folder))
-    if trainer.state.global_step < trainer.state.max_steps:
+    if sealer.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise KeyboardInterrupt
+
+
+def _held_out_plan(held: Examples, training: TrainingRecipe, passes: Plan) -> Plan:
+    """One pass over the held-out replies, as trees or rows like the trained ones."""
+    size = training.others.get("per_device_eval_batch_size", training.per_device_train_batch_size)
+    once = TrainingRecipe(
+        num_train_epochs=1.0,
+        per_device_train_batch_size=size,
+        # As few passes as pack_tokens allows: no update waits for them.
+        gradient_accumulation_steps=math.ceil(len(held) / (size * passes.processes)),
+        shared_prefix=training.shared_prefix,
+        pack_tokens=training.pack_tokens,
+        roles_per_step=1,
+        max_length=training.max_length,
+    )
+    return plan(held, once, passes.processes)
 
 
 def _lora(lora: Lora) -> Any:
     from peft import LoraConfig
 
-    targets: str | list[str] = "all-linear" if lora.targets == ("all-linear",) else list(lora.targets)
-    return LoraConfig(
-        r=lora.r, lora_alpha=lora.alpha, lora_dropout=lora.dropout, target_modules=targets, task_type="CAUSAL_LM"
-    )
+    return LoraConfig(task_type="CAUSAL_LM", **dump(lora))
 
 
 def _name_base(folder: Path, base: str | None, revision: str | None) -> None:
@@ -205,38 +237,45 @@ def _name_base(folder: Path, base: str | None, revision: str | None) -> None:
 
 
 def _arguments(job: Fit, passes: int, steps_per_epoch: int) -> SFTConfig:
-    training, output = job.training, job.output
-    arguments = SFTConfig(
-        output_dir=str(job.folder),
+    training = job.training
+    evaluated = training.eval_strategy if job.held_out is not None else "no"
+    values: dict[str, Any] = {
+        "output_dir": str(job.folder),
         # All epochs lie one after the other in the passes, so the loop sees one.
-        num_train_epochs=1,
-        learning_rate=training.learning_rate,
-        lr_scheduler_type=training.schedule,
-        warmup_steps=training.warmup,
-        weight_decay=training.weight_decay,
-        max_grad_norm=training.max_grad_norm,
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=passes,
-        activation_checkpointing=training.gradient_checkpointing,
-        bf16=training.precision == "bf16",
-        use_cpu=on_cpu(training),
-        seed=training.seed,
-        data_seed=training.seed,
-        save_strategy="no" if output is None else "steps",
-        save_steps=steps_per_epoch if output is None or output.checkpoint_every is None else output.checkpoint_every,
-        logging_steps=1,
+        "num_train_epochs": 1,
+        "learning_rate": training.learning_rate,
+        "lr_scheduler_type": training.lr_scheduler_type,
+        "warmup_steps": training.warmup_steps,
+        "weight_decay": training.weight_decay,
+        "max_grad_norm": training.max_grad_norm,
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": passes,
+        "activation_checkpointing": training.gradient_checkpointing,
+        "bf16": training.bf16,
+        "use_cpu": on_cpu(training),
+        "seed": training.seed,
+        "data_seed": training.seed,
+        "save_strategy": "steps" if job.kept else "no",
+        "save_steps": training.save_steps or steps_per_epoch,
+        "eval_strategy": "no" if evaluated == "no" else "steps",
+        "eval_steps": training.eval_steps if evaluated == "steps" else steps_per_epoch,
+        # Early stopping goes by it; its count has to survive a resumed run.
+        "metric_for_best_model": None if evaluated == "no" else "eval_loss",
+        "restore_callback_states_from_checkpoint": training.early_stopping_patience is not None,
+        "logging_steps": 1,
         # The filter would put the mean of earlier losses in a NaN's place.
-        logging_nan_inf_filter=False,
-        disable_tqdm=True,
-        report_to="none",
-        remove_unused_columns=False,
+        "logging_nan_inf_filter": False,
+        "disable_tqdm": True,
+        "report_to": training.trackers if job.kept else "none",
+        "remove_unused_columns": False,
         # Rows are tokens, cut and checked: TRL's own preparation drops rows whose prompt fills max_length.
-        max_length=None,
-        dataset_kwargs={"skip_prepare_dataset": True},
-        dataloader_pin_memory=not on_cpu(training),
+        "max_length": None,
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+        "dataloader_pin_memory": not on_cpu(training),
         # A pass uses all that is trained, one without replies too: looking for what it leaves out costs time.
-        ddp_find_unused_parameters=False,
-    )
+        "ddp_find_unused_parameters": False,
+    }
+    arguments = SFTConfig(**values | training.others)
     # A process takes one GPU; left alone, transformers would spread each pass over all that it sees (DataParallel).
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments

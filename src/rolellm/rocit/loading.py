@@ -7,6 +7,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, require
+from rolellm.core.settings import dump
 from rolellm.models.find import load_failure
 from rolellm.prompts.render import chat_template
 from rolellm.prompts.settle import check_settled, settle
@@ -107,7 +108,7 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
     import torch
     from accelerate import PartialState
 
-    half = method.name != "full" and training.precision == "bf16"
+    half = method.name != "full" and training.bf16
     options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
     if method.name == "qlora":
         options["quantization_config"] = _bits(method.quantization)
@@ -148,7 +149,7 @@ def on_cpu(training: TrainingRecipe) -> bool:
     """Whether a recipe trains on the CPU: because it says so, or because there is no GPU."""
     import torch
 
-    return training.device == "cpu" or not torch.cuda.is_available()
+    return training.use_cpu or not torch.cuda.is_available()
 
 
 def stop_at(config: Any, end: int) -> None:
@@ -170,15 +171,9 @@ def stop_at(config: Any, end: int) -> None:
 
 
 def _bits(quantization: Quantization) -> Any:
-    import torch
     from transformers import BitsAndBytesConfig
 
-    return BitsAndBytesConfig(
-        load_in_4bit=True,
-        bnb_4bit_quant_type=quantization.type,
-        bnb_4bit_use_double_quant=quantization.double,
-        bnb_4bit_compute_dtype=torch.bfloat16 if quantization.compute == "bf16" else torch.float32,
-    )
+    return BitsAndBytesConfig(load_in_4bit=True, **dump(quantization))
 
 
 def _keep_gradients_right(model: Any) -> None:

@@ -294,7 +294,7 @@ def front_matter(facts: CardFacts) -> str:
         library_name="peft" if facts.form == "adapter" else "transformers",
         pipeline_tag="text-generation",
         base_model=facts.base,
-        datasets=None if facts.manifest["recipe"]["data"]["config"] == SAMPLE else [REPO_ID],
+        datasets=None if facts.manifest["data"]["config"] in (SAMPLE, "dataset") else [REPO_ID],
         tags=["rolellm", "role-playing", *([] if facts.method == "full" else [facts.method])],
         model_name=facts.repo.partition("/")[2] if results else None,
         eval_results=results or None,
@@ -353,19 +353,23 @@ def _method(method: Mapping[str, Any]) -> str:
     if method["name"] == "full":
         return "all weights"
     lora = method["lora"]
-    on = ", ".join(lora["targets"])
-    text = f"LoRA of rank {lora['r']}, alpha {lora['alpha']:g}, dropout {lora['dropout']:g}, on {on}"
+    targets = lora["target_modules"]
+    on = targets if isinstance(targets, str) else ", ".join(targets)
+    text = f"LoRA of rank {lora['r']}, alpha {lora['lora_alpha']:g}, dropout {lora['lora_dropout']:g}, on {on}"
     if method["name"] == "lora":
         return text
     bits = method["quantization"]
-    double = ", doubly quantised" if bits["double"] else ""
-    return f"{text}; QLoRA, on the base in 4 bits ({bits['type']}{double}, computed in {bits['compute']})"
+    double = ", doubly quantized" if bits["bnb_4bit_use_double_quant"] else ""
+    kind, dtype = bits["bnb_4bit_quant_type"], bits["bnb_4bit_compute_dtype"]
+    return f"{text}; QLoRA, on the base in 4 bits ({kind}{double}, computed in {dtype})"
 
 
 def _data(manifest: Mapping[str, Any]) -> Markdown:
     data, seen = manifest["data"], manifest["trained_on"]
     of = "lines of scripts" if manifest["recipe"]["data"].get("source") == "script" else f"{data['rows']:,} rows"
     counts = f"roles: {len(seen['roles']):,}, instructions: {len(seen['instructions']):,}"
+    if manifest["recipe"]["data"].get("source") == "dataset":
+        return Markdown(f"a dataset of its own: {of}, {data['examples']:,} replies; {counts}")
     config, split = (markdown_code(data[name], cell=True) for name in ("config", "split"))
     return Markdown(f"RoleBench {config}, split {split}: {of}, {data['examples']:,} replies; {counts}")
 

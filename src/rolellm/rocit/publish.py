@@ -26,7 +26,7 @@ from rolellm.prompts.render import system_template
 from rolellm.prompts.retrieval import retrieval_template
 from rolellm.rocit.loading import fetch, load_whole, open_tokenizer, stop_at
 from rolellm.rocit.model_card import CardFacts, Form, languages_of, read_scores, render_model_card
-from rolellm.rocit.recipe import OutputRecipe, Recipe, build, laid_over, typed
+from rolellm.rocit.recipe import OutputRecipe, Recipe, read_recipe
 from rolellm.rocit.run_folder import MANIFEST, file_hashes
 from rolellm.runtime.progress import counted
 
@@ -351,7 +351,7 @@ def _read(file: Path) -> dict[str, Any]:
     if odd is not None:
         raise ModelError(f"{file}: {odd} is not what `rolellm train` wrote there; restore the file")
     try:
-        recipe = build(Recipe, laid_over({}, typed(manifest["recipe"], Path(), nulls=True)))
+        recipe = read_recipe(manifest["recipe"])
     except RecipeError as error:
         raise ModelError(f"{file}: its recipe cannot be read ({error}); restore the file") from error
     return {**manifest, "recipe": recipe.to_dict()}

@@ -1,281 +1,398 @@
-"""What a RoCIT recipe holds: a tree of frozen dataclasses, one section of the YAML each.
+"""A RoCIT recipe: a tree of settings classes, one for each section of the YAML, read from files that may extend others.
 
-Where the paper (arXiv 2310.00746) names a value, its recipe says so; it names no rank, learning rate, epochs or batch,
-so the defaults here are our choice. Limits of numbers stand in each field's metadata and are checked on reading.
+The paper (arXiv 2310.00746) names no rank, learning rate, number of epochs or batch size, so the defaults are our
+choice. `training` takes the fields of TRL's `SFTConfig` and `method.lora` those of PEFT's `LoraConfig`, under their own
+names: the fields that rolellm uses itself are declared here, any other is checked against the installed library.
 """
 
 from __future__ import annotations
 
+import difflib
+import enum
+import importlib
+import importlib.util
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
 
-from rolellm.core import typed_yaml
-from rolellm.core.errors import RecipeError
+from pydantic import TypeAdapter, ValidationError, field_validator, model_serializer, model_validator
+from pydantic_core import ArgsKwargs
+
+from rolellm.core.errors import RecipeError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
-from rolellm.core.typed_yaml import Form, Values, build, describe, laid_over, parse_yaml
+from rolellm.core.settings import (
+    Field,
+    FilePath,
+    Values,
+    beside,
+    dump,
+    known_keys,
+    laid_over,
+    nearest,
+    parse_yaml,
+    read,
+    read_file,
+    settings,
+)
+
+#: The one key of a file that is not part of the recipe: the files that it builds on.
+EXTENDS = "extends"
+_SKETCH = "section.key=value, such as training.max_steps=5"
+_RENAMED = {
+    "training.epochs": "training.num_train_epochs",
+    "training.schedule": "training.lr_scheduler_type",
+    "training.warmup": "training.warmup_steps",
+    "training.warmup_ratio": "training.warmup_steps (below 1, it is a share of all steps)",
+    "training.batch_size": "training.per_device_train_batch_size",
+    "training.grad_accumulation": "training.gradient_accumulation_steps",
+    "training.precision": "training.bf16 (true or false)",
+    "training.device": "training.use_cpu (true or false)",
+    "training.activation_checkpointing": "training.gradient_checkpointing",
+    "method.lora.alpha": "method.lora.lora_alpha",
+    "method.lora.dropout": "method.lora.lora_dropout",
+    "method.lora.targets": "method.lora.target_modules",
+    "method.quantization.type": "method.quantization.bnb_4bit_quant_type",
+    "method.quantization.double": "method.quantization.bnb_4bit_use_double_quant",
+    "method.quantization.compute": "method.quantization.bnb_4bit_compute_dtype (bfloat16 or float32)",
+    "output.checkpoint_every": "training.save_steps",
+    "output.keep_checkpoints": "training.save_total_limit",
+}
 
 
-def _above(limit: float, default: Any) -> Any:
-    return field(default=default, metadata={"above": limit})
+def _refused(reasons: Mapping[str, str]) -> dict[str, str]:
+    return {name: reason for reason, names in reasons.items() for name in names.split()}
 
 
-def _between(low: float, high: float, default: Any) -> Any:
-    return field(default=default, metadata={"low": low, "high": high})
+_NOT_TRL = _refused(
+    {
+        "replies are tokenized, masked and packed by rolellm; see shared_prefix, pack_tokens and max_length": (
+            "packing packing_strategy padding_free eval_packing completion_only_loss assistant_only_loss "
+            "dataset_text_field dataset_kwargs dataset_num_proc truncation_mode pad_to_multiple_of pad_token eos_token "
+            "remove_unused_columns label_names include_num_input_tokens_seen"
+        ),
+        "the order of replies is fixed before training, so that a run resumes exactly; change seed for another order": (
+            "shuffle_dataset train_sampling_strategy length_column_name dataloader_drop_last data_seed "
+            "ignore_data_skip accelerator_config"
+        ),
+        "a step always covers the same number of replies; lower pack_tokens, or per_device_train_batch_size": (
+            "auto_find_batch_size"
+        ),
+        "the loss is the mean negative log-likelihood of the trained tokens": (
+            "loss_type label_smoothing_factor use_liger_kernel liger_kernel_config average_tokens_across_devices "
+            "neftune_noise_alpha router_aux_loss_coef use_cache"
+        ),
+        "gradients that overflow in float16 look like divergence; use bf16": "fp16 fp16_full_eval bf16_full_eval",
+        "it has not been tested with shared prefixes": "torch_compile torch_compile_backend torch_compile_mode",
+        "checkpoints are written every save_steps, whole, so that the run can be resumed": (
+            "save_strategy save_only_model save_on_each_node enable_jit_checkpoint "
+            "restore_callback_states_from_checkpoint"
+        ),
+        "a run ends with the weights of its last step; use early_stopping_patience to stop in time": (
+            "load_best_model_at_end"
+        ),
+        "metrics.jsonl has one line for every step": (
+            "logging_strategy logging_steps logging_first_step logging_nan_inf_filter disable_tqdm"
+        ),
+        "it belongs in the accelerate config (--config_file)": (
+            "fsdp fsdp_config deepspeed parallelism_config local_rank"
+        ),
+        "publishing is set in output: push_to_hub, hub_repo, license, private and merge": (
+            "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision"
+        ),
+        "rolellm sets it": (
+            "output_dir do_train do_eval do_predict resume_from_checkpoint chat_template_path model_init_kwargs "
+            "activation_checkpointing_kwargs ddp_find_unused_parameters debug prediction_loss_only "
+            "batch_eval_metrics include_for_metrics eval_do_concat_batches eval_use_gather_object "
+            "eval_accumulation_steps"
+        ),
+        "code from model repositories is never run": "trust_remote_code",
+    }
+)
+_NOT_PEFT = _refused(
+    {
+        "rolellm sets it": (
+            "task_type peft_type peft_version auto_mapping base_model_name_or_path revision inference_mode "
+            "runtime_config"
+        ),
+        "tokens of a pack stand next to other replies, so what depends on a place in the sequence is not exact": (
+            "alora_invocation_tokens"
+        ),
+    }
+)
+#: Fields of `training` that do not change a run's result, so that a resumed run may have others.
+_ON_THE_SIDE = (
+    *("save_steps", "save_total_limit", "report_to", "run_name", "project", "log_level", "log_level_replica"),
+    *("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "dataloader_num_workers"),
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class Mix:
-    """The share of rows kept from each subset, 0 to 1; which rows is decided by their ids and the seed."""
+    """The share of rows kept from each subset; row ids and the seed decide which rows."""
 
-    general: float = _between(0, 1, 1.0)
-    role_specific: float = _between(0, 1, 1.0)
+    general: float = Field(default=1.0, ge=0, le=1, description="Share of general rows to keep.")
+    role_specific: float = Field(default=1.0, ge=0, le=1, description="Share of role-specific rows to keep.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class DataRecipe:
-    """Which rows to train on.
+    """Which rows to train on."""
 
-    Attributes:
-        source: ``rolebench`` (questions and replies) or ``script`` (the roles' own lines in their scripts, after the
-            lines spoken before them: the paper's baseline LLaMA-script).
-        script_turns: With ``script``, the most lines that are shown before the one to learn.
-        config: A configuration of the data set, such as ``instruction-generalization-eng`` or ``sample``.
-        split: Its split.
-        data_dir: A local copy of the release; by default what ``load_rolebench`` finds.
-        roles: Only these roles.
-        languages: Only these languages.
-        mix: The share of each subset.
-        max_rows: Only the first so many rows, after the other choices.
-        replies: Train on all references of a row, one example each, or on the first.
-    """
+    source: Literal["rolebench", "script", "dataset"] = Field(
+        default="rolebench",
+        description="rolebench: questions and replies; script: the roles' own lines, after the lines before them (the "
+        "paper's baseline LLaMA-script); dataset: the train_dataset given to rolellm.train.",
+    )
+    script_turns: int = Field(
+        default=6, gt=0, description="With source: script, maximum turns before the line to learn."
+    )
+    config: str = Field(default="instruction-generalization-eng", description="Config of the dataset, or sample.")
+    split: str = Field(default="train", description="Split of the dataset.")
+    data_dir: FilePath | None = Field(default=None, description="Local copy of the release; found by default.")
+    roles: tuple[str, ...] | None = Field(default=None, min_length=1, description="Use only these roles.")
+    languages: tuple[Language, ...] | None = Field(default=None, min_length=1, description="Use only these languages.")
+    mix: Mix = Field(default_factory=Mix)
+    max_rows: int | None = Field(default=None, gt=0, description="Use only the first N rows, after all other choices.")
+    replies: Literal["all", "first"] = Field(
+        default="all", description="Train on all references of a row, or on the first."
+    )
+    held_out: float = Field(
+        default=0.05,
+        gt=0,
+        lt=1,
+        description="With training.eval_strategy, share of instructions held out for eval_loss.",
+    )
 
-    source: Literal["rolebench", "script"] = "rolebench"
-    script_turns: int = _above(0, 6)
-    config: str = "instruction-generalization-eng"
-    split: str = "train"
-    data_dir: Path | None = None
-    roles: tuple[str, ...] | None = None
-    languages: tuple[Language, ...] | None = None
-    mix: Mix = field(default_factory=Mix)
-    max_rows: int | None = _above(0, None)
-    replies: Literal["all", "first"] = "all"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class Tiny:
-    """Sizes of a model built from the data: ``vocab_size`` in tokens, the others in units of the network.
+    """The size of a model built from the data."""
 
-    Attributes:
-        hidden_size: Width; a multiple of twice the heads.
-        intermediate_size: Width of the feed-forward layers.
-        layers: Depth.
-        heads: Attention heads.
-        vocab_size: At most so many tokens; fewer where the data has no more to merge.
-        initializer_range: Standard deviation of new weights; wide, because so narrow a network starts slowly.
-    """
-
-    hidden_size: int = _above(0, 192)
-    intermediate_size: int = _above(0, 512)
-    layers: int = _above(0, 3)
-    heads: int = _above(0, 4)
-    vocab_size: int = _between(300, 1_000_000, 3000)
-    initializer_range: float = _above(0, 0.05)
+    hidden_size: int = Field(default=192, gt=0, description="Width; a multiple of twice the heads.")
+    intermediate_size: int = Field(default=512, gt=0, description="Width of the feed-forward layers.")
+    layers: int = Field(default=3, gt=0, description="Number of layers.")
+    heads: int = Field(default=4, gt=0, description="Number of attention heads.")
+    vocab_size: int = Field(
+        default=3000, ge=300, le=1_000_000, description="Maximum number of tokens in the vocabulary."
+    )
+    initializer_range: float = Field(
+        default=0.05, gt=0, description="Standard deviation of new weights; wide, because narrow networks start slowly."
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class Warm:
-    """How a built base is warmed before tuning, so that there is something to tune.
+    """How a built base is warmed up, so that there is something to tune."""
 
-    Attributes:
-        alone: Passes over the instructions with their role-free answers and nothing else: short, so cheap.
-        in_role: Passes over the same under each role's system instruction, still answered plainly.
-        batch_size: Examples a step.
-        learning_rate: The peak.
-    """
-
-    alone: int = _above(0, 30)
-    in_role: int = _above(0, 4)
-    batch_size: int = _above(0, 8)
-    learning_rate: float = _above(0, 2e-3)
+    alone: int = Field(default=30, gt=0, description="Passes over the instructions with their role-free answers alone.")
+    in_role: int = Field(default=4, gt=0, description="Passes over the same under each role's system instruction.")
+    batch_size: int = Field(default=8, gt=0, description="Examples per step.")
+    learning_rate: float = Field(default=2e-3, gt=0, description="Peak learning rate.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class BaseRecipe:
-    """The model to tune: on the Hub, in a folder, or built from the data (exactly one of the three).
+    """The model to tune: on the Hub, in a folder, or built from the data (exactly one of the three)."""
 
-    Attributes:
-        model: A repository on the Hub.
-        revision: Its branch, tag or commit.
-        path: A folder with a model and its tokenizer, as ``save_pretrained`` writes them.
-        build: Builds a model of that family and its tokenizer from the training rows.
-        tiny: Sizes of what is built.
-        warm: How what is built is warmed.
-    """
-
-    model: str | None = None
-    revision: str | None = None
-    path: Path | None = None
-    build: Literal["tiny-llama", "tiny-glm", "tiny-glm4"] | None = None
-    tiny: Tiny = field(default_factory=Tiny)
-    warm: Warm = field(default_factory=Warm)
+    model: str | None = Field(default=None, description="Repository on the Hub.")
+    revision: str | None = Field(default=None, description="Its branch, tag or commit.")
+    path: FilePath | None = Field(default=None, description="Folder with a model and its tokenizer.")
+    build: Literal["tiny-llama", "tiny-glm", "tiny-glm4"] | None = Field(
+        default=None, description="Build a model of this family and its tokenizer from the training rows."
+    )
+    tiny: Tiny = Field(default_factory=Tiny)
+    warm: Warm = Field(default_factory=Warm)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class Lora:
-    """A LoRA adapter; ``targets`` are names of linear layers, or ``all-linear`` for all but the output layer."""
+    """A LoRA adapter, with the fields of PEFT's `LoraConfig`."""
 
-    r: int = _above(0, 16)
-    alpha: float = _above(0, 32.0)
-    dropout: float = _between(0, 0.99, 0.05)
-    targets: tuple[str, ...] = ("all-linear",)
+    r: int = Field(default=16, gt=0, description="Rank.")
+    lora_alpha: float = Field(default=32.0, gt=0, description="Scale of the adapter.")
+    lora_dropout: float = Field(default=0.05, ge=0, le=0.99, description="Dropout in front of the adapter.")
+    target_modules: str | list[str] = Field(
+        default="all-linear", min_length=1, description="Layer names, a regular expression, or all-linear."
+    )
+    others: Values = Field(default_factory=dict, description="Any other field of PEFT's LoraConfig.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, given: Any) -> Any:
+        return _gathered(cls, given, "peft.LoraConfig", _NOT_PEFT)
+
+    @model_serializer(mode="wrap")
+    def _flat(self, dumped: Any) -> Values:
+        return _flattened(dumped(self))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class Quantization:
-    """How ``qlora`` holds the frozen base (QLoRA, arXiv 2305.14314, sections 2 and 3).
+    """How `qlora` holds the frozen base (arXiv 2305.14314, sections 2 and 3): fields of `BitsAndBytesConfig`."""
 
-    Attributes:
-        type: The 4-bit data type: NormalFloat or plain floats.
-        double: Quantise the quantisation constants, too.
-        compute: The type that weights are unpacked to for each product.
-    """
+    bnb_4bit_quant_type: Literal["nf4", "fp4"] = Field(default="nf4", description="4-bit data type.")
+    bnb_4bit_use_double_quant: bool = Field(default=True, description="Quantize the quantization constants, too.")
+    bnb_4bit_compute_dtype: Literal["bfloat16", "float32"] = Field(
+        default="bfloat16", description="Type that weights are unpacked to for each product."
+    )
+    bnb_4bit_quant_storage: Literal["uint8", "bfloat16", "float32"] = Field(
+        default="uint8", description="Type that packed weights are stored in."
+    )
+    llm_int8_skip_modules: list[str] | None = Field(default=None, description="Modules to leave unquantized.")
 
-    type: Literal["nf4", "fp4"] = "nf4"
-    double: bool = True
-    compute: Literal["bf16", "fp32"] = "bf16"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class MethodRecipe:
-    """What is trained: ``full`` (every weight), ``lora`` (an adapter, as in the paper) or ``qlora`` (one on 4 bits)."""
+    """What is trained: every weight, an adapter (as in the paper), or an adapter on a 4-bit base."""
 
     name: Literal["full", "lora", "qlora"] = "lora"
-    lora: Lora = field(default_factory=Lora)
-    quantization: Quantization = field(default_factory=Quantization)
+    lora: Lora = Field(default_factory=Lora)
+    quantization: Quantization = Field(default_factory=Quantization)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class PromptRecipe:
-    """The text form of a prompt.
+    """The text form of a prompt."""
 
-    Attributes:
-        form: ``rolellama`` (the paper's text form, for base models), ``chatglm2`` or ``chatglm3`` (those chat
-            models' own), or ``model`` (the tokenizer's own chat template).
-        system_template: A system instruction in place of the ones that ship; for ``retrieval`` with ``{examples}``.
-        profile: What a prompt says of the role: its ``description``, or lines of its script found by BM25 for each
-            question (``retrieval``, the paper's ablation).
-        retrieved: With ``retrieval``, how many exchanges.
-    """
+    form: Literal["rolellama", "chatglm2", "chatglm3", "model"] = Field(
+        default="rolellama",
+        description="The paper's text form for base models, that of a ChatGLM, or the tokenizer's own chat template.",
+    )
+    system_template: FilePath | None = Field(
+        default=None,
+        description="System instruction to use in place of the built-in one; with {examples} for retrieval.",
+    )
+    profile: Literal["description", "retrieval"] = Field(
+        default="description",
+        description="What a prompt says about the role: its description, or script lines found by BM25 for each "
+        "question (the paper's ablation).",
+    )
+    retrieved: int = Field(default=5, gt=0, description="With profile: retrieval, number of exchanges.")
 
-    form: Literal["rolellama", "chatglm2", "chatglm3", "model"] = "rolellama"
-    system_template: Path | None = None
-    profile: Literal["description", "retrieval"] = "description"
-    retrieved: int = _above(0, 5)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class TrainingRecipe:
-    """How it is trained.
+    """How to train: rolellm's own fields, and those of TRL's `SFTConfig`.
 
-    Attributes:
-        epochs: Passes over the examples.
-        max_steps: Stop after so many optimiser steps, whatever ``epochs`` says.
-        learning_rate: The peak.
-        schedule: How the learning rate falls after the warm-up.
-        warmup: The share of the steps (below 1) or the number of steps that the learning rate rises for.
-        weight_decay: AdamW's.
-        max_grad_norm: Gradients are clipped to this norm.
-        batch_size: Replies a device and forward pass; an optimiser step is on ``batch_size`` x ``grad_accumulation`` x
-            processes replies, however they are laid out.
-        grad_accumulation: Forward passes an optimiser step, where replies are trained row by row.
-        shared_prefix: Compute what replies have in common (system instruction, question) once, see
-            docs/shared_prefix.md; the loss and its gradient are the same as row by row.
-        pack_tokens: With ``shared_prefix``, the most tokens of a forward pass.
-        roles_per_step: With ``shared_prefix``, a step's replies come in at least so many groups of one role each: few
-            share more, many are more like a random batch.
-        max_length: Tokens of prompt and reply together.
-        truncate_replies: Cut a reply that does not fit and leave its end token off, instead of refusing its row.
-        group_by_length: Batch examples of like length, which saves padding.
-        gradient_checkpointing: Less memory for about a third more time.
-        precision: ``fp32`` or ``bf16``.
-        device: ``auto`` takes a GPU when there is one; ``cpu`` stays off it.
-        threads: Threads that torch computes with on a CPU; by default torch's own choice.
-        seed: For the order of rows, new weights and dropout.
+    An optimizer step covers per_device_train_batch_size x gradient_accumulation_steps x processes replies, however they
+    are laid out.
     """
 
-    epochs: float = _above(0, 3.0)
-    max_steps: int | None = _above(0, None)
-    learning_rate: float = _above(0, 2e-4)
-    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = "cosine"
-    warmup: float = field(default=0.03, metadata={"low": 0})
-    weight_decay: float = field(default=0.0, metadata={"low": 0})
-    max_grad_norm: float = _above(0, 1.0)
-    batch_size: int = _above(0, 8)
-    grad_accumulation: int = _above(0, 1)
-    shared_prefix: bool = True
-    pack_tokens: int = _above(1, 2048)
-    roles_per_step: int = _above(0, 4)
-    max_length: int = _above(1, 1024)
-    truncate_replies: bool = False
-    group_by_length: bool = True
-    gradient_checkpointing: bool = False
-    precision: Literal["fp32", "bf16"] = "fp32"
-    device: Literal["auto", "cpu"] = "auto"
-    threads: int | None = _above(0, None)
-    seed: int = field(default=42, metadata={"low": 0})
+    num_train_epochs: float = Field(default=3.0, gt=0, description="Passes over the replies.")
+    max_steps: int = Field(
+        default=-1, ge=-1, description="Stop after N optimizer steps; -1 trains for num_train_epochs."
+    )
+    learning_rate: float = Field(default=2e-4, gt=0, description="Peak learning rate.")
+    lr_scheduler_type: str = Field(
+        default="cosine", description="Schedule of the learning rate, such as linear or constant."
+    )
+    warmup_steps: float = Field(default=0.03, ge=0, description="Steps of warm-up; below 1, a share of all steps.")
+    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Clip gradients to this norm.")
+    per_device_train_batch_size: int = Field(default=8, gt=0, description="Replies per device and forward pass.")
+    gradient_accumulation_steps: int = Field(default=1, gt=0, description="Forward passes per optimizer step.")
+    shared_prefix: bool = Field(
+        default=True,
+        description="Compute the system instruction and question that replies share only once; same gradients.",
+    )
+    pack_tokens: int = Field(default=2048, gt=1, description="With shared_prefix, maximum tokens per forward pass.")
+    roles_per_step: int = Field(
+        default=4,
+        gt=0,
+        description="With shared_prefix, minimum groups of one role each in a step; more is closer to random.",
+    )
+    max_length: int = Field(default=1024, gt=1, description="Maximum tokens of prompt and reply together.")
+    truncate_replies: bool = Field(
+        default=False, description="Cut replies that are too long, instead of refusing their rows."
+    )
+    group_by_length: bool = Field(default=True, description="Without shared_prefix, batch replies of similar length.")
+    gradient_checkpointing: bool = Field(default=False, description="Use less memory, for about a third more time.")
+    bf16: bool = Field(default=False, description="Train in bfloat16 instead of float32.")
+    use_cpu: bool = Field(default=False, description="Stay on the CPU even where there is a GPU.")
+    threads: int | None = Field(default=None, gt=0, description="CPU threads; torch's own choice by default.")
+    seed: int = Field(default=42, ge=0, description="Random seed for the order of rows, new weights and dropout.")
+    save_steps: int | None = Field(default=None, gt=0, description="Steps between checkpoints; by default, an epoch.")
+    save_total_limit: int = Field(default=2, gt=0, description="Number of checkpoints to keep.")
+    eval_strategy: Literal["no", "steps", "epoch"] = Field(
+        default="no", description="When to compute the held-out loss."
+    )
+    eval_steps: int | None = Field(
+        default=None, gt=0, description="With eval_strategy: steps, steps between evaluations."
+    )
+    early_stopping_patience: int | None = Field(
+        default=None, gt=0, description="Stop after N evaluations without improvement; needs eval_strategy."
+    )
+    report_to: str | list[str] = Field(default="none", description="Trackers, such as tensorboard, trackio or wandb.")
+    others: Values = Field(default_factory=dict, description="Any other field of TRL's SFTConfig.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, given: Any) -> Any:
+        return _gathered(cls, given, "trl.SFTConfig", _NOT_TRL)
+
+    @field_validator("lr_scheduler_type")
+    @classmethod
+    def _is_schedule(cls, value: str) -> str:
+        # The most common ones are known without an import of seconds.
+        return (
+            value if value in ("linear", "cosine", "constant") else _typed("trl.SFTConfig", "lr_scheduler_type", value)
+        )
+
+    @model_serializer(mode="wrap")
+    def _flat(self, dumped: Any) -> Values:
+        return _flattened(dumped(self))
+
+    @property
+    def replies_per_step(self) -> int:
+        """Replies in an optimizer step of each process."""
+        return self.per_device_train_batch_size * self.gradient_accumulation_steps
+
+    @property
+    def trackers(self) -> list[str]:
+        """The trackers of ``report_to``, by name."""
+        names = [self.report_to] if isinstance(self.report_to, str) else self.report_to
+        return [name for name in names if name != "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class OutputRecipe:
-    """Where a run goes.
+    """Where a run goes, and whether it is published."""
 
-    Attributes:
-        dir: The run's folder.
-        checkpoint_every: Optimiser steps between checkpoints; by default one at the end of each epoch.
-        keep_checkpoints: How many of the newest stay.
-        push_to_hub: Publish the finished run, as ``rolellm push`` does.
-        hub_repo: The repository, ``owner/name``.
-        license: The licence of what is published, such as ``apache-2.0``; it has to be allowed by the base's.
-        private: Whether a repository that is made is private.
-        merge: Publish the adapter merged into its base.
-    """
-
-    dir: Path = Path("runs/rocit")
-    checkpoint_every: int | None = _above(0, None)
-    keep_checkpoints: int = _above(0, 2)
-    push_to_hub: bool = False
-    hub_repo: str | None = None
-    license: str | None = None
-    private: bool = True
-    merge: bool = False
+    dir: Path = Field(default=Path("runs/rocit"), description="The run's folder.")
+    push_to_hub: bool = Field(default=False, description="Publish the finished run, as `rolellm push` does.")
+    hub_repo: str | None = Field(default=None, description="Repository, OWNER/NAME.")
+    license: str | None = Field(
+        default=None, description="License of the model, such as apache-2.0; the base must allow it."
+    )
+    private: bool = Field(default=True, description="Make a newly created repository private.")
+    merge: bool = Field(default=False, description="Publish the adapter merged into its base.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class Recipe:
-    """A whole RoCIT recipe, as `rolellm.rocit.recipe.load_recipe` reads it."""
+    """A whole RoCIT recipe, as `load_recipe` reads it."""
 
-    data: DataRecipe = field(default_factory=DataRecipe)
-    base: BaseRecipe = field(default_factory=BaseRecipe)
-    method: MethodRecipe = field(default_factory=MethodRecipe)
-    prompt: PromptRecipe = field(default_factory=PromptRecipe)
-    training: TrainingRecipe = field(default_factory=TrainingRecipe)
-    output: OutputRecipe = field(default_factory=OutputRecipe)
+    data: DataRecipe = Field(default_factory=DataRecipe)
+    base: BaseRecipe = Field(default_factory=BaseRecipe)
+    method: MethodRecipe = Field(default_factory=MethodRecipe)
+    prompt: PromptRecipe = Field(default_factory=PromptRecipe)
+    training: TrainingRecipe = Field(default_factory=TrainingRecipe)
+    output: OutputRecipe = Field(default_factory=OutputRecipe)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The recipe as JSON values: paths as strings, tuples as lists."""
-        plain: dict[str, Any] = _plain(asdict(self))
-        return plain
+    def to_dict(self) -> Values:
+        """The recipe as JSON values."""
+        return dump(self)
 
     @property
     def hash(self) -> str:
         """SHA-256 in hex of `decisive`."""
         return hash_json(self.decisive())
 
-    def decisive(self, values: dict[str, Any] | None = None) -> dict[str, Any]:
-        """What decides the result, as JSON values; where data and runs lie does not, nor do folders above a base.
+    def decisive(self, values: Values | None = None) -> Values:
+        """What decides the result, as JSON values: not where data and runs are, what is logged, or what is kept.
 
         Args:
             values: What `to_dict` gave, of this recipe or another; by default of this one.
@@ -283,51 +400,87 @@ class Recipe:
         whole = self.to_dict() if values is None else values
         kept = {section: dict(keys) for section, keys in whole.items() if section != "output"}
         kept["data"].pop("data_dir", None)
+        for key in _ON_THE_SIDE:
+            kept["training"].pop(key, None)
         for section, key in (("base", "path"), ("prompt", "system_template")):
             if kept[section].get(key) is not None:
                 kept[section][key] = Path(kept[section][key]).name
         return kept
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value.as_posix() if isinstance(value, Path) else value
+def _gathered(cls: Any, given: Any, library: str, refused: Mapping[str, str]) -> Any:
+    """The values of a class, with those that it does not declare checked and put under ``others``."""
+    values = given.kwargs if isinstance(given, ArgsKwargs) else given
+    if not isinstance(values, dict):
+        return given
+    own = cls.__dataclass_fields__
+    others = dict(values.get("others") or {}) | {str(key): item for key, item in values.items() if key not in own}
+    for key in others:
+        if key in refused:
+            raise RecipeError(f"{key} cannot be set: {refused[key]}")
+    checked = {
+        key: _typed(library, key, item, [name for name in own if name != "others"]) for key, item in others.items()
+    }
+    return {key: item for key, item in values.items() if key in own} | {"others": checked}
 
 
-# --- Typing what a recipe's YAML says: every key known, every value of its type, or an error that says what to
+def _flattened(dumped: Values) -> Values:
+    flat: Values = {key: item for key, item in dumped.items() if key != "others"} | dumped["others"]
+    return flat
 
 
-__all__ = ["EXTENDS", "Values", "build", "describe", "laid_over", "parse_yaml", "typed"]
+@lru_cache
+def _library_hints(library: str) -> Mapping[str, Any]:
+    """The fields of a configuration class and their types; none where the library is not installed."""
+    package, _, name = library.partition(".")
+    if importlib.util.find_spec(package) is None:
+        return {}
+    hints = get_type_hints(getattr(importlib.import_module(package), name))
+    return {key: hint for key, hint in hints.items() if not key.startswith("_")}
 
-#: The one key of a file that is no part of a recipe: the file it builds on.
-EXTENDS = "extends"
-_FORM = Form(Recipe, kept=("output.dir",), also=(EXTENDS,))
 
-
-def typed(values: Mapping[Any, Any], folder: Path, *, nulls: bool) -> Values:
-    """The sections that a file or an override names, each value typed; what it leaves out stays out.
-
-    Args:
-        values: As parsed from YAML.
-        folder: What paths are relative to, but for ``output.dir``, which is relative to the current directory.
-        nulls: Whether a key may have no value, which takes it back to its default.
+def _typed(library: str, key: str, value: Any, own: Sequence[str] = ()) -> Any:
+    """A value of a library's configuration class, checked against the type of its field.
 
     Raises:
-        RecipeError: For an unknown key (with its dotted name and the nearest known one), or a value of a wrong type or
-            outside its limits.
+        RecipeError: For an unknown name, with the nearest known one, and a value of another type.
     """
-    return typed_yaml.typed(_FORM, values, folder, nulls=nulls)
+    hints = _library_hints(library)
+    if key not in hints:
+        hint = nearest(key, [*own, *hints])
+        hint = hint if hint.startswith("; did") else nearest(key, known_keys(Recipe))
+        known = hint if hint.startswith("; did") else f"; known keys: {', '.join(own)}, and the fields of {library}"
+        raise RecipeError(f"unknown key {key}{known}")
+    enums: list[Any] = [part for part in get_args(hints[key]) if isinstance(part, enum.EnumType)]
+    if enums:
+        names = [str(choice.value) for choice in enums[0]]
+        if value not in names:
+            raise RecipeError(f"{key}: unknown value {value!r}{nearest(str(value), names)}")
+        return value
+    try:
+        TypeAdapter(hints[key]).validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].replace("Input should be", "must be").replace(" valid ", " ")
+        raise RecipeError(f"{key}: {problem}, found {value!r}") from None
+    except (TypeError, ValueError) as error:
+        raise RecipeError(f"{key}: not a plain value: {error}") from None
+    return value
 
 
-# --- Reading a recipe from YAML files, one on top of another where a file says ``extends``
+def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:
+    """A recipe from plain values; choices that depend on each other are not checked.
 
-
-__all__ = ["Recipe", "check_recipe", "find_recipe", "load_recipe", "shipped_recipes"]
-
-_SKETCH = "section.key=value, such as training.max_steps=5"
+    Raises:
+        RecipeError: For an unknown or renamed key, and a value of the wrong type or outside its limits.
+    """
+    where = f"{source}: " if source else ""
+    for name in _names(values):
+        if name in _RENAMED:
+            raise RecipeError(f"{where}{name} is now called {_RENAMED[name]}")
+    try:
+        return read(Recipe, values, source)
+    except SettingsError as error:
+        raise RecipeError(str(error)) from None
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -339,7 +492,7 @@ def shipped_recipes() -> dict[str, Path]:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe: a path as it stands, or the name of one that ships, such as ``smoke-cpu``.
+    """The file of a recipe: a path, or the name of one that ships, such as ``smoke-cpu``.
 
     Raises:
         RecipeError: When there is neither; names those that ship.
@@ -347,26 +500,35 @@ def find_recipe(name: str | Path) -> Path:
     return _find(Path(name), str(name))
 
 
-def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(
+    source: str | Path | Mapping[str, Any] | Recipe, overrides: Sequence[str] = (), **training: Any
+) -> Recipe:
     """Read a recipe.
 
     Args:
-        path: A YAML file with the sections of `rolellm.rocit.recipe.Recipe`; what it leaves out has its default, or,
-            with ``extends: other.yaml`` (or a list of files, of which later ones win), is as it is there. There, a key
-            without a value goes back to its default.
-        overrides: ``section.key=value`` each, the value written as in YAML; they win over the file.
+        source: A YAML file, the name of a recipe that ships, a dict with the same sections, or a recipe. What it leaves
+            out has its default or, with ``extends: other.yaml`` (or a list of files, of which later ones win), that
+            file's value. A key without a value goes back to its default.
+        overrides: ``section.key=value`` each, the value written as in YAML; they win over the source.
+        training: Values of the ``training`` section; they win over both.
 
     Raises:
-        RecipeError: For a file that is not there or not YAML, one that extends itself, an unknown key (with its dotted
-            name and the nearest known one), a value of a wrong type or outside its limits, and choices that do not go
-            together.
+        RecipeError: For a file that is missing or not YAML, one that extends itself, an unknown key (with the nearest
+            known one), a value of the wrong type or outside its limits, and choices that conflict.
     """
+    if isinstance(source, Recipe):
+        layers: list[Values] = [source.to_dict()]
+    elif isinstance(source, Mapping):
+        layers = list(_extended(dict(source), "recipe", Path(), ()))
+    else:
+        layers = list(_layers(find_recipe(source), ()))
+    layers += [_sections(override) for override in overrides]
+    layers += [{"training": training}] if training else []
     values: Values = {}
-    for layer in _layers(Path(path), ()):
+    for layer in layers:
+        _check_nulls(layer)
         values = laid_over(values, layer)
-    for override in overrides:
-        values = laid_over(values, typed(_sections(override), Path(), nulls=True))
-    recipe = build(Recipe, values)
+    recipe = read_recipe(values)
     check_recipe(recipe)
     return recipe
 
@@ -377,26 +539,42 @@ def check_recipe(recipe: Recipe) -> None:
     Raises:
         RecipeError: With the keys concerned.
     """
-    base, tiny, output = recipe.base, recipe.base.tiny, recipe.output
+    base, tiny, output, training = recipe.base, recipe.base.tiny, recipe.output, recipe.training
     if sum(choice is not None for choice in (base.model, base.path, base.build)) != 1:
         raise RecipeError("base: give one of model (on the Hub), path (a folder with a model) and build: tiny-llama")
     if base.revision is not None and base.model is None:
         raise RecipeError("base.revision: only a base.model on the Hub has revisions")
     if base.build is not None and recipe.prompt.form == "model":
         raise RecipeError("prompt.form: a built base has no chat template of its own; use rolellama")
-    if recipe.training.shared_prefix and recipe.training.pack_tokens < recipe.training.max_length:
-        raise RecipeError("training.pack_tokens has to be at least training.max_length: a pack holds one reply or more")
+    if training.shared_prefix and training.pack_tokens < training.max_length:
+        raise RecipeError("training.pack_tokens must be at least training.max_length: a pack holds one reply or more")
     if recipe.data.source == "script" and recipe.prompt.profile == "retrieval":
         raise RecipeError("prompt.profile: retrieval searches by question, and data.source: script has none")
     if output.push_to_hub and (output.hub_repo is None or output.license is None):
         raise RecipeError(
-            "output.push_to_hub: needs output.hub_repo (owner/name) and output.license (such as apache-2.0), "
+            "output.push_to_hub: needs output.hub_repo (OWNER/NAME) and output.license (such as apache-2.0), "
             "which is never guessed"
         )
     if tiny.hidden_size % (2 * tiny.heads):
-        raise RecipeError("base.tiny.hidden_size has to be a multiple of twice base.tiny.heads")
+        raise RecipeError("base.tiny.hidden_size must be a multiple of twice base.tiny.heads")
     if recipe.data.mix.general == 0 and recipe.data.mix.role_specific == 0:
         raise RecipeError("data.mix leaves no rows: general and role_specific are both 0")
+    if training.eval_strategy == "steps" and training.eval_steps is None:
+        raise RecipeError("training.eval_strategy: steps needs training.eval_steps; or evaluate every epoch")
+    if training.early_stopping_patience is not None and training.eval_strategy == "no":
+        raise RecipeError("training.early_stopping_patience needs training.eval_strategy: steps or epoch")
+    for tracker in training.trackers:
+        _check_tracker(tracker)
+
+
+def _check_tracker(name: str) -> None:
+    modules = {"tensorboard": ("tensorboard", "tensorboardX"), "comet_ml": ("comet_ml",)}.get(name, (name,))
+    if name == "all" or any(importlib.util.find_spec(module) for module in modules):
+        return
+    known = ("tensorboard", "trackio", "wandb", "mlflow", "comet_ml", "swanlab", "clearml")
+    if name not in known:
+        raise RecipeError(f"training.report_to: unknown tracker {name}{nearest(name, known)}")
+    raise RecipeError(f"training.report_to: {name} is not installed; install it with: pip install {name}")
 
 
 def _find(path: Path, name: str) -> Path:
@@ -409,42 +587,58 @@ def _find(path: Path, name: str) -> Path:
 
 
 def _layers(file: Path, above: tuple[Path, ...]) -> Iterator[Values]:
-    """What a file is laid over, the lowest first, and then what it says itself."""
+    """What a file builds on, the lowest first, and then what it says itself."""
     here = file.resolve()
     if here in above:
         chain = " extends ".join(path.name for path in (*above[above.index(here) :], here))
         raise RecipeError(f"{file}: a recipe cannot extend itself: {chain}")
-    values = _read(file)
-    names = _extended(values.pop(EXTENDS, []), file)
-    for name in names:
-        yield from _layers(_find(file.parent / name, name), (*above, here))
     try:
-        yield typed(values, file.absolute().parent, nulls=bool(names))
-    except RecipeError as error:
-        if not above:
-            raise
-        # Whoever asks for a recipe need not know what it extends.
-        raise RecipeError(f"{file}: {error}") from error
+        values = read_file(file)
+    except SettingsError as error:
+        raise RecipeError(str(error)) from error
+    yield from _extended(values, str(file), file.parent, (*above, here))
 
 
-def _extended(value: Any, file: Path) -> list[str]:
-    names = [value] if isinstance(value, str) else value
+def _extended(values: Values, source: str, folder: Path, above: tuple[Path, ...]) -> Iterator[Values]:
+    named = values.pop(EXTENDS, [])
+    names = [named] if isinstance(named, str) else named
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
-        raise RecipeError(f"{file}: {EXTENDS}: expected a recipe's file or a list of them, found {describe(value)}")
-    return names
-
-
-def _read(file: Path) -> dict[Any, Any]:
-    if not file.is_file():
-        raise RecipeError(f"no recipe at {file}")
+        raise RecipeError(f"{source}: {EXTENDS}: expected a recipe's file or a list of files, found {named!r}")
+    for name in names:
+        yield from _layers(_find(folder / name, name), above)
+    if close := difflib.get_close_matches(EXTENDS, [key for key in values if isinstance(key, str)], n=1):
+        raise RecipeError(f"{source}: unknown key {close[0]}; did you mean {EXTENDS}?")
+    _check_nulls(values)
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise RecipeError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    values = parse_yaml(text, str(file))
-    if not isinstance(values, dict):
-        raise RecipeError(f"{file}: expected sections such as data: and training:, found {describe(values)}")
-    return values
+        read_recipe(values)
+    except RecipeError as error:
+        # Whoever asks for a recipe need not know what it extends.
+        raise RecipeError(f"{source}: {error}") from error
+    yield beside(Recipe, values, folder.absolute())
+
+
+def _names(values: Mapping[Any, Any], dotted: str = "") -> Iterator[str]:
+    """The dotted names of all keys."""
+    for key, value in values.items():
+        yield f"{dotted}{key}"
+        if isinstance(value, Mapping):
+            yield from _names(value, f"{dotted}{key}.")
+
+
+def _check_nulls(layer: Values) -> None:
+    """Refuse a misspelled key that has no value: laying it over another file would drop it silently."""
+    known = known_keys(Recipe)
+    for section, values in layer.items():
+        for key, value in values.items() if isinstance(values, dict) else ():
+            name = f"{section}.{key}"
+            if value is not None or name in known:
+                continue
+            if section == "training":
+                others = [*TrainingRecipe.__dataclass_fields__, *_library_hints("trl.SFTConfig")]
+                if key in others:
+                    continue
+                raise RecipeError(f"unknown key {name}{nearest(key, others)}")
+            raise RecipeError(f"unknown key {name}{nearest(name, known)}")
 
 
 def _sections(override: str) -> Values:
@@ -452,7 +646,10 @@ def _sections(override: str) -> Values:
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
         raise RecipeError(f"{override!r} is not an override; write {_SKETCH}")
-    value = parse_yaml(text, override)
+    try:
+        value = parse_yaml(text, override)
+    except SettingsError as error:
+        raise RecipeError(str(error)) from error
     for name in reversed(key.strip().split(".")):
         value = {name: value}
     sections: Values = value

@@ -7,14 +7,16 @@ read and not learnt to be written).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import ModelError, RecipeError
+from rolellm.core.errors import DataError, ModelError, RecipeError
 from rolellm.core.records import Language, Profile, Row, Turn
+from rolellm.core.text import listed
+from rolellm.models.training_record import instruction_hash
 from rolellm.prompts.encode import PromptEncoder, encode_replies, end_token_id
 from rolellm.prompts.render import ONWARD, OPENING, SystemTemplate, script_line, shorten, system_template
 from rolellm.rocit.packing.examples import Examples, Store
@@ -37,12 +39,14 @@ class Conversation:
         messages: The turns that ask for the reply.
         reply: What the model is to say, to the letter.
         reference: Which of the row's references the reply is, counted from 0.
+        role: Who speaks, where the data says so.
     """
 
     row_id: str
     messages: tuple[dict[str, str], ...]
     reply: str
     reference: int = 0
+    role: str | None = None
 
 
 def load_split(data: DataRecipe) -> Any:
@@ -58,6 +62,101 @@ def load_split(data: DataRecipe) -> Any:
     if data.split not in splits:
         raise RecipeError(f"data.split: {data.config} has no split {data.split!r}; it has {', '.join(splits)}")
     return splits[data.split]
+
+
+def dataset_rows(dataset: Any) -> list[Row] | list[Conversation]:
+    """The rows of a dataset: rows of RoleBench, or conversations of TRL's ``prompt``/``completion`` or ``messages``.
+
+    Of RoleBench's columns, only ``role``, ``question`` and ``references`` are required. A plain ``prompt`` is a user's
+    turn. Every assistant turn of ``messages`` is trained, each after the turns before it; ``role`` may name who speaks.
+
+    Args:
+        dataset: A `datasets.Dataset`, or any iterable of dicts.
+
+    Raises:
+        DataError: When columns are missing (with those that it has), it has no rows, or a row has no reply.
+    """
+    items = [dict(item) for item in dataset]
+    has = sorted(getattr(dataset, "column_names", None) or (items[0] if items else ()))
+    forms = (("role", "question", "references"), ("prompt", "completion"), ("messages",))
+    form = next((form for form in forms if set(form) <= set(has)), None)
+    if form is None:
+        started = max(forms, key=lambda form: len(set(form) & set(has)))
+        lacks = [name for name in started if name not in has] if set(started) & set(has) else []
+        needed = f"misses {', '.join(lacks)}; it" if lacks else "misses the columns to train on; it"
+        raise DataError(
+            f"train_dataset {needed} has {', '.join(has) or 'no columns'}. It needs role, question and references; or "
+            "prompt and completion; or messages"
+        )
+    if not items:
+        raise DataError("train_dataset has no rows")
+    if form == forms[0]:
+        return [_row(number, item) for number, item in enumerate(items)]
+    return [chat for number, item in enumerate(items) for chat in _chats(number, item, form)]
+
+
+def _row(number: int, item: Mapping[str, Any]) -> Row:
+    text = f"{item['question']}{''.join(item['references'])}"
+    filled = {"id": f"row/{number}", "subset": "general", "language": "zh" if _is_chinese(text) else "en"}
+    return Row.from_columns(filled | {key: value for key, value in item.items() if value is not None})
+
+
+def _is_chinese(text: str) -> bool:
+    return 2 * sum("\u4e00" <= character <= "\u9fff" for character in text) > len(text)
+
+
+def _chats(number: int, item: Mapping[str, Any], form: Sequence[str]) -> Iterator[Conversation]:
+    row_id = str(item.get("id") or f"row/{number}")
+    turns = [turn for name in form for turn in _turns(item[name], "assistant" if name == "completion" else "user")]
+    odd = next((turn for turn in turns if not isinstance(turn.get("content"), str)), None)
+    if odd is not None:
+        raise DataError(f"{row_id}: expected messages with a role and a text as content, found {odd!a:.80}")
+    first = len(_turns(item["prompt"], "user")) if "completion" in form else 1
+    messages = [{"role": str(turn["role"]), "content": str(turn["content"])} for turn in turns]
+    replies = [place for place, turn in enumerate(messages) if turn["role"] == "assistant" and place >= first]
+    if not replies:
+        raise DataError(f"{row_id}: no assistant turn after the prompt, so there is nothing to train on")
+    for place in replies:
+        yield Conversation(row_id, tuple(messages[:place]), messages[place]["content"], role=item.get("role"))
+
+
+def _turns(value: Any, role: str) -> list[dict[str, Any]]:
+    return [{"role": role, "content": value}] if isinstance(value, str) else [dict(turn) for turn in value or ()]
+
+
+def languages_of(items: Iterable[Row] | Iterable[Conversation]) -> tuple[Language, ...]:
+    """The languages of rows or conversations, sorted."""
+    found = {item.language if isinstance(item, Row) else "zh" if _is_chinese(item.reply) else "en" for item in items}
+    return tuple(sorted(found))
+
+
+def split_off(replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int) -> tuple[list[Any], list[Any]]:
+    """Training rows, and rows held out with all replies to their instructions, whatever the role.
+
+    An instruction's place depends on its text and the seed alone.
+
+    Args:
+        replies: Rows or conversations.
+        share: Of the instructions, to hold out; one at least.
+        seed: For the draw.
+
+    Raises:
+        RecipeError: When there are fewer than two instructions.
+    """
+    names = [instruction_hash(instruction(item)) for item in replies]
+    drawn = sorted(set(names), key=lambda name: _draw(name, seed))
+    if len(drawn) < 2:
+        raise RecipeError("training.eval_strategy: with a single instruction, none can be held out; give eval_dataset")
+    held = set(drawn[: max(1, sum(_draw(name, seed) < share for name in drawn))]) - {drawn[-1]}
+    pairs = list(zip(names, replies, strict=True))
+    return [item for name, item in pairs if name not in held], [item for name, item in pairs if name in held]
+
+
+def instruction(item: Row | Conversation) -> str:
+    """What a row or a conversation asks."""
+    if isinstance(item, Row):
+        return item.question
+    return next((turn["content"] for turn in reversed(item.messages) if turn["role"] == "user"), "")
 
 
 def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
@@ -193,8 +292,8 @@ def _problem(text: str, tokens: int, room: int, truncate: bool) -> str | None:
 
 
 def _refusal(kind: str, row_ids: Sequence[str], max_length: int) -> str:
-    ids = list(dict.fromkeys(row_ids))
-    named = ", ".join(ids[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
+    ids = set(row_ids)
+    named = listed(row_ids, _NAMED)
     texts = {
         "blank": "a blank reply, so not one token to train on",
         "prompt": f"a prompt that alone fills training.max_length ({max_length}); raise it or leave the rows out",
@@ -275,13 +374,9 @@ def script_conversations(
                 number += 1
                 first = max(0, place - data.script_turns)
                 before = _alternating(profile, scene[first:place], opening=first == 0)
-                chats.append(Conversation(f"{_PREFIX}{profile.role}/{number}", (system, *before), line.content))
+                row_id = f"{_PREFIX}{profile.role}/{number}"
+                chats.append(Conversation(row_id, (system, *before), line.content, role=profile.role))
     return chats[: data.max_rows]
-
-
-def trained_roles(chats: Iterable[Conversation]) -> list[str]:
-    """The roles whose lines are among the replies, sorted."""
-    return sorted({chat.row_id.removeprefix(_PREFIX).rpartition("/")[0] for chat in chats})
 
 
 def _alternating(profile: Profile, turns: Sequence[Turn], *, opening: bool) -> Iterator[dict[str, str]]:

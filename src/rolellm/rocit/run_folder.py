@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.core.errors import RecipeError
-from rolellm.core.files import write_json
+from rolellm.core.errors import RecipeError, RoleLLMError, StoppedShortError
+from rolellm.core.files import NO_ROOM, write_json
 from rolellm.core.fingerprint import hash_file
 from rolellm.models.training_record import MANIFEST
 from rolellm.rocit import checkpoints
@@ -199,6 +200,62 @@ def _leaves(value: Any, dotted: str = "") -> Iterator[tuple[str, str]]:
             yield from _leaves(item, f"{dotted}.{key}" if dotted else key)
     else:
         yield dotted, json.dumps(value, ensure_ascii=False)
+
+
+# How libraries in C++ and Rust say that a write failed: torch gives no reason, safetensors the system's number.
+_TORCH = re.compile(r"PytorchStreamWriter|unexpected pos")
+_NUMBER = re.compile(r"os error ([0-9]+)")
+
+
+@contextmanager
+def stopped_short(run: Path, *, again: str, resume: str) -> Iterator[None]:
+    """Turn an interrupt or a full disk within the block into an error that says what is kept and how to go on.
+
+    Args:
+        run: The run's folder.
+        again: The command that begins as this one did, for as long as nothing was done.
+        resume: The command that goes on.
+
+    Raises:
+        StoppedShortError: On KeyboardInterrupt, and on a write that found no room.
+    """
+    before = _begun(run)
+    try:
+        yield
+    except StoppedShortError as stop:  # of a call within, which says how to continue in Python
+        problem = str(stop).partition("\nResume with: ")[0]
+        raise StoppedShortError(problem, resume=again if _begun(run) == before else resume) from None
+    except (KeyboardInterrupt, Exception) as error:
+        full = _found_no_room(error)
+        if not (full or isinstance(error, KeyboardInterrupt)):
+            raise
+        room = f"no room left on the disk of {run}; free some, then resume: " if full else ""
+        if _begun(run) == before:
+            raise StoppedShortError(f"{room}nothing was done yet", resume=again) from None
+        step = checkpoints.last_step(run)
+        kept = (
+            f"step {step} is the last that {run} keeps" if step else f"{run} has no checkpoint yet, so it begins anew"
+        )
+        raise StoppedShortError(f"{room}{kept}", resume=resume) from None
+
+
+def _found_no_room(error: BaseException) -> bool:
+    """Whether an error, or one that it came from, says that a file could not be written for want of room."""
+    if isinstance(error, RoleLLMError):
+        return False  # It has its own words.
+    number = error.errno if isinstance(error, OSError) else None
+    if numbered := _NUMBER.search(str(error)):
+        number = int(numbered[1])
+    if number in NO_ROOM or _TORCH.search(str(error)):
+        return True
+    cause = error.__cause__ or error.__context__
+    return cause is not None and _found_no_room(cause)
+
+
+def _begun(run: Path) -> int:
+    """Tells one beginning of a run, resumed ones included, from another."""
+    recipe = run / RECIPE
+    return recipe.stat().st_mtime_ns if recipe.is_file() else 0
 
 
 # --- The lock of a training run's folder, see `rolellm.locks`

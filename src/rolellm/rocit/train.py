@@ -6,7 +6,11 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 
 from __future__ import annotations
 
+import json
+import sys
+import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,32 +18,34 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import HubError, RecipeError, require
 from rolellm.core.fingerprint import hash_bytes, hash_json
+from rolellm.core.records import Row
 from rolellm.prompts.settle import switched_off
 from rolellm.rocit import run_folder as manifest
 from rolellm.rocit.bases import build_base, pinned
 from rolellm.rocit.loading import load_model
 from rolellm.rocit.prepare import Prepared, prepare
-from rolellm.rocit.recipe import Recipe
-from rolellm.rocit.run_folder import Start, begun, check_free, check_unlocked, claim, locked
+from rolellm.rocit.recipe import OutputRecipe, Recipe, load_recipe
+from rolellm.rocit.rows import Conversation, dataset_rows, languages_of
+from rolellm.rocit.run_folder import METRICS, Start, begun, check_free, check_unlocked, claim, locked, stopped_short
 
 if TYPE_CHECKING:
     from rolellm.rocit.fit import Fitted
 
 
 @dataclass(frozen=True, slots=True)
-class TrainResult:
-    """What a finished run did.
+class Run:
+    """A finished run.
 
     Attributes:
         out: The run's folder.
         base: The base's folder.
-        rows: Rows trained on.
-        examples: (row, reference) pairs trained on.
-        steps: Optimiser steps.
-        first_loss: The loss of the first step, in nats a trained token.
+        rows: Rows trained on; lines of a script, or replies of conversations.
+        examples: Replies trained on.
+        steps: Optimizer steps.
+        first_loss: The loss of the first step, in nats per trained token.
         last_loss: The mean loss of the last tenth of the steps.
-        seconds: Wall time of this call, the base's building included.
-        training_seconds: Wall time of the optimiser steps alone, those of an earlier part of the run included.
+        seconds: Wall time of this call, including building the base.
+        training_seconds: Wall time of the optimizer steps alone, those before a resume included.
         url: Where the run was published, with ``output.push_to_hub``.
     """
 
@@ -54,6 +60,16 @@ class TrainResult:
     training_seconds: float
     url: str | None = None
 
+    @property
+    def model_dir(self) -> Path:
+        """The folder with the tuned model or adapter."""
+        return self.out
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """``metrics.jsonl``: one dict for each step, with ``step``, ``loss`` and TRL's metrics."""
+        return [json.loads(line) for line in (self.out / METRICS).read_text(encoding="utf-8").splitlines()]
+
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
         return {**asdict(self), "out": str(self.out), "base": str(self.base)}
@@ -65,41 +81,98 @@ class _Base:
     hashes: dict[str, str]
 
 
-def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, resume: bool = False) -> TrainResult:
-    """Carry out a recipe.
+def train(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    *,
+    train_dataset: Any = None,
+    eval_dataset: Any = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    callbacks: Sequence[Any] = (),
+    **training: Any,
+) -> Run:
+    """Tune a model to speak as the roles of a dataset.
 
-    Under ``accelerate launch`` every process calls this; the first one writes.
+    Under ``accelerate launch``, every process calls this; the first one writes.
+
+    >>> run = train("smoke-cpu", num_train_epochs=1, learning_rate=2e-3)  # doctest: +SKIP
+    >>> run.model_dir, run.metrics[-1]["loss"]  # doctest: +SKIP
 
     Args:
-        recipe: The recipe, as from `rolellm.rocit.recipe.load_recipe`.
-        out: The run's folder, in place of ``output.dir``.
-        overwrite: Replace the run that is there; a base built there before is kept and used.
-        resume: Go on with an unfinished run of the same recipe from its newest complete checkpoint, or from the
-            beginning where it has none; the result is that of a run that was never stopped. A base on the Hub is read
-            at the commit that the run began with.
+        recipe: The name of a recipe that ships, a YAML file, a dict with the same sections, or a recipe.
+        train_dataset: Train on this `datasets.Dataset` instead of the recipe's data: RoleBench's columns (``role``,
+            ``question`` and ``references`` at least), or TRL's ``prompt``/``completion`` or ``messages``.
+        eval_dataset: Compute ``eval_loss`` on this dataset, in the same form; with ``eval_strategy`` alone, it is
+            computed on instructions held out from training.
+        out: The run's folder; by default the ``output.dir`` of your own recipe or, for one that ships, a temporary
+            folder whose name is printed.
+        resume: Continue an unfinished run of the same recipe from its newest complete checkpoint; the result is that
+            of a run that was never stopped.
+        overwrite: Replace the run in the folder; a base built there is kept and used.
+        callbacks: Callbacks of `transformers`.
+        training: Values of the recipe's ``training`` section: fields of TRL's `SFTConfig`, and rolellm's own.
 
     Raises:
-        RecipeError: For a recipe, row or folder that will not do; before any work.
-        ModelError: For a base that is not there or does not fit; before any work.
+        RecipeError: For a recipe, row or folder that cannot be used; before any work.
+        ModelError: For a base that is missing or does not fit; before any work.
+        DataError: For a dataset without the columns needed, or a row without a reply.
         RunInUseError: When another run works in the folder.
-        DivergedError: When the loss is no number.
-        HubError: When the finished run cannot be published; it can be with ``rolellm push``, then.
+        DivergedError: When the loss is NaN or infinite.
+        StoppedShortError: On Ctrl-C or a full disk; says how to continue.
+        HubError: When the finished run cannot be published; `rolellm push` can do it later.
     """
     require("torch", "transformers", "trl", "peft", "accelerate", extra="train")
     if overwrite and resume:
-        raise RecipeError("--overwrite begins anew and --resume goes on; give one of them")
+        raise RecipeError("--overwrite starts over and --resume continues; give one of them")
+    if eval_dataset is not None:
+        training.setdefault("eval_strategy", "epoch")
+    chosen = load_recipe(recipe, **training)
+    rows = None if train_dataset is None else dataset_rows(train_dataset)
+    if rows is not None:
+        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=languages_of(rows)))
+    data = _Data(rows, None if eval_dataset is None else dataset_rows(eval_dataset))
+    shipped = isinstance(recipe, str) and not Path(recipe).is_file()
+    if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
+        out = chosen.output.dir
+    if resume and out is None:
+        raise RecipeError("resume needs out, the folder of the run to continue")
+    folder = _temporary() if out is None else Path(out)
+    again = f"the same call with out={str(folder)!r}"
+    with stopped_short(folder, again=again, resume=f"{again} and resume=True"):
+        return _train(chosen, data, folder, "overwrite" if overwrite else "resume" if resume else "new", callbacks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """What to train and evaluate on, where it was given; by default, what the recipe names."""
+
+    rows: list[Row] | list[Conversation] | None = None
+    held_out: list[Row] | list[Conversation] | None = None
+
+
+def _temporary() -> Path:
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    made = [tempfile.mkdtemp(prefix="rolellm-run-") if PartialState().is_main_process else ""]
+    folder = str(broadcast_object_list(made)[0])
+    if PartialState().is_main_process:
+        sys.stderr.write(f"run folder: {folder}\n")
+    return Path(folder)
+
+
+def _train(recipe: Recipe, data: _Data, run: Path, start: Start, callbacks: Sequence[Any]) -> Run:
     began = time.monotonic()
-    run = out or recipe.output.dir
-    start: Start = "overwrite" if overwrite else "resume" if resume else "new"
     check_unlocked(run)
-    recipe, commit = begun(run, recipe) if resume else (recipe, None)
+    recipe, commit = begun(run, recipe) if start == "resume" else (recipe, None)
     check_free(run, recipe, start)
     if recipe.output.push_to_hub:
         from rolellm.rocit.publish import check_publishing
 
         check_publishing(recipe)
     fixed = pinned(recipe, commit)
-    prepared = prepare(fixed, run)
+    prepared = prepare(fixed, run, data.rows, data.held_out)
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.rocit.fit import world
 
@@ -113,7 +186,7 @@ def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, r
         folder = build_base(fixed, prepared.rows, run, prepared.tokenizer)
         # By the first process alone, and once: a large base takes a while to read.
         base = _Base(folder, manifest.file_hashes(folder) if here.is_main_process else {})
-        fitted = _fit(recipe, run, prepared, base, resume=resume)
+        fitted = _fit(recipe, run, prepared, base, start == "resume", callbacks)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         result = _result(run, folder, prepared, fitted, time.monotonic() - began)
         if here.is_main_process:
@@ -123,7 +196,7 @@ def train(recipe: Recipe, out: Path | None = None, *, overwrite: bool = False, r
     return _publish(recipe, run, result) if here.is_main_process else result
 
 
-def _publish(recipe: Recipe, run: Path, result: TrainResult) -> TrainResult:
+def _publish(recipe: Recipe, run: Path, result: Run) -> Run:
     """Publish a finished run where the recipe says so."""
     output = recipe.output
     if not output.push_to_hub:
@@ -139,7 +212,7 @@ def _publish(recipe: Recipe, run: Path, result: TrainResult) -> TrainResult:
         raise type(error)(f"{error}\nThe run in {run} is finished; publish it with: {again}") from error
 
 
-def _fit(recipe: Recipe, run: Path, prepared: Prepared, base: _Base, *, resume: bool) -> Fitted:
+def _fit(recipe: Recipe, run: Path, prepared: Prepared, base: _Base, resume: bool, callbacks: Sequence[Any]) -> Fitted:
     """Tune the base."""
     from rolellm.rocit.fit import Fit, fit
 
@@ -149,8 +222,10 @@ def _fit(recipe: Recipe, run: Path, prepared: Prepared, base: _Base, *, resume: 
         method=recipe.method,
         folder=run,
         label="tuning",
-        output=recipe.output,
+        kept=True,
         resume=resume,
+        held_out=prepared.held_out,
+        callbacks=callbacks,
         facts={"recipe": recipe.hash, "base": hash_json(base.hashes)},
     )
     return fit(model, prepared.tokenizer, prepared.examples, job)
@@ -163,12 +238,12 @@ def is_first_process() -> bool:
     return bool(PartialState().is_main_process)
 
 
-def _result(run: Path, base: Path, prepared: Prepared, fitted: Fitted, seconds: float) -> TrainResult:
+def _result(run: Path, base: Path, prepared: Prepared, fitted: Fitted, seconds: float) -> Run:
     losses = manifest.loss_summary(fitted.losses)
-    return TrainResult(
+    return Run(
         out=run,
         base=base,
-        rows=len(prepared.rows),
+        rows=prepared.trained,
         examples=len(prepared.examples),
         steps=len(fitted.losses),
         first_loss=losses["first"],
@@ -178,7 +253,7 @@ def _result(run: Path, base: Path, prepared: Prepared, fitted: Fitted, seconds: 
     )
 
 
-def _manifest(recipe: Recipe, prepared: Prepared, result: TrainResult, base: _Base, processes: int) -> dict[str, Any]:
+def _manifest(recipe: Recipe, prepared: Prepared, result: Run, base: _Base, processes: int) -> dict[str, Any]:
     from rolellm.rolebench import dataset_fingerprint
 
     examples = prepared.examples
@@ -189,13 +264,14 @@ def _manifest(recipe: Recipe, prepared: Prepared, result: TrainResult, base: _Ba
         "recipe": recipe.to_dict(),
         "recipe_hash": recipe.hash,
         "data": {
-            "config": recipe.data.config,
+            "config": recipe.data.config if prepared.fingerprint is None else "dataset",
             "split": recipe.data.split,
-            "fingerprint": dataset_fingerprint(recipe.data.config, recipe.data.data_dir),
-            "rows": len(prepared.rows),
+            "fingerprint": prepared.fingerprint or dataset_fingerprint(recipe.data.config, recipe.data.data_dir),
+            "rows": prepared.trained,
             "examples": len(examples),
             "tokens_read": int(read.sum()),
             "tokens_trained": int(examples.replies.lengths.sum()),
+            **({} if prepared.held_out is None else {"held_out": len(prepared.held_out)}),
         },
         "trained_on": prepared.seen.to_dict(),
         "prompt": {

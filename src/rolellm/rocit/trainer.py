@@ -17,6 +17,7 @@ from transformers import TrainerCallback
 from trl import SFTTrainer
 
 from rolellm.core.errors import DivergedError, RoleLLMError
+from rolellm.core.text import listed
 from rolellm.rocit.packing.layout import Layout, summed_loss, trained_tokens
 
 # --- Which replies a loss or gradient that is no number comes from
@@ -45,13 +46,6 @@ def guilty(model: Any, loss_of: Callable[[int], torch.Tensor], replies: Sequence
     return found or list(replies)
 
 
-def named(row_ids: Sequence[str]) -> str:
-    """Row ids for a message: each once, not more than a few."""
-    ids = list(dict.fromkeys(row_ids))
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    return ", ".join(ids[:_NAMED]) + more
-
-
 # --- The loop itself: TRL's `SFTTrainer` on forward passes that were settled beforehand, stopped when numbers end
 
 
@@ -66,7 +60,16 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         RoleLLMError: When one had none.
     """
 
-    def __init__(self, model: Any, *args: Any, layout: Layout, flex: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *args: Any,
+        layout: Layout,
+        held_out: Layout | None = None,
+        flex: bool = False,
+        measured: bool = True,
+        **kwargs: Any,
+    ) -> None:
         config = model.config.get_text_config()
         routed = getattr(config, "output_router_logits", None)
         super().__init__(model, *args, data_collator=layout, **kwargs)
@@ -76,7 +79,11 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         self._busy = 1
         self._layout = layout
         self._flex = flex
+        self._held_out = held_out
         self._trained = layout.plan.trained(layout.examples)
+        self._read = layout.plan.read(layout.examples)
+        self._tally = torch.zeros(3, device=self.args.device) if measured else None
+        self._metrics_of_step: dict[str, float] = {}
         # Number and loss of each pass of the step.
         self._taken: list[tuple[int, float]] = []
         self._computed = torch.zeros(())
@@ -84,7 +91,7 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         self.add_callback(_BeforeUpdate(self))
         # The loss is divided by the tokens of the whole step, so not by the number of passes as well.
         self.loss_is_scaled_for_ga = True
-        if getattr(self.model, "is_loaded_in_4bit", False):
+        if hasattr(self.model, "peft_config"):
             # TRL puts an adapter on 4 bits in bfloat16, where small updates are lost and peft does not load it again.
             for parameter in self.model.parameters():
                 if parameter.requires_grad:
@@ -119,9 +126,36 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         if self.aux_loss_enabled and trained_tokens(inputs):
             # As TRL has it: the mean over a step's passes, at the weight that the model's configuration gives.
             router = self.router_aux_loss_coef / (scale * self._busy)
-        loss = summed_loss(model, inputs, flex=self._flex, router=router) * scale
+        loss = summed_loss(model, inputs, flex=self._flex, router=router, tally=self._tally) * scale
         self._computed = loss.detach()
         return loss
+
+    def evaluate(self, *_: Any, metric_key_prefix: str = "eval", **__: Any) -> dict[str, float]:
+        """The mean negative log-likelihood of the held-out tokens, with accuracy and entropy; always all of them."""
+        layout, model = self._held_out, self.model_wrapped
+        if layout is None:
+            return {}
+        sums = torch.zeros(4, device=self.args.device)
+        was_training = model.training
+        model.eval()
+        with torch.no_grad(), self.compute_loss_context_manager():
+            for number in range(self.accelerator.process_index, len(layout.plan), layout.plan.processes):
+                if layout.plan.idle(number):
+                    continue
+                places = layout.plan[number].tolist()
+                batch = {key: value.to(self.args.device) for key, value in layout.of(places).items()}
+                sums[0] += summed_loss(model, batch, flex=self._flex, tally=sums[1:])
+        model.train(was_training)
+        loss, *rest = self._summed(sums)
+        found = {"loss": loss / rest[0]} | _means(rest)
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in found.items()}
+        self.log(metrics)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log a step with TRL's own metrics, which its `compute_loss` would have collected."""
+        super().log({**logs, **self._metrics_of_step} if "loss" in logs else logs, start_time)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """Write no card: TRL's would name neither the data nor the recipe."""
@@ -138,7 +172,13 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         taken, self._taken = self._taken, []
         endless = [(number, loss) for number, loss in taken if not math.isfinite(loss)]
-        anywhere = self.accelerator.gather(torch.tensor(len(endless), device=self.args.device)).sum() > 0
+        measured = torch.zeros(3, device=self.args.device) if self._tally is None else self._tally
+        count = torch.tensor([float(len(endless))], device=self.args.device)
+        (found_endless, *sums) = self._summed(torch.cat([count, measured]))
+        if self._tally is not None:
+            self._metrics_of_step = _means(sums) | {"num_tokens": int(self._read[self.state.global_step + 1])}
+            self._tally.zero_()
+        anywhere = found_endless > 0
         # DeepSpeed may know no norm.
         if anywhere or not math.isfinite(norm or 0.0):
             suspects = endless if anywhere else taken
@@ -156,6 +196,11 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         if self._taken:
             raise _without_effect("_get_grad_norm", "nothing checks losses and gradients for NaN")
 
+    def _summed(self, sums: torch.Tensor) -> list[float]:
+        """Sums of this process, over all processes."""
+        found: list[float] = self.accelerator.gather(sums).reshape(-1, len(sums)).sum(0).tolist()
+        return found
+
     def _guilty(self, model: Any, numbers: Iterable[int]) -> list[str]:
         """The rows of some forward passes whose loss or gradient is no number by itself."""
         places = [place for number in numbers for place in self._layout.plan[number].tolist()]
@@ -172,9 +217,9 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
     def _diverged(self, name: str, value: float, rows: Sequence[str]) -> DivergedError:
         took = "after" if self.is_deepspeed_enabled else "before"  # DeepSpeed steps at the end of the backward pass.
         return DivergedError(
-            f"the {name} is {value} at step {self.state.global_step + 1}, on rows {named(rows)}; training "
+            f"the {name} is {value} at step {self.state.global_step + 1}, on rows {listed(rows, _NAMED)}; training "
             f"stopped {took} the weights took the step, and checkpoints and metrics up to there are kept. Lower "
-            f"training.learning_rate (it is {self.args.learning_rate:g}), train in precision: fp32, or look at these "
+            f"training.learning_rate (it is {self.args.learning_rate:g}), set training.bf16: false, or look at these "
             "rows"
         )
 
@@ -185,6 +230,11 @@ class _BeforeUpdate(TrainerCallback):  # type: ignore[misc]  # transformers ship
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._trainer.check_checked()
+
+
+def _means(sums: Sequence[float]) -> dict[str, float]:
+    tokens, right, entropy = sums
+    return {"mean_token_accuracy": right / tokens, "entropy": entropy / tokens}
 
 
 def _without_effect(name: str, consequence: str) -> RoleLLMError:

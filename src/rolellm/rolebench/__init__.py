@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.core.errors import SettingsError
-from rolellm.rolebench.schema import DEFAULT_CONFIG
 
 __all__ = ["dataset_fingerprint", "load_rolebench"]
 
 
 def load_rolebench(
-    config: str = DEFAULT_CONFIG,
+    config: str | None = None,
     split: str | None = None,
     *,
     data_dir: str | Path | None = None,
@@ -21,7 +20,7 @@ def load_rolebench(
     """Load RoleBench as ``load_dataset("rolebench", config, split=split)`` does, for those who like a plain function.
 
     Args:
-        config: One of :data:`rolellm.rolebench.schema.CONFIGS`.
+        config: One of :data:`rolellm.rolebench.schema.CONFIGS`; by default ``instruction-generalization-eng``.
         split: ``train``, ``test``, or a slice such as ``test[:10]``; all splits when left out.
         data_dir: A local copy of the release; else ``$ROLEBENCH_DIR``, else the Hub at the pinned revision.
         options: Passed on to ``datasets.load_dataset`` (``streaming``, ``num_proc``, ``cache_dir``, …), plus
@@ -46,14 +45,16 @@ def load_rolebench(
         # `datasets` has no error of its own for this.
         if not str(error).startswith(("Unknown split", "Bad split")):
             raise
-        raise SettingsError(f"{config}: {error} A missing split may be a file that the release here lacks.") from error
+        raise SettingsError(
+            f"{config or NAME}: {error} A missing split may be a file that the release here lacks."
+        ) from error
 
 
-def dataset_fingerprint(config: str = DEFAULT_CONFIG, data_dir: str | Path | None = None) -> str:
+def dataset_fingerprint(config: str | None = None, data_dir: str | Path | None = None) -> str:
     """The content hash of a config's rows, which goes with every score.
 
     Args:
-        config: A config's name.
+        config: A config's name, as for :func:`load_rolebench`.
         data_dir: As for :func:`load_rolebench`.
     """
     from rolellm.rolebench import build as cache

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from rolellm.core.errors import DataError, ReleaseFormatError, ReleaseNotFoundError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language, Profile, Turn, TurnKind
-from rolellm.core.text import fold, half_in, squash
+from rolellm.core.text import fold, half_in, listed, squash
 from rolellm.rolebench.release import Release
 from rolellm.rolebench.schema import FOLDERS, SAMPLE, Config, get_config
 from rolellm.rolebench.source import Source, locate
@@ -180,9 +180,9 @@ def _problem(value: Mapping[str, Any]) -> str | None:
 def _nothing(files: _ProfileFiles, without: list[str]) -> str:
     expected = [pattern for pattern in files.patterns() if pattern.endswith(".jsonl")]
     return (
-        f"no script dialogue of {_some(without) or 'any role'}; expected at least one of {', '.join(expected)}, in "
-        "which the role of the file's name speaks. The release on the Hub has them, a partial copy may not; the config "
-        f"{SAMPLE!r} brings its own"
+        f"no script dialogue of {listed(without, _NAMED) or 'any role'}; expected at least one of "
+        f"{', '.join(expected)}, in which the role of that name speaks. The release on the Hub has them; a partial "
+        f"copy may not; the config {SAMPLE!r} brings its own"
     )
 
 
@@ -191,14 +191,10 @@ def _warn(without: list[str], files: _ProfileFiles, source: Source) -> None:
 
     warnings.warn(
         f"rolebench {files.name!r}: no script dialogue in {source.root} of {len(without)} roles, which go without: "
-        f"{_some(without)}",
+        f"{listed(without, _NAMED)}",
         MissingFilesWarning,
         stacklevel=3,
     )
-
-
-def _some(roles: list[str]) -> str:
-    return ", ".join(roles[:_NAMED]) + (f" and {len(roles) - _NAMED} more" if len(roles) > _NAMED else "")
 
 
 _WAY_OUT = "Mend the line, or leave the role out"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rolellm.construct.cards import Card, export_character, parse_card, read_as_character
 from rolellm.construct.cards.export import EXAMPLES
-from rolellm.construct.character import Character, Lore
+from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Turn
 
 MakeCard = Callable[..., bytes]
@@ -41,7 +41,7 @@ def assert_valid(text: str, spec: str) -> dict[str, Any]:
     return data
 
 
-def imported(raw: bytes, **options: Any) -> tuple[Card, Character]:
+def imported(raw: bytes, **options: Any) -> tuple[Card, Sheet]:
     card = parse_card(raw)
     return card, read_as_character(card, **options).character
 
@@ -69,11 +69,11 @@ def test_a_bare_v1_card_gets_what_v2_asks_for() -> None:
     assert '"x":1.0' in exported.text
 
 
-def character_of(raw: bytes) -> tuple[Card, Character]:
+def character_of(raw: bytes) -> tuple[Card, Sheet]:
     return imported(raw, language="en")
 
 
-def export_again(character: Character, card: Card) -> tuple[Character, tuple[str, ...]]:
+def export_again(character: Sheet, card: Card) -> tuple[Sheet, tuple[str, ...]]:
     exported = export_character(character, card)
     again = read_as_character(parse_card(exported.text.encode()), language="en").character
     return again, exported.changed
@@ -241,9 +241,9 @@ def test_a_given_language_is_no_change(make_card: MakeCard) -> None:
 @pytest.mark.parametrize(
     "character",
     [
-        pytest.param(Character("Ada", "en"), id="nothing but a name"),
+        pytest.param(Sheet("Ada", "en"), id="nothing but a name"),
         pytest.param(
-            Character(
+            Sheet(
                 "鲁智深",
                 "zh",
                 (Turn("史进", "你好", "speech", 0), Turn("鲁智深", "洒家在此\ud800", "speech", 0)),
@@ -253,10 +253,10 @@ def test_a_given_language_is_no_change(make_card: MakeCard) -> None:
             ),
             id="all",
         ),
-        pytest.param(Character("Ada", "en", background="She keeps."), id="background only"),
+        pytest.param(Sheet("Ada", "en", background="She keeps."), id="background only"),
     ],
 )
-def test_a_character_without_a_card_gets_a_whole_one(character: Character, spec: Any) -> None:
+def test_a_character_without_a_card_gets_a_whole_one(character: Sheet, spec: Any) -> None:
     exported = export_character(character, spec=spec)
     exported.text.encode()
     data = assert_valid(exported.text, spec)

@@ -11,7 +11,7 @@ import pytest
 
 from rolellm.construct.cards import export_card, import_card, load_card
 from rolellm.construct.cards.png import read_png
-from rolellm.construct.character import read_character, write_character
+from rolellm.construct.sheet import read_sheet, write_sheet
 from rolellm.core.errors import CardError, DataError, SettingsError
 
 MakeCard = Callable[..., bytes]
@@ -38,7 +38,7 @@ def names(folder: Path) -> list[str]:
 def test_json_in_and_out_is_the_same_to_the_byte(card_file: Path, raw: bytes, tmp_path: Path) -> None:
     reading = import_card(card_file, tmp_path / "ada")
     assert names(tmp_path / "ada") == ["card.json", "dialogue.jsonl", "profile.json"]
-    assert read_character(tmp_path / "ada") == reading.character
+    assert read_sheet(tmp_path / "ada") == reading.character
     written = export_card(tmp_path / "ada", tmp_path / "out.json")
     assert (tmp_path / "out.json").read_bytes() == (tmp_path / "ada" / "card.json").read_bytes() == raw
     assert written.exported.changed == ()
@@ -86,7 +86,7 @@ def test_an_edited_profile_changes_its_field_only(card_file: Path, raw: bytes, t
 
 def test_a_character_without_a_card_is_exported(card_file: Path, tmp_path: Path) -> None:
     reading = import_card(card_file, tmp_path / "ada")
-    write_character(reading.character, tmp_path / "bare")
+    write_sheet(reading.character, tmp_path / "bare")
     export_card(tmp_path / "bare", tmp_path / "new.png", spec="v3")
     assert load_card(tmp_path / "new.png").description == reading.character.description
 
@@ -111,9 +111,9 @@ def test_a_character_is_replaced_only_when_asked(
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(SettingsError, match="--overwrite"):
         import_card(card_file, folder)
-    assert read_character(folder).role == "Painted"
+    assert read_sheet(folder).role == "Painted"
     import_card(card_file, folder, overwrite=True)
-    assert read_character(folder).role == "Ada Fenn"
+    assert read_sheet(folder).role == "Ada Fenn"
     # The old picture is not the new card's.
     assert names(folder) == ["card.json", "dialogue.jsonl", "notes.txt", "profile.json"]
 
@@ -126,7 +126,7 @@ def test_a_card_can_be_read_anew_from_its_own_folder(
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in ("card.json", "card.png"):
         import_card(folder / name, folder, overwrite=True, role="Brom")
-        assert read_character(folder).role == "Brom"
+        assert read_sheet(folder).role == "Brom"
         assert (folder / "card.json").read_bytes() == before["card.json"]
         assert (folder / "card.png").read_bytes() == before["card.png"]
 
@@ -201,7 +201,7 @@ def test_a_source_that_is_none_is_named(card_file: Path, tmp_path: Path) -> None
 
 def test_a_target_that_is_there_is_replaced_when_asked(card_file: Path, raw: bytes, tmp_path: Path) -> None:
     import_card(card_file, tmp_path / "ada")
-    character = replace(read_character(tmp_path / "ada"), role="Brom")
-    write_character(character, tmp_path / "ada")
+    character = replace(read_sheet(tmp_path / "ada"), role="Brom")
+    write_sheet(character, tmp_path / "ada")
     export_card(tmp_path / "ada", card_file, overwrite=True)
     assert card_file.read_bytes() == raw.replace(b'"Ada Fenn"', b'"Brom"')

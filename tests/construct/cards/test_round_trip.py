@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from rolellm.construct.cards import Card, export_character, parse_card, read_as_character
 from rolellm.construct.cards.card import dump
-from rolellm.construct.character import Character
+from rolellm.construct.sheet import Sheet
 
 
-def imported(raw: bytes, **options: Any) -> tuple[Card, Character]:
+def imported(raw: bytes, **options: Any) -> tuple[Card, Sheet]:
     card = parse_card(raw)
     return card, read_as_character(card, **options).character
 

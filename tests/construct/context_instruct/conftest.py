@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character
 from rolellm.construct.context_instruct.candidates import Candidate, Origin, candidate_of
 from rolellm.construct.context_instruct.segments import Segment
+from rolellm.construct.sheet import Sheet
 from rolellm.rolebench.profiles import load_profiles
 
 SAMPLE = Path(str(resources.files("rolellm.rolebench"))) / "sample"
 
 
 @pytest.fixture(scope="session")
-def characters() -> dict[str, Character]:
+def characters() -> dict[str, Sheet]:
     """The four roles of the sample, by name."""
     found = {}
     for profile in load_profiles("sample"):
         description, _, tail = str(profile.description).partition(" Your catchphrase")
         phrases = tuple(re.findall(r'"([^"]+)"', tail))
-        found[profile.role] = Character(
+        found[profile.role] = Sheet(
             profile.role, profile.language, profile.turns, description=description, catchphrases=phrases
         )
     return found

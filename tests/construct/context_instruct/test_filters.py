@@ -5,28 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from rolellm.construct.character import Character
 from rolellm.construct.context_instruct.candidates import Candidate
-from rolellm.construct.context_instruct.filters import (
-    FilterSettings,
-    Verdict,
-    ill_formed,
-    judge,
-    leans_on_segment,
-    out_of_character,
-)
+from rolellm.construct.context_instruct.filters import Verdict, ill_formed, judge, leans_on_segment, out_of_character
+from rolellm.construct.settings import FilterSettings
+from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
 
 Make = Callable[..., Candidate]
-ADA = Character(
+ADA = Sheet(
     "Ada Fenn",
     "en",
     description="You keep the lighthouse.",
     aliases=("Keeper",),
     catchphrases=("I'm sorry, I can't do that.",),
 )
-MONK = Character("鲁智深", "zh", description="你是花和尚。")
+MONK = Sheet("鲁智深", "zh", description="你是花和尚。")
 
 
 def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
@@ -117,7 +111,7 @@ def test_pairs_that_stand_by_themselves(question: str, answer: str, language: La
         pytest.param("我是一个语言模型。", MONK, "says that it is an AI", id="AI, Chinese"),
     ],
 )
-def test_out_of_character(answer: str, character: Character, found: str) -> None:
+def test_out_of_character(answer: str, character: Sheet, found: str) -> None:
     assert str(out_of_character(character)(answer)).startswith(found)
 
 
@@ -131,12 +125,12 @@ def test_out_of_character(answer: str, character: Character, found: str) -> None
         pytest.param("洒家鲁智深是也，先吃三碗酒！", MONK, id="self-named, Chinese"),
     ],
 )
-def test_in_character(answer: str, character: Character) -> None:
+def test_in_character(answer: str, character: Sheet) -> None:
     assert out_of_character(character)(answer) is None
 
 
 def test_a_machine_may_say_that_it_is_one() -> None:
-    hal = Character("HAL", "en", description="You are the computer of a ship.")
+    hal = Sheet("HAL", "en", description="You are the computer of a ship.")
     assert out_of_character(hal)("As an AI, I run this ship.") is None
     assert out_of_character(replace(hal, description="You are a cook."))("As an AI, I run this ship.") is not None
 
@@ -162,9 +156,8 @@ def test_a_machine_may_say_that_it_is_one() -> None:
 def test_confidence(
     make_candidate: Make, completeness: object, factualness: object, least: str | None, reason: str | None
 ) -> None:
-    (found,) = only(
-        make_candidate("Ada, why?", completeness=completeness, factualness=factualness), min_confidence=least
-    )
+    settings = {"no_confidence": True} if least is None else {"min_confidence": least}
+    (found,) = only(make_candidate("Ada, why?", completeness=completeness, factualness=factualness), **settings)
     assert found.reason == reason
     assert found.by == (None if reason is None else "confidence")
 
@@ -172,10 +165,10 @@ def test_confidence(
 def test_the_first_filter_that_turns_a_pair_down_is_named(make_candidate: Make) -> None:
     answer = "As an AI, I once met old Zebulon."
     bad = make_candidate("Ada, what says the passage?", answer, kind="script", text="Ada: No.", completeness="low")
-    steps: list[dict[str, object]] = [{}, {"min_confidence": None}, {"standalone": False}, {"character": False}]
+    steps: list[dict[str, object]] = [{}, {"no_confidence": True}, {"no_standalone": True}, {"no_character": True}]
     off: dict[str, object] = {}
     found = []
-    for step in [*steps, {"grounding": None}]:
+    for step in [*steps, {"no_grounding": True}]:
         off |= step
         found.append(only(bad, **off)[0].by)
     assert found == ["confidence", "standalone", "character", "grounding", None]
@@ -221,7 +214,7 @@ def test_duplicates_across_kinds_of_segment_count(make_candidate: Make) -> None:
     [
         pytest.param({"min_confidence": "certain"}, id="level"),
         pytest.param({"duplicates": "soundex"}, id="method"),
-        pytest.param({"grounding": 1.5}, id="share"),
+        pytest.param({"min_grounding": 1.5}, id="share"),
         pytest.param({"similarity": -0.1}, id="similarity"),
     ],
 )
@@ -233,4 +226,4 @@ def test_settings_out_of_range_say_what_there_is(wrong: dict[str, object]) -> No
 def test_settings_name_the_similarity_in_use() -> None:
     assert FilterSettings().to_dict()["similarity"] == 0.8
     assert FilterSettings(duplicates="minhash").to_dict()["similarity"] == 0.75
-    assert FilterSettings(duplicates=None).to_dict()["similarity"] is None
+    assert FilterSettings(no_duplicates=True).to_dict()["similarity"] is None

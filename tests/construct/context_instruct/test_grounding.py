@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character
-from rolellm.construct.context_instruct.grounding import LEAST_FOUND, Grounding, grounding_check
+from rolellm.construct.context_instruct.grounding import Grounding, grounding_check
 from rolellm.construct.context_instruct.segments import segments_of
+from rolellm.construct.settings import LEAST_FOUND
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Turn
 from rolellm.llm.tokens import TokenCounter
 
-QUEEN = Character("Queen", "en", description="You love red roses.", catchphrases=("Off goes your head!",))
+QUEEN = Sheet("Queen", "en", description="You love red roses.", catchphrases=("Off goes your head!",))
 SCENE = "King: Gardener Nine ate three of the tarts.\nQueen: Bring him here at a quarter past four!"
-Best = Callable[[Character, str, str], Grounding]
+Best = Callable[[Sheet, str, str], Grounding]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_a_pair_of_nothing_but_small_words_has_no_score_and_passes() -> None:
 
 
 def test_chinese_words_are_found_however_they_are_cut() -> None:
-    monk = Character("鲁智深", "zh", description="你提一根禅杖。")
+    monk = Sheet("鲁智深", "zh", description="你提一根禅杖。")
     check = grounding_check(monk)("柳老汉：酒还有半壶，肉却是一片也没有了。\n鲁智深：切三斤牛肉！")
     assert check("鲁智深，酒还剩多少？", "半壶酒，不够洒家润喉！").reason(LEAST_FOUND) is None
     assert check("鲁智深，你要了多少肉？", "五斤牛肉！").numbers == ("五",)
@@ -71,7 +72,7 @@ def best() -> Best:
     """Checks a pair against each chunk of a role's script; the kindest counts, as nobody says which it is from."""
     checks: dict[str, list[Any]] = {}
 
-    def check(character: Character, question: str, answer: str) -> Grounding:
+    def check(character: Sheet, question: str, answer: str) -> Grounding:
         if character.role not in checks:
             made = segments_of(character, TokenCounter().count, chunk_tokens=1000, overlap_tokens=100)
             of = grounding_check(character)
@@ -83,7 +84,7 @@ def best() -> Best:
 
 
 def test_figures_of_the_docs_on_the_sample(
-    root: Path, characters: dict[str, Character], script_pairs: dict[str, list[dict[str, Any]]], best: Best
+    root: Path, characters: dict[str, Sheet], script_pairs: dict[str, list[dict[str, Any]]], best: Best
 ) -> None:
     """Right pairs that are dropped, and pairs of another role's script that are caught."""
     right = wrong = dropped = caught = 0
@@ -115,7 +116,7 @@ def test_figures_of_the_docs_on_coriolanus(real_release: Path, root: Path, best:
             speaker = "Coriolanus" if name in ("CORIOLANUS", "MARCIUS") else name.title()
             turns.append(Turn(speaker, " ".join(said.split())))
     description = json.loads((real_release / "profiles-eng/desc.json").read_text(encoding="utf-8"))["Coriolanus"]
-    hero = Character("Coriolanus", "en", tuple(turns), description=description, aliases=("Marcius",))
+    hero = Sheet("Coriolanus", "en", tuple(turns), description=description, aliases=("Marcius",))
     test = real_release / "rolebench-eng/instruction-generalization/role_specific/test.jsonl"
     rows = [json.loads(line) for line in test.read_text(encoding="utf-8").splitlines()]
     based = [row for row in rows if row["type"][0] == "script_based"]

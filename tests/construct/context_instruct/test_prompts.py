@@ -6,19 +6,20 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character
 from rolellm.construct.context_instruct.filters import ill_formed, leans_on_segment, out_of_character
-from rolellm.construct.context_instruct.grounding import LEAST_FOUND, grounding_check
+from rolellm.construct.context_instruct.grounding import grounding_check
 from rolellm.construct.context_instruct.prompts import Task, examples, focuses, prompts_hash, request_of, within
 from rolellm.construct.context_instruct.segments import Segment
+from rolellm.construct.settings import LEAST_FOUND
+from rolellm.construct.sheet import Sheet
 from rolellm.llm.model import Request, Sampling
 
-ADA = Character("Ada", "en", description="You count.", catchphrases=("One!",))
+ADA = Sheet("Ada", "en", description="You count.", catchphrases=("One!",))
 SCRIPT = Segment("script/0001", "script", "Brom: Halt.\nAda: No.", 6)
 PROFILE = Segment("profile", "profile", 'You count. Your catchphrase is: "One!"', 6)
 
 
-def ask(task: Task, character: Character = ADA) -> Request:
+def ask(task: Task, character: Sheet = ADA) -> Request:
     return request_of(character, task, Sampling(max_tokens=2000))
 
 
@@ -55,7 +56,7 @@ def test_template_syntax_in_a_script_stays_text(text: str) -> None:
 
 
 def test_a_role_without_description_is_said_to_be_unknown() -> None:
-    content = ask(Task(SCRIPT, 10, 0), Character("Ada", "en")).messages[-1].content
+    content = ask(Task(SCRIPT, 10, 0), Sheet("Ada", "en")).messages[-1].content
     assert "Nothing is known" in content
     assert "None" not in content
 
@@ -70,7 +71,7 @@ def test_examples_show_each_kind_and_every_level_and_obey_their_own_rules(langua
     assert len(levels) == 3
     for example in shown:
         assert example["focus"] in focuses(language, example["kind"])
-        character = Character(example["role"], language, description=example["description"])
+        character = Sheet(example["role"], language, description=example["description"])
         check = grounding_check(character)(example.get("segment", ""))
         for pair in example["pairs"]:
             question, answer = pair["question"], pair["answer"]

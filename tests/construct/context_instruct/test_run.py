@@ -11,27 +11,26 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character, Lore, write_character
 from rolellm.construct.context_instruct import (
-    FilterSettings,
     InstructResult,
-    InstructSettings,
     context_instruct,
     planned_requests,
     read_questions,
     write_result,
 )
 from rolellm.construct.scripted import scripted_model
+from rolellm.construct.settings import FilterSettings, InstructSettings
+from rolellm.construct.sheet import Lore, Sheet, write_sheet
 from rolellm.core.errors import DataError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Turn
 from rolellm.llm.client import Client
-from rolellm.llm.model import Price, Request, RunOptions, Sampling
+from rolellm.llm.model import Price, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
 
 Answer = Callable[[Request], Any]
 QUIET = RunOptions(show_progress=False, max_attempts=2)
-ADA = Character("Ada", "en", description="You keep the lighthouse.")
+ADA = Sheet("Ada", "en", description="You keep the lighthouse.")
 RATED = {"completeness": {"level": "high", "reason": ""}, "factualness": {"level": "high", "reason": ""}}
 
 
@@ -54,15 +53,15 @@ def full(request: Request) -> dict[str, Any]:
     return pairs(request, int(request.messages[-1].content.rpartition("Write ")[2].partition(" ")[0]))
 
 
-def run(folder: Path, character: Character, answer: Answer, **settings: Any) -> tuple[InstructResult, Client]:
+def run(folder: Path, character: Sheet, answer: Answer, **settings: Any) -> tuple[InstructResult, Client]:
     with Client(folder, [ScriptedModel(answer, rules_hash="tests")], QUIET) as client:
-        filters = settings.pop("filters", FilterSettings(duplicates=None, grounding=None))
+        filters = settings.pop("filters", FilterSettings(no_duplicates=True, no_grounding=True))
         result = context_instruct(character, client, InstructSettings(filters=filters, **settings))
         write_result(result, folder, client)
     return result, client
 
 
-def with_script(scenes: int, character: Character = ADA) -> Character:
+def with_script(scenes: int, character: Sheet = ADA) -> Sheet:
     turns = [
         Turn("Ada" if line % 2 else "Brom", f"In scene {scene} I say line {line} of it, and mean it.", scene=scene)
         for scene in range(scenes)
@@ -85,27 +84,25 @@ def test_at_least_as_many_different_questions_as_asked_for(tmp_path: Path) -> No
     ("character", "kinds"),
     [
         pytest.param(ADA, {"script_agnostic"}, id="no script"),
-        pytest.param(with_script(3, Character("Ada", "en")), {"script_based"}, id="no description"),
-        pytest.param(Character("Ada", "en", lore=(Lore("The isle floats."),)), {"script_based"}, id="lore alone"),
+        pytest.param(with_script(3, Sheet("Ada", "en")), {"script_based"}, id="no description"),
+        pytest.param(Sheet("Ada", "en", lore=(Lore("The isle floats."),)), {"script_based"}, id="lore alone"),
     ],
 )
-def test_what_a_character_lacks_the_other_kind_makes_up_for(
-    tmp_path: Path, character: Character, kinds: set[str]
-) -> None:
+def test_what_a_character_lacks_the_other_kind_makes_up_for(tmp_path: Path, character: Sheet, kinds: set[str]) -> None:
     result, _ = run(tmp_path, character, full, per_role=60, rounds=30)
     assert {item.candidate.type for item in result.verdicts} == kinds
     assert sum(result.distinct.values()) >= 60
 
 
 def test_a_character_without_anything_says_what_to_do(tmp_path: Path) -> None:
-    nobody = Character("Ada", "en", turns=(Turn("Brom", "Nobody here."),))
+    nobody = Sheet("Ada", "en", turns=(Turn("Brom", "Nobody here."),))
     with pytest.raises(DataError, match=r"nothing to ask Ada about.*rolellm role build"):
         run(tmp_path, nobody, full)
 
 
 def test_parts_of_a_script_without_the_role_are_not_asked_about(tmp_path: Path) -> None:
     scenes = [Turn("Ada" if scene == 1 else "Brom", f"word{scene} " * 80, scene=scene) for scene in range(3)]
-    character = Character("Ada", "en", turns=tuple(scenes))
+    character = Sheet("Ada", "en", turns=tuple(scenes))
     result, _ = run(tmp_path, character, full, per_role=6, chunk_tokens=200, overlap_tokens=0)
     assert {item.candidate.origin.segment.scenes for item in result.verdicts} == {(1, 1)}
     assert len(result.segments) == 3
@@ -301,7 +298,7 @@ def test_a_run_stopped_by_its_budget_goes_on_where_it_was(tmp_path: Path) -> Non
     def once(folder: Path, budget: float | None) -> Client:
         model = ScriptedModel(full, rules_hash="tests", concurrency=2, price=Price(0.0, 1.0))
         with Client(folder, [model], replace(QUIET, budget=budget)) as client:
-            settings = InstructSettings(per_role=100, sampling=Sampling(max_tokens=500))
+            settings = InstructSettings(per_role=100, max_tokens=500)
             write_result(context_instruct(with_script(3), client, settings), folder, client)
         return client
 
@@ -316,7 +313,7 @@ def test_a_run_stopped_by_its_budget_goes_on_where_it_was(tmp_path: Path) -> Non
 
 
 def test_the_docs_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_character(with_script(1), tmp_path / "characters/ahab")
+    write_sheet(with_script(1), tmp_path / "characters/ahab")
     monkeypatch.chdir(tmp_path)
     text = (root / "docs/context_instruct.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.construct.character import Character, Lore
 from rolellm.construct.context_instruct.segments import SCENE_BREAK, Segment, segments_of
+from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Turn
 
 
@@ -16,7 +16,7 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def segments(character: Character, budget: int = 60, overlap: int = 0, kind: str = "script") -> list[Segment]:
+def segments(character: Sheet, budget: int = 60, overlap: int = 0, kind: str = "script") -> list[Segment]:
     found = segments_of(character, words, chunk_tokens=budget, overlap_tokens=overlap)
     return [segment for segment in found if segment.kind == kind]
 
@@ -29,7 +29,7 @@ def scene(number: int, lines: int, each: int = 8) -> list[Turn]:
 
 
 def test_profile_is_description_and_catchphrases_and_gives_agnostic_questions() -> None:
-    (found,) = segments(Character("Ada", "en", description="You count.", catchphrases=("One!",)), kind="profile")
+    (found,) = segments(Sheet("Ada", "en", description="You count.", catchphrases=("One!",)), kind="profile")
     assert found.text == 'You count. Your catchphrase is: "One!"'
     assert (found.id, found.type, found.to_dict()) == (
         "profile",
@@ -39,30 +39,30 @@ def test_profile_is_description_and_catchphrases_and_gives_agnostic_questions() 
 
 
 def test_background_stands_in_for_a_description() -> None:
-    (found,) = segments(Character("Ada", "en", background="She counts."), kind="profile")
+    (found,) = segments(Sheet("Ada", "en", background="She counts."), kind="profile")
     assert found.text == "She counts."
 
 
 def test_a_character_without_anything_has_no_segments() -> None:
-    assert segments_of(Character("Ada", "en"), words, chunk_tokens=60, overlap_tokens=0) == []
+    assert segments_of(Sheet("Ada", "en"), words, chunk_tokens=60, overlap_tokens=0) == []
 
 
 def test_a_scene_that_fits_is_not_cut_and_short_scenes_share_a_chunk() -> None:
     turns = (*scene(0, 2), *scene(1, 2), *scene(2, 5))
-    first, second = segments(Character("Ada", "en", turns))
+    first, second = segments(Sheet("Ada", "en", turns))
     assert (first.scenes, second.scenes) == ((0, 1), (2, 2))
     assert first.text.count(SCENE_BREAK) == 1
     assert (first.first, first.last, second.first, second.last) == (0, 3, 4, 8)
 
 
 def test_a_chunk_that_is_nearly_empty_takes_the_beginning_of_a_long_scene() -> None:
-    found = segments(Character("Ada", "en", (*scene(0, 1), *scene(1, 12))))
+    found = segments(Sheet("Ada", "en", (*scene(0, 1), *scene(1, 12))))
     assert found[0].scenes == (0, 1)
 
 
 def test_overlap_repeats_whole_lines_of_the_same_scene_only() -> None:
     turns = (*scene(0, 14), *scene(1, 7))
-    found = segments(Character("Ada", "en", turns), overlap=17)
+    found = segments(Sheet("Ada", "en", turns), overlap=17)
     assert [(item.first, item.last) for item in found] == [(0, 6), (5, 11), (10, 13), (14, 20)]
 
 
@@ -72,7 +72,7 @@ def test_offsets_are_the_turns_own() -> None:
         Turn(match.group(1), match.group(2), "speech", place // 2, match.start(2), match.end(2))
         for place, match in enumerate(re.finditer(r"(\w+): ([^.?]+[.?])", text))
     ]
-    (found,) = segments(Character("Ada", "en", tuple(turns)))
+    (found,) = segments(Sheet("Ada", "en", tuple(turns)))
     assert (found.start, found.end) == (turns[0].start, turns[-1].end)
     assert found.to_dict() == {
         "id": "script/0000",
@@ -87,7 +87,7 @@ def test_offsets_are_the_turns_own() -> None:
 def test_a_turn_of_two_pages_is_cut_at_ends_of_sentences_and_keeps_its_place() -> None:
     source = "xx" + " ".join(f"This is sentence number {number} of Ada." for number in range(40))
     turn = Turn("narrator", source[2:], "narration", 0, 2, len(source))
-    found = segments(Character("Ada", "en", (turn,)))
+    found = segments(Sheet("Ada", "en", (turn,)))
     assert len(found) > 4
     for segment in found:
         assert source[segment.start : segment.end] in (segment.text[1:-1], segment.text.replace(")\n(", " ")[1:-1])
@@ -98,11 +98,11 @@ def test_a_turn_of_two_pages_is_cut_at_ends_of_sentences_and_keeps_its_place() -
 
 def test_places_inside_a_turn_whose_white_space_was_folded_are_the_whole_turns() -> None:
     turn = Turn("narrator", "Ada sees. " * 60, "narration", 0, 100, 900)
-    assert {(item.start, item.end) for item in segments(Character("Ada", "en", (turn,)))} == {(100, 900)}
+    assert {(item.start, item.end) for item in segments(Sheet("Ada", "en", (turn,)))} == {(100, 900)}
 
 
 def test_one_word_longer_than_a_chunk_ends() -> None:
-    found = segments_of(Character("Ada", "en", (Turn("Ada", "x" * 1000),)), len, chunk_tokens=50, overlap_tokens=0)
+    found = segments_of(Sheet("Ada", "en", (Turn("Ada", "x" * 1000),)), len, chunk_tokens=50, overlap_tokens=0)
     assert sum(len(item.text.replace("Ada: ", "")) - item.text.count("\n") for item in found) == 1000
 
 
@@ -121,13 +121,13 @@ def test_one_word_longer_than_a_chunk_ends() -> None:
 def test_chunks_without_the_role_are_told_apart(
     role: str, aliases: tuple[str, ...], language: str, line: str, about: bool
 ) -> None:
-    character = Character(role, language, (Turn("Brom", line),), aliases=aliases)  # type: ignore[arg-type]
+    character = Sheet(role, language, (Turn("Brom", line),), aliases=aliases)  # type: ignore[arg-type]
     assert [item.about_role for item in segments(character)] == [about]
 
 
 def test_lore_is_script_based_and_entries_stay_apart() -> None:
     lore = (Lore("Bees  hum.", ("bee",), "Bees"), Lore("  "), Lore("Rain falls upward on the isle. " * 20, name="Isle"))
-    found = segments(Character("Ada", "en", lore=lore), budget=50, kind="lore")
+    found = segments(Sheet("Ada", "en", lore=lore), budget=50, kind="lore")
     assert {item.type for item in found} == {"script_based"}
     assert found[0].text.startswith("Bees: Bees hum.")
     assert found[0].to_dict()["entries"] == [0, 2]
@@ -135,7 +135,7 @@ def test_lore_is_script_based_and_entries_stay_apart() -> None:
 
 
 def test_chinese_lines_read_as_chinese() -> None:
-    (found,) = segments(Character("悟空", "zh", (Turn("悟空", "俺来也！"), Turn("旁白", "天黑了。", "narration"))))
+    (found,) = segments(Sheet("悟空", "zh", (Turn("悟空", "俺来也！"), Turn("旁白", "天黑了。", "narration"))))
     assert found.text == "悟空：俺来也！\n（天黑了。）"
 
 
@@ -153,7 +153,7 @@ def test_every_line_is_in_a_chunk_none_is_over_budget_and_order_is_kept(
     for place, (speaker, length, ahead) in enumerate(lines):
         number += ahead
         turns.append(Turn(speaker, " ".join(f"t{place}w{word}" for word in range(length)), scene=number))
-    found = segments(Character("Ada", "en", tuple(turns)), budget, overlap)
+    found = segments(Sheet("Ada", "en", tuple(turns)), budget, overlap)
     seen = [word for item in found for word in re.findall(r"t\d+w\d+", item.text)]
     assert set(seen) == {word for turn in turns for word in turn.content.split()}
     assert all(item.tokens <= budget for item in found)

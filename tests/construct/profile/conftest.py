@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Turn
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
@@ -51,7 +51,7 @@ def scripted() -> Callable[..., Scripted]:
 
 
 @pytest.fixture
-def keeper() -> Character:
+def keeper() -> Sheet:
     turns = [
         Turn("scene", "The top of a tower. Ada counts.", "direction", 0),
         Turn("Rose", "Aunt Ada, is it late?", scene=0),
@@ -61,4 +61,4 @@ def keeper() -> Character:
         Turn("Brom", "Ada never smiles.", scene=1),
         Turn("Ada", "I smiled on the second of May.", scene=1),
     ]
-    return Character("Ada", "en", tuple(turns), aliases=("Keeper",), script="tower.txt")
+    return Sheet("Ada", "en", tuple(turns), aliases=("Keeper",), script="tower.txt")

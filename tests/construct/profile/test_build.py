@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character
-from rolellm.construct.profile import BuildSettings, build_profile, planned_requests
+from rolellm.construct.profile import build_profile, planned_requests
 from rolellm.construct.profile.build import notes_of, result_hash
+from rolellm.construct.settings import BuildSettings
+from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import ModelError, ScriptError, SettingsError
 from rolellm.core.records import Turn
 from rolellm.llm.client import Client
@@ -20,13 +21,13 @@ QUIET = RunOptions(show_progress=False)
 
 
 def built(
-    folder: Path, model: Any, start: Character, settings: BuildSettings | None = None, options: RunOptions = QUIET
-) -> Character:
+    folder: Path, model: Any, start: Sheet, settings: BuildSettings | None = None, options: RunOptions = QUIET
+) -> Sheet:
     with Client(folder, [model], options) as client:
         return build_profile(start, client, settings)
 
 
-def test_third_person_then_second_then_catchphrases(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_third_person_then_second_then_catchphrases(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     model = scripted()
     found = built(tmp_path, model, keeper)
     assert found.background is not None and found.background.startswith("A lighthouse keeper who")
@@ -48,14 +49,14 @@ def test_third_person_then_second_then_catchphrases(tmp_path: Path, scripted: Ma
     json.dumps(found.made)
 
 
-def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     first = built(tmp_path, scripted(), keeper)
     again = scripted()
     assert built(tmp_path, again, keeper) == first
     assert again.asked == []
 
 
-def test_replies_that_will_not_do_are_asked_again(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_replies_that_will_not_do_are_asked_again(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     good = scripted()
     third, second = (good._left[step][0] for step in ("third", "second"))
     model = scripted(
@@ -68,9 +69,7 @@ def test_replies_that_will_not_do_are_asked_again(tmp_path: Path, scripted: Make
     assert len(model.asked) == 8
 
 
-def test_when_nothing_will_do_the_error_says_why_and_what_to_do(
-    tmp_path: Path, scripted: Make, keeper: Character
-) -> None:
+def test_when_nothing_will_do_the_error_says_why_and_what_to_do(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     model = scripted(third="Ada is a keeper. " * 6)
     with pytest.raises(
         ModelError, match=r"description, third person of Ada after 2 attempts: names the role"
@@ -80,7 +79,7 @@ def test_when_nothing_will_do_the_error_says_why_and_what_to_do(
     assert (tmp_path / "failed.jsonl").is_file()
 
 
-def test_nobody_is_asked_where_all_is_given(keeper: Character) -> None:
+def test_nobody_is_asked_where_all_is_given(keeper: Sheet) -> None:
     settings = BuildSettings(description=" You are mine. ", catchphrases=0)
     assert not settings.asks
     found = build_profile(keeper, None, settings)
@@ -93,7 +92,7 @@ def test_nobody_is_asked_where_all_is_given(keeper: Character) -> None:
 
 def test_a_role_with_one_line(tmp_path: Path, scripted: Make) -> None:
     model = scripted()
-    start = Character("Ada", "en", (Turn("Ada", "Hm."), Turn("Rose", "What?")))
+    start = Sheet("Ada", "en", (Turn("Ada", "Hm."), Turn("Rose", "What?")))
     found = built(tmp_path, model, start)
     assert found.catchphrases == ()
     assert [request.tag for request in model.asked] == ["profile/third", "profile/second"]
@@ -101,11 +100,11 @@ def test_a_role_with_one_line(tmp_path: Path, scripted: Make) -> None:
 
 def test_nothing_to_go_by(scripted: Make, tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="nothing to describe Ada by"):
-        built(tmp_path, scripted(), Character("Ada", "en"))
+        built(tmp_path, scripted(), Sheet("Ada", "en"))
 
 
 def test_a_card_is_described_by_its_own_description(tmp_path: Path, scripted: Make) -> None:
-    card = Character("Ada", "en", description="{{char}} Ada: [Personality(stern + {0.__class__})]", made={"card": {}})
+    card = Sheet("Ada", "en", description="{{char}} Ada: [Personality(stern + {0.__class__})]", made={"card": {}})
     model = scripted()
     found = built(tmp_path, model, card)
     assert "[Personality(stern + {0.__class__})]" in model.prompts("third")[0]
@@ -116,7 +115,7 @@ def test_a_card_is_described_by_its_own_description(tmp_path: Path, scripted: Ma
     assert built(tmp_path, scripted(), found) == found
 
 
-def test_a_long_card_leaves_room_for_the_script(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_a_long_card_leaves_room_for_the_script(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     model = scripted()
     start = replace(keeper, description="stern and old " * 5000)
     built(tmp_path, model, start, BuildSettings(excerpt_tokens=400, catchphrases=0))
@@ -125,7 +124,7 @@ def test_a_long_card_leaves_room_for_the_script(tmp_path: Path, scripted: Make, 
     assert TokenCounter().count(prompt) < 700
 
 
-def test_what_is_planned_is_what_is_asked(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_what_is_planned_is_what_is_asked(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     model = scripted()
     built(tmp_path, model, keeper)
     planned = planned_requests(keeper)
@@ -140,9 +139,9 @@ def test_what_is_planned_is_what_is_asked(tmp_path: Path, scripted: Make, keeper
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param({"catchphrases": -1}, "-1 catchphrases", id="negative"),
-        pytest.param({"catchphrases": 21}, "0 to 20", id="many"),
-        pytest.param({"excerpt_tokens": 10}, "10 tokens", id="few tokens"),
+        pytest.param({"catchphrases": -1}, "catchphrases", id="negative"),
+        pytest.param({"catchphrases": 21}, "catchphrases", id="many"),
+        pytest.param({"excerpt_tokens": 10}, "excerpt_tokens", id="few tokens"),
         pytest.param({"description": " \n"}, "is empty", id="blank description"),
     ],
 )

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.character import Character
 from rolellm.construct.profile.build import Excerpts, choose_excerpts, names_of
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Turn
 from rolellm.llm.tokens import TokenCounter
 
@@ -13,7 +13,7 @@ COUNT = TokenCounter().count
 
 
 def excerpts(turns: list[Turn], budget: int = 6000, role: str = "Ann") -> Excerpts:
-    character = Character(role, "en", tuple(turns))
+    character = Sheet(role, "en", tuple(turns))
     return choose_excerpts(character, names_of(character), budget)
 
 

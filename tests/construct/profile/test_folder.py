@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character, read_character, write_character
-from rolellm.construct.profile import Asking, BuildSettings, Built, build_folder
+from rolellm.construct.asking import Asking
+from rolellm.construct.profile import Built, build_folder
+from rolellm.construct.settings import BuildSettings
+from rolellm.construct.sheet import Sheet, read_sheet, write_sheet
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_file
 from rolellm.llm.model import RunOptions
@@ -16,7 +18,7 @@ Make = Callable[..., Any]
 QUIET = RunOptions(show_progress=False, max_attempts=1)
 
 
-def run(start: Character, folder: Path, model: Any, settings: BuildSettings | None = None, **options: Any) -> Built:
+def run(start: Sheet, folder: Path, model: Any, settings: BuildSettings | None = None, **options: Any) -> Built:
     return build_folder(start, folder, settings or BuildSettings(), Asking([model], QUIET), **options)
 
 
@@ -25,9 +27,9 @@ def change(folder: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
 
 
-def test_the_folder_holds_it_all(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_the_folder_holds_it_all(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     built = run(keeper, tmp_path / "ada", scripted(), BuildSettings(check_knowledge=True, work="The Tower"))
-    assert read_character(tmp_path / "ada") == built.character
+    assert read_sheet(tmp_path / "ada") == built.character
     manifest = json.loads((tmp_path / "ada" / "build" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest == built.manifest
     assert manifest["counts"] == {"turns": 7, "own_lines": 3, "scenes": 2, "pairs": 3, "lore": 0, "catchphrases": 1}
@@ -40,7 +42,7 @@ def test_the_folder_holds_it_all(tmp_path: Path, scripted: Make, keeper: Charact
     assert json.loads(rows[0]).keys() == {"question", "answer", "model", "problem"}
 
 
-def test_knowledge_is_written_before_anything_else_can_fail(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_knowledge_is_written_before_anything_else_can_fail(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     model = scripted(third="Ada.", knowledge="\x1b[31mred\u202e <script> & so\n\non")
     with pytest.raises(ModelError):
         run(keeper, tmp_path, model, BuildSettings(check_knowledge=True))
@@ -50,13 +52,13 @@ def test_knowledge_is_written_before_anything_else_can_fail(tmp_path: Path, scri
     assert not (tmp_path / "profile.json").exists()
 
 
-def test_a_question_without_an_answer_is_no_failure(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_a_question_without_an_answer_is_no_failure(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     built = run(keeper, tmp_path, scripted(knowledge="  "), BuildSettings(check_knowledge=True))
     assert built.knowledge is not None and "> No answer: " in built.knowledge.read_text(encoding="utf-8")
     assert json.loads((tmp_path / "knowledge.jsonl").read_text(encoding="utf-8").splitlines()[0])["answer"] is None
 
 
-def test_building_again_changes_nothing(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_building_again_changes_nothing(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     run(keeper, tmp_path, scripted())
     before = (tmp_path / "profile.json").read_bytes()
     again = scripted()
@@ -64,39 +66,39 @@ def test_building_again_changes_nothing(tmp_path: Path, scripted: Make, keeper: 
     assert (tmp_path / "profile.json").read_bytes() == before and again.asked == []
 
 
-def test_what_a_person_changed_is_not_lost(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_what_a_person_changed_is_not_lost(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     run(keeper, tmp_path, scripted())
     change(tmp_path, description="You are my own Ada.")
     with pytest.raises(SettingsError, match="changed by hand"):
         run(keeper, tmp_path, scripted())
-    assert read_character(tmp_path).description == "You are my own Ada."
+    assert read_sheet(tmp_path).description == "You are my own Ada."
     assert run(keeper, tmp_path, scripted(), overwrite=True).character.description != "You are my own Ada."
 
 
-def test_another_characters_folder_is_left_alone(tmp_path: Path, scripted: Make, keeper: Character) -> None:
-    write_character(replace(keeper, role="Brom", turns=()), tmp_path)
+def test_another_characters_folder_is_left_alone(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
+    write_sheet(replace(keeper, role="Brom", turns=()), tmp_path)
     with pytest.raises(SettingsError, match="holds another character, Brom"):
         run(keeper, tmp_path, scripted())
 
 
-def test_a_card_is_completed_where_it_is(tmp_path: Path, scripted: Make, keeper: Character) -> None:
+def test_a_card_is_completed_where_it_is(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     card = replace(keeper, description="Ada is stern.", made={"card": {"spec": "v2"}})
-    write_character(card, tmp_path)
+    write_sheet(card, tmp_path)
     with pytest.raises(SettingsError, match=f"--from {tmp_path}"):
         run(card, tmp_path, scripted())
-    built = run(read_character(tmp_path), tmp_path, scripted(), card=tmp_path)
+    built = run(read_sheet(tmp_path), tmp_path, scripted(), card=tmp_path)
     assert built.character.made["card"] == {"spec": "v2"}
 
 
-def test_a_card_comes_along(tmp_path: Path, scripted: Make, keeper: Character) -> None:
-    write_character(replace(keeper, made={"card": {}}), tmp_path / "card")
+def test_a_card_comes_along(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
+    write_sheet(replace(keeper, made={"card": {}}), tmp_path / "card")
     (tmp_path / "card" / "card.json").write_text("{}", encoding="utf-8")
-    run(read_character(tmp_path / "card"), tmp_path / "out", scripted(), card=tmp_path / "card")
+    run(read_sheet(tmp_path / "card"), tmp_path / "out", scripted(), card=tmp_path / "card")
     assert (tmp_path / "out" / "card.json").read_text(encoding="utf-8") == "{}"
     assert not (tmp_path / "out" / "card.png").exists()
 
 
-def test_ones_own_description_is_taken_with_a_note_where_it_is_unlike_one(tmp_path: Path, keeper: Character) -> None:
+def test_ones_own_description_is_taken_with_a_note_where_it_is_unlike_one(tmp_path: Path, keeper: Sheet) -> None:
     built = build_folder(keeper, tmp_path, BuildSettings(description="Ada is stern.", catchphrases=0))
     assert built.character.description == "Ada is stern."
     assert len(built.notes) == 1 and "taken as it is" in built.notes[0]

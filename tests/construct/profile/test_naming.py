@@ -1,13 +1,13 @@
 import pytest
 
-from rolellm.construct.character import Character
 from rolellm.construct.profile.build import names_of
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language, Turn
 
 
 def find(text: str, role: str, *aliases: str, language: Language = "en", script: str = "") -> str | None:
     turns = (Turn(role, script),) if script else ()
-    return names_of(Character(role, language, turns, aliases=aliases)).find(text)
+    return names_of(Sheet(role, language, turns, aliases=aliases)).find(text)
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.character import Character
 from rolellm.construct.profile.phrases import OFFERED, Phrase, offered_phrases, repeated_phrases
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language, Turn
 
 NOUNS = ("river", "bread", "king", "road", "stone", "winter", "goose", "candle", "letter", "harbour", "sail")
 
 
-def character(lines: list[tuple[str, str]], language: Language = "en", role: str = "Ann") -> Character:
-    return Character(role, language, tuple(Turn(speaker, text) for speaker, text in lines))
+def character(lines: list[tuple[str, str]], language: Language = "en", role: str = "Ann") -> Sheet:
+    return Sheet(role, language, tuple(Turn(speaker, text) for speaker, text in lines))
 
 
 def found(phrases: list[Phrase]) -> dict[str, tuple[int, int]]:

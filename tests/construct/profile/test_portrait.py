@@ -3,12 +3,15 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.construct.character import Character
 from rolellm.construct.profile.build import Person, accept_portrait, names_of, plain_reply, problem_of
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
 
-ROLE = {"en": Character("Ada Fenn", "en", aliases=("Keeper",)), "zh": Character("孙悟空", "zh", aliases=("大圣",))}
+ROLE = {
+    "en": Sheet("Ada Fenn", "en", aliases=("Keeper",)),
+    "zh": Sheet("孙悟空", "zh", aliases=("大圣",)),
+}
 THIRD = (
     "A lighthouse keeper who counts everything, from the steps of the tower to the days since the supply boat came. "
     "She trusts figures more than men, and her niece Rose more than figures."
@@ -120,7 +123,7 @@ def test_accept_gives_one_paragraph_or_says_why_not() -> None:
 def test_most_descriptions_of_the_release_would_do(real_release: Path) -> None:
     described = json.loads((real_release / "profiles-eng" / "desc.json").read_text(encoding="utf-8"))
     problems = [
-        problem_of(plain_reply(text.partition(" Your catchphrase")[0]), "second", names_of(Character(role, "en")), "en")
+        problem_of(plain_reply(text.partition(" Your catchphrase")[0]), "second", names_of(Sheet(role, "en")), "en")
         for role, text in described.items()
     ]
     assert len(problems) == 95

@@ -2,7 +2,6 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character
 from rolellm.construct.profile.build import (
     accept_picks,
     knowledge_questions,
@@ -13,6 +12,7 @@ from rolellm.construct.profile.build import (
     third_person,
 )
 from rolellm.construct.profile.phrases import Phrase
+from rolellm.construct.sheet import Sheet
 from rolellm.llm.model import Reply, Request, Sampling, UnacceptableError, Usage
 
 PHRASES = [Phrase("Count the steps!", 3, 0, 2.0), Phrase("{role} {most}", 2, 1, 1.0), Phrase("Nine.", 1, 0, 0.0)]
@@ -61,7 +61,7 @@ def test_what_is_not_on_the_list_is_refused(text: str, reason: str, kind: str) -
 
 
 def test_the_list_is_numbered_and_its_text_stays_text() -> None:
-    request = pick_phrases(Character("Ada", "en"), PHRASES, 2)
+    request = pick_phrases(Sheet("Ada", "en"), PHRASES, 2)
     prompt = request.messages[-1].content
     assert "1. Count the steps! (lines of the person: 3; of others: 0)" in prompt
     assert "2. {role} {most} (lines of the person: 2; of others: 1)" in prompt
@@ -71,7 +71,7 @@ def test_the_list_is_numbered_and_its_text_stays_text() -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_third_person_shows_what_there_is(language: Any) -> None:
-    character = Character("Ada", language, aliases=("Keeper", "{notes}"))
+    character = Sheet("Ada", language, aliases=("Keeper", "{notes}"))
     names = names_of(character)
     full = third_person(character, names, excerpts="E {excerpts}", notes="N {role}").messages[-1].content
     assert full.index("N {role}") < full.index("E {excerpts}")
@@ -82,27 +82,27 @@ def test_the_third_person_shows_what_there_is(language: Any) -> None:
 
 
 def test_prompts_of_a_language_share_their_beginning() -> None:
-    one, other = Character("Ada", "en"), Character("Brom", "en")
+    one, other = Sheet("Ada", "en"), Sheet("Brom", "en")
     requests = [third_person(item, names_of(item), excerpts=item.role) for item in (one, other)]
     assert requests[0].messages[0] == requests[1].messages[0]
     assert requests[0].sampling == Sampling(0.7, 0.95, 2000)
 
 
 def test_knowledge_questions_name_the_role_and_the_work() -> None:
-    requests = knowledge_questions(Character("Ada\u2028Fenn", "en"), "The Tower")
+    requests = knowledge_questions(Sheet("Ada\u2028Fenn", "en"), "The Tower")
     questions = [request.messages[-1].content for request in requests]
     assert len(questions) >= 5
     assert all("Ada Fenn" in question for question in questions)
     # The first asks for the work.
     assert ["The Tower" in question for question in questions] == [False] + [True] * (len(questions) - 1)
     assert len({request.tag for request in requests}) == len(requests)
-    chinese = knowledge_questions(Character("孙悟空", "zh"))
+    chinese = knowledge_questions(Sheet("孙悟空", "zh"))
     assert len(chinese) == len(requests)
     assert all("孙悟空" in request.messages[-1].content for request in chinese)
 
 
 def test_the_second_person_holds_the_portrait() -> None:
-    character = Character("Ada", "en")
+    character = Sheet("Ada", "en")
     assert "{names} x" in second_person(character, names_of(character), "{names} x").messages[-1].content
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.profile import start_character
+from rolellm.construct.profile import start_sheet
 from rolellm.core.errors import DataError, ScriptError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Turn
@@ -28,7 +28,7 @@ def test_the_layout_of_parse_brings_the_names_that_the_script_has(tmp_path: Path
         row("scene", "scene", "A street.", "direction"),
     ]
     file = write(tmp_path / "d.jsonl", rows)
-    found = start_character(file, "Coriolanus", aliases=["Caius Marcius", "MARCIUS"])
+    found = start_sheet(file, "Coriolanus", aliases=["Caius Marcius", "MARCIUS"])
     assert found.aliases == ("Caius Marcius", "MARCIUS")
     assert (found.language, found.script, len(found.turns)) == ("en", "d.jsonl", 5)
     assert found.made == {"source": {"file": "d.jsonl", "sha256": hash_file(file)}}
@@ -39,13 +39,13 @@ def test_the_layout_of_the_release(tmp_path: Path) -> None:
         {"role": "旁白", "content": "天亮了。", "act_id": 0, "diag_id": 0},
         {"role": "悟空", "content": "俺来也！", "act_id": 0, "diag_id": 1},
     ]
-    found = start_character(write(tmp_path / "d.jsonl", rows), "悟空", script="西游记")
+    found = start_sheet(write(tmp_path / "d.jsonl", rows), "悟空", script="西游记")
     assert [turn.kind for turn in found.turns] == ["narration", "speech"]
     assert (found.language, found.aliases, found.script) == ("zh", (), "西游记")
 
 
 def test_turns_of_ones_own() -> None:
-    found = start_character([Turn("Ada", "Nine."), Turn("Rose", "Ten.")], "Ada", language="zh")
+    found = start_sheet([Turn("Ada", "Nine."), Turn("Rose", "Ten.")], "Ada", language="zh")
     assert (found.language, found.made, found.script) == ("zh", {}, None)
 
 
@@ -59,13 +59,13 @@ def test_turns_of_ones_own() -> None:
 )
 def test_another_spelling_of_the_role_is_taken(tmp_path: Path, spoken: str, asked: str) -> None:
     rows = [row(spoken, spoken, "Hail."), row(spoken, "THE OLD MAN", "Ha!"), row("Rose", "ROSE", "Ten.")]
-    found = start_character(write(tmp_path / "d.jsonl", rows), asked)
+    found = start_sheet(write(tmp_path / "d.jsonl", rows), asked)
     assert [turn.speaker for turn in found.turns] == [asked, asked, "Rose"]
     assert found.aliases[-1] == "THE OLD MAN"
 
 
 def test_a_role_that_speaks_to_the_letter_is_not_mixed_with_another() -> None:
-    found = start_character([Turn("Ada", "Nine."), Turn("ADA", "Ten.")], "Ada")
+    found = start_sheet([Turn("Ada", "Nine."), Turn("ADA", "Ten.")], "Ada")
     assert [turn.speaker for turn in found.turns] == ["Ada", "ADA"]
 
 
@@ -81,11 +81,11 @@ def test_a_role_that_speaks_to_the_letter_is_not_mixed_with_another() -> None:
 )
 def test_a_role_that_never_speaks(turns: list[Turn], message: str) -> None:
     with pytest.raises(ScriptError, match=message):
-        start_character(turns, "Ada")
+        start_sheet(turns, "Ada")
 
 
 def test_a_file_that_is_not_there_or_not_one(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="rolellm role parse"):
-        start_character(tmp_path / "no.jsonl", "Ada")
+        start_sheet(tmp_path / "no.jsonl", "Ada")
     with pytest.raises(DataError, match=r"d\.jsonl:1: expected"):
-        start_character(write(tmp_path / "d.jsonl", [{"role": "Ada", "text": "Nine."}]), "Ada")
+        start_sheet(write(tmp_path / "d.jsonl", [{"role": "Ada", "text": "Nine."}]), "Ada")

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm import load_rolebench
-from rolellm.construct.character import Character, write_character
-from rolellm.construct.release import SplitRule, check_disjoint, gather, write_release
+from rolellm.construct.release import check_disjoint, gather, held_out_questions, write_release
+from rolellm.construct.settings import SplitRule
+from rolellm.construct.sheet import Sheet, write_sheet
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language, Turn
@@ -28,7 +29,7 @@ def make(folder: Path, role: str, language: Language = "en", *, questions: int =
         Turn(role, f"It is {role}.", "speech", 0),
         Turn("narrator", "Silence.", "narration", 1),
     )
-    character = Character(
+    character = Sheet(
         role,
         language,
         turns,
@@ -37,7 +38,7 @@ def make(folder: Path, role: str, language: Language = "en", *, questions: int =
         script="a.txt",
         made={"model": "m"},
     )
-    write_character(character, folder)
+    write_sheet(character, folder)
     write_jsonl(
         folder / "instruct" / "kept.jsonl",
         (
@@ -234,8 +235,8 @@ def test_the_folder_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytes
 @given(st.lists(st.text(min_size=1), min_size=2, unique_by=fold), st.floats(0.05, 0.95), st.integers(0, 5))
 def test_the_rule_depends_on_the_text_alone(questions: list[str], share: float, seed: int) -> None:
     rule = SplitRule(test_share=share, seed=seed)
-    held_out = rule.test_questions(questions)
-    assert held_out == rule.test_questions([f" {question}\n" for question in questions[::-1]] + questions)
+    held_out = held_out_questions(rule, questions)
+    assert held_out == held_out_questions(rule, [f" {question}\n" for question in questions[::-1]] + questions)
     assert 1 <= len(held_out) < len({fold(question) for question in questions}) or len(questions) < 2
 
 
@@ -246,5 +247,5 @@ def test_an_overlap_would_be_refused() -> None:
 
 @pytest.mark.parametrize("share", [pytest.param(0.0, id="none"), pytest.param(1.0, id="all")])
 def test_shares_out_of_range(share: float) -> None:
-    with pytest.raises(SettingsError, match="above 0 and below 1"):
+    with pytest.raises(SettingsError, match="test_share"):
         SplitRule(test_share=share)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character, Lore
+from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Turn
 from rolellm.llm.client import Client
 from rolellm.llm.model import Request, RunOptions
@@ -25,12 +25,12 @@ PAIRS = (
 )
 
 
-def fox() -> Character:
+def fox() -> Sheet:
     turns: list[Turn] = []
     for scene, (before, line) in enumerate(PAIRS):
         turns += [Turn("Crow", before, "speech", scene, 100 * scene, 100 * scene + 20)]
         turns += [Turn("Fox", line, "speech", scene, 100 * scene + 30, 100 * scene + 60)]
-    return Character(
+    return Sheet(
         role="Fox",
         language="en",
         turns=tuple(turns),
@@ -45,12 +45,12 @@ def fox() -> Character:
 
 
 @pytest.fixture
-def character() -> Character:
+def character() -> Sheet:
     return fox()
 
 
 @pytest.fixture
-def chinese() -> Character:
+def chinese() -> Sheet:
     turns = (
         Turn("主公", "雾里看得见什么？", "speech", 0),
         Turn("军师", "看得见一驾驴车。", "speech", 0),

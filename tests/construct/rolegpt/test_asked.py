@@ -35,7 +35,7 @@ def test_instructions_and_questions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        pytest.param("", "no instruction in it", id="empty"),
+        pytest.param("", "no instructions", id="empty"),
         pytest.param('{"prompt": "x"}', r":1: expected a text `instruction` or `question` \(keys: prompt\)", id="keys"),
         pytest.param('{"instruction": " "}', ":1: expected a text `instruction`, found ' '", id="blank"),
         pytest.param('{"instruction": "a"}\n{"question": 7}', ":2: expected a text `question`, found 7", id="number"),

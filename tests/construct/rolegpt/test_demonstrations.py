@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from rolellm.construct.character import Character, Lore
 from rolellm.construct.rolegpt.prompts import Shelf, stands_in
+from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Language
 
 
-def test_the_best_come_first_with_the_words_they_share(character: Character) -> None:
+def test_the_best_come_first_with_the_words_they_share(character: Sheet) -> None:
     found = Shelf(character).demonstrations("Parrot, who has the captain's map?", 3)
     assert [item.place for item in found] == [1, 4, 2]
     assert [item.shared for item in found] == [("captain", "map"), ("parrot",), ("parrot",)]
@@ -20,12 +20,12 @@ def test_the_best_come_first_with_the_words_they_share(character: Character) -> 
     assert found[0].exchange.line.content == "His map? I ate his map."
 
 
-def test_without_a_shared_word_the_script_decides(character: Character) -> None:
+def test_without_a_shared_word_the_script_decides(character: Sheet) -> None:
     found = Shelf(character).demonstrations("Name a prime number.", 2)
     assert [(item.place, item.score, item.shared) for item in found] == [(0, 0.0, ()), (1, 0.0, ())]
 
 
-def test_a_role_has_no_more_than_it_has(character: Character) -> None:
+def test_a_role_has_no_more_than_it_has(character: Sheet) -> None:
     assert len(Shelf(character).demonstrations("map", 50)) == 6
     assert Shelf(character).demonstrations("map", 0) == []
     assert Shelf(replace(character, turns=())).demonstrations("map", 5) == []
@@ -44,11 +44,11 @@ def test_a_role_has_no_more_than_it_has(character: Character) -> None:
         pytest.param("Seven times six?", [], id="nothing shared, nothing shown"),
     ],
 )
-def test_lore(character: Character, question: str, expected: list[tuple[int, str, tuple[str, ...]]]) -> None:
+def test_lore(character: Sheet, question: str, expected: list[tuple[int, str, tuple[str, ...]]]) -> None:
     assert [(note.place, note.by, note.shared) for note in Shelf(character).notes(question, 2)] == expected
 
 
-def test_chinese(chinese: Character) -> None:
+def test_chinese(chinese: Sheet) -> None:
     shelf = Shelf(chinese)
     assert [item.place for item in shelf.demonstrations("河边的磨坊在哪里？", 2)] == [1, 0]
     assert [(note.place, note.by) for note in shelf.notes("老农说河水如何？", 2)] == [(0, "key"), (1, "words")]
@@ -69,6 +69,6 @@ def test_keys(key: str, text: str, language: Language, expected: bool) -> None:
     assert stands_in(key, text, language) == expected
 
 
-def test_lore_may_be_empty(character: Character) -> None:
+def test_lore_may_be_empty(character: Sheet) -> None:
     bare = replace(character, lore=(Lore("", ("kettle",), ""), Lore("…", (), "")))
     assert [note.place for note in Shelf(bare).notes("the kettle", 2)] == [0]

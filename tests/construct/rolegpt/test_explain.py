@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from rolellm.construct.character import Character
-from rolellm.construct.rolegpt.prompts import STRATEGIES, PromptSettings, RolePrompts, Strategy
+from rolellm.construct.rolegpt.prompts import RolePrompts
 from rolellm.construct.rolegpt.respond import Asked, explain
+from rolellm.construct.settings import STRATEGIES, PromptSettings, Strategy
+from rolellm.construct.sheet import Sheet
 
 QUESTION = "Parrot, who has the captain's map, and is the kettle full?"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_what_is_picked_why_and_for_how_much(character: Character, strategy: Strategy) -> None:
-    prompts = RolePrompts(character, PromptSettings(strategy))
+def test_what_is_picked_why_and_for_how_much(character: Sheet, strategy: Strategy) -> None:
+    prompts = RolePrompts(character, PromptSettings(strategy=strategy))
     (found,) = explain(prompts, [Asked(QUESTION)])
     prompt = prompts(QUESTION)
     assert found.question == QUESTION and found.tokens == prompt.tokens and not found.exact
@@ -28,15 +29,15 @@ def test_what_is_picked_why_and_for_how_much(character: Character, strategy: Str
     assert all(line.tokens > 0 and line.shown for line in found.lines)
 
 
-def test_what_the_budget_left_out_is_told(character: Character) -> None:
+def test_what_the_budget_left_out_is_told(character: Sheet) -> None:
     whole = RolePrompts(character, PromptSettings())(QUESTION).tokens
-    (found,) = explain(RolePrompts(character, PromptSettings(max_tokens=whole - 1)), [QUESTION])
+    (found,) = explain(RolePrompts(character, PromptSettings(max_prompt_tokens=whole - 1)), [QUESTION])
     shown = {line.rank: line.shown for line in found.lines if line.kind == "demonstration"}
     assert shown == {1: True, 2: True, 3: True, 4: True, 5: False}
     assert found.tokens <= whole - 1 == found.limit
 
 
-def test_what_shares_no_word_says_so(character: Character) -> None:
+def test_what_shares_no_word_says_so(character: Sheet) -> None:
     (found,) = explain(RolePrompts(character), ["Seven times six?"])
     assert {(line.by, line.score, line.shared) for line in found.lines} == {("order", 0.0, ())}
     assert found.lines[0].start == 30 and found.lines[0].end == 60

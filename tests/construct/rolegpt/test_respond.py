@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.character import Character
-from rolellm.construct.rolegpt.prompts import PromptSettings
-from rolellm.construct.rolegpt.respond import Asked, RespondSettings, planned_requests, respond
+from rolellm.construct.rolegpt.respond import Asked, planned_requests, respond
+from rolellm.construct.settings import RespondSettings
+from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.llm.client import Client
@@ -33,7 +33,7 @@ def numbered(request: Request) -> str:
     return f"To {len(request.messages[-1].content)} I say {request.repeat}."
 
 
-def test_five_are_references_and_the_sixth_is_held_out(character: Character, open_client: OpenClient) -> None:
+def test_five_are_references_and_the_sixth_is_held_out(character: Sheet, open_client: OpenClient) -> None:
     with open_client(numbered) as client:
         result = respond(character, ASKED, client)
     assert [row.asked.question for row in result.rows] == [ASKED[0].question, ASKED[1].question, ASKED[3].question]
@@ -46,9 +46,9 @@ def test_five_are_references_and_the_sixth_is_held_out(character: Character, ope
     assert summary["turned_down"] == {"complete": 0, "hides_ai": 0, "hides_role": 0, "answers": 0}
 
 
-def test_one_reply_is_the_baseline(character: Character, open_client: OpenClient) -> None:
+def test_one_reply_is_the_baseline(character: Sheet, open_client: OpenClient) -> None:
     with open_client(numbered) as client:
-        result = respond(character, ["Why?"], client, RespondSettings(replies=1, sampling=Sampling(temperature=0)))
+        result = respond(character, ["Why?"], client, RespondSettings(replies=1, temperature=0))
     assert (result.rows[0].references, result.rows[0].held_out) == ((), "To 4 I say 0.")
 
 
@@ -74,7 +74,7 @@ class Moody:
 
 
 def test_what_breaks_a_rule_is_asked_again_and_counted(
-    character: Character, open_client: OpenClient, tmp_path: Path
+    character: Sheet, open_client: OpenClient, tmp_path: Path
 ) -> None:
     moody = Moody()
     with open_client(moody, max_attempts=3) as client:
@@ -93,7 +93,7 @@ def test_what_breaks_a_rule_is_asked_again_and_counted(
     assert row["receipt"]["replies"][5]["failed"] == "unacceptable"
 
 
-def test_a_reply_cut_off_at_its_limit_is_not_complete(character: Character, open_client: OpenClient) -> None:
+def test_a_reply_cut_off_at_its_limit_is_not_complete(character: Sheet, open_client: OpenClient) -> None:
     with open_client(numbered, max_attempts=2) as client:
         (model,) = client.models
         plain = model.call
@@ -109,7 +109,7 @@ def test_a_reply_cut_off_at_its_limit_is_not_complete(character: Character, open
 
 
 def test_a_second_run_pays_nothing_and_writes_the_same(
-    character: Character, open_client: OpenClient, tmp_path: Path
+    character: Sheet, open_client: OpenClient, tmp_path: Path
 ) -> None:
     written = []
     for expected in (18, 0):
@@ -120,7 +120,7 @@ def test_a_second_run_pays_nothing_and_writes_the_same(
     assert written[0] == written[1]
 
 
-def test_more_instructions_later_pay_for_the_new_ones_only(character: Character, open_client: OpenClient) -> None:
+def test_more_instructions_later_pay_for_the_new_ones_only(character: Sheet, open_client: OpenClient) -> None:
     with open_client(numbered) as client:
         first = respond(character, ASKED[:1], client)
     with open_client(numbered) as client:
@@ -129,7 +129,7 @@ def test_more_instructions_later_pay_for_the_new_ones_only(character: Character,
     assert both.rows[1].references == first.rows[0].references
 
 
-def test_the_row_as_written(character: Character, open_client: OpenClient) -> None:
+def test_the_row_as_written(character: Sheet, open_client: OpenClient) -> None:
     with open_client(numbered) as client:
         path = respond(character, ASKED, client).write(client.folder, models=["m"])
     (_, row), *_ = read_jsonl(path)
@@ -155,7 +155,7 @@ def test_the_row_as_written(character: Character, open_client: OpenClient) -> No
     assert manifest["models"] == ["m"] and manifest["summary"]["role"] == "Fox"
 
 
-def test_requests_of_one_prompt_stand_together(character: Character) -> None:
+def test_requests_of_one_prompt_stand_together(character: Sheet) -> None:
     requests = planned_requests(character, ASKED)
     assert len(requests) == 18
     assert [request.repeat for request in requests[:7]] == [0, 1, 2, 3, 4, 5, 0]
@@ -164,21 +164,21 @@ def test_requests_of_one_prompt_stand_together(character: Character) -> None:
     assert requests[0].sampling == Sampling()
 
 
-def test_planned_is_what_is_asked(character: Character, open_client: OpenClient) -> None:
+def test_planned_is_what_is_asked(character: Sheet, open_client: OpenClient) -> None:
     asked: list[Request] = []
 
     def answer(request: Request) -> str:
         asked.append(request)
         return numbered(request)
 
-    settings = RespondSettings(PromptSettings("few-shot-prompt"), replies=2)
+    settings = RespondSettings(strategy="few-shot-prompt", replies=2)
     with open_client(answer) as client:
         respond(character, ASKED, client, settings)
     planned = planned_requests(character, ASKED, settings)
     assert sorted(map(repr, asked)) == sorted(map(repr, planned))
 
 
-def test_catchphrases_and_machines_are_spared(character: Character, open_client: OpenClient) -> None:
+def test_catchphrases_and_machines_are_spared(character: Sheet, open_client: OpenClient) -> None:
     machine = replace(
         character, description="You are the ship's computer.", catchphrases=("I'm afraid I can't do that.",)
     )
@@ -192,8 +192,8 @@ def test_catchphrases_and_machines_are_spared(character: Character, open_client:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        pytest.param({"replies": 0}, "0 replies for each instruction", id="no reply"),
-        pytest.param({"sampling": Sampling(temperature=0)}, "temperature of 0 gives one reply 6 times", id="no chance"),
+        pytest.param({"replies": 0}, "replies", id="no reply"),
+        pytest.param({"temperature": 0}, "temperature 0 gives the same reply 6 times", id="no chance"),
     ],
 )
 def test_settings_that_will_not_do(change: dict[str, Any], message: str) -> None:
@@ -202,9 +202,9 @@ def test_settings_that_will_not_do(change: dict[str, Any], message: str) -> None
 
 
 def test_an_instruction_over_the_budget_stops_before_anything_is_asked(
-    character: Character, open_client: OpenClient
+    character: Sheet, open_client: OpenClient
 ) -> None:
-    settings = RespondSettings(PromptSettings(max_tokens=300))
+    settings = RespondSettings(max_prompt_tokens=300)
     with open_client(numbered) as client, pytest.raises(SettingsError, match="at most 300"):
         respond(character, ["Why?", "map " * 500], client, settings)
     assert client.spent.calls == 0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.evaluation.score import ScoreOptions
+from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics import (
     Bootstrap,
     Interval,

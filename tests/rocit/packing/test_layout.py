@@ -20,7 +20,7 @@ ROLES = Examples.of(role_rows(4, 3, 3))
 def layout_of(examples: Examples, *, packed: bool, pad_to: int | None = None, **training: Any) -> Any:
     from rolellm.rocit.packing.layout import Layout
 
-    recipe = TrainingRecipe(**({"epochs": 1.0, "shared_prefix": packed, "pack_tokens": 128} | training))
+    recipe = TrainingRecipe(**({"num_train_epochs": 1.0, "shared_prefix": packed, "pack_tokens": 128} | training))
     return Layout(examples, plan(examples, recipe), packed=packed, pad_id=PAD, pad_to=pad_to)
 
 
@@ -112,7 +112,7 @@ def test_a_number_becomes_the_examples_that_the_plan_has_there(packed: bool) -> 
 def test_packs_are_padded_to_few_lengths_of_whole_blocks(budget: int, step: int) -> None:
     sizes = [*range(2, budget, 37), budget]
     made = Examples.of([Example(str(size), (1,), (2,) * (size - 1)) for size in sizes])
-    layout = layout_of(made, packed=True, pad_to=budget, pack_tokens=budget, batch_size=1)
+    layout = layout_of(made, packed=True, pad_to=budget, pack_tokens=budget, per_device_train_batch_size=1)
     lengths = {size: layout.of([place])["input_ids"].shape[1] for place, size in enumerate(sizes)}
     assert all(size <= length < size + step for size, length in lengths.items())
     distinct = sorted(set(lengths.values()))
@@ -126,7 +126,7 @@ def test_packs_are_padded_to_few_lengths_of_whole_blocks(budget: int, step: int)
 def test_a_pass_that_takes_nothing_is_a_loss_of_nothing(packed: bool, pad_to: int | None) -> None:
     from rolellm.rocit.packing.layout import Layout, summed_loss, trained_tokens
 
-    recipe = TrainingRecipe(epochs=1.0, shared_prefix=packed, batch_size=1)
+    recipe = TrainingRecipe(num_train_epochs=1.0, shared_prefix=packed, per_device_train_batch_size=1)
     settled_plan = plan(Examples.of(role_rows(1, 1, 3)), recipe, processes=2)
     layout = Layout(ROLES, settled_plan, packed=packed, pad_id=3, pad_to=pad_to)
     nothing = next(number for number in range(len(settled_plan)) if not len(settled_plan[number]))

@@ -20,21 +20,31 @@ LAYOUTS = pytest.mark.parametrize("packed", [True, False], ids=["trees", "rows"]
 
 recipes = st.builds(
     TrainingRecipe,
-    batch_size=st.integers(1, 4),
-    grad_accumulation=st.integers(1, 3),
+    per_device_train_batch_size=st.integers(1, 4),
+    gradient_accumulation_steps=st.integers(1, 3),
     shared_prefix=st.booleans(),
     group_by_length=st.booleans(),
     # The longest of the random examples has 10 tokens, and a recipe's budget takes the longest.
     pack_tokens=st.integers(10, 40),
     roles_per_step=st.integers(1, 5),
-    epochs=st.sampled_from([1.0, 2.0, 2.5]),
+    num_train_epochs=st.sampled_from([1.0, 2.0, 2.5]),
     seed=st.integers(0, 5),
 )
 settled = settings(deadline=None)
 
 
 def recipe(**changes: Any) -> TrainingRecipe:
-    return TrainingRecipe(**({"epochs": 1.0, "batch_size": 4, "grad_accumulation": 2, "pack_tokens": 100} | changes))
+    return TrainingRecipe(
+        **(
+            {
+                "num_train_epochs": 1.0,
+                "per_device_train_batch_size": 4,
+                "gradient_accumulation_steps": 2,
+                "pack_tokens": 100,
+            }
+            | changes
+        )
+    )
 
 
 def steps_of(made: Plan) -> list[list[list[list[int]]]]:
@@ -53,10 +63,10 @@ def test_every_example_comes_once_an_epoch_in_steps_of_the_recipe_s_size(
     made: list[Example], training: TrainingRecipe, processes: int
 ) -> None:
     settled_plan = plan(Examples.of(made), training, processes)
-    size = training.batch_size * training.grad_accumulation * processes
+    size = training.per_device_train_batch_size * training.gradient_accumulation_steps * processes
     per_epoch = math.ceil(len(made) / size)
     assert settled_plan.steps_per_epoch == per_epoch
-    assert settled_plan.steps == math.ceil(per_epoch * training.epochs)
+    assert settled_plan.steps == math.ceil(per_epoch * training.num_train_epochs)
     steps = [replies_of(step) for step in steps_of(settled_plan)]
     assert len(steps) == settled_plan.steps
     for number, replies in enumerate(steps):
@@ -81,7 +91,7 @@ def test_no_pack_is_over_budget_and_no_batch_over_its_size(
         if training.shared_prefix:
             assert len(pack(held, settled_plan[number].tolist()).ids) <= training.pack_tokens
         else:
-            assert len(settled_plan[number]) <= training.batch_size
+            assert len(settled_plan[number]) <= training.per_device_train_batch_size
 
 
 @settled
@@ -102,9 +112,9 @@ def test_forward_passes_are_no_more_than_needed_and_the_last_have_them(
 
 @LAYOUTS
 def test_the_same_recipe_makes_the_same_plan_and_another_seed_or_epoch_another(packed: bool) -> None:
-    first = plan(MANY, recipe(shared_prefix=packed, epochs=2.0, seed=1))
-    again = plan(MANY, recipe(shared_prefix=packed, epochs=2.0, seed=1))
-    other = plan(MANY, recipe(shared_prefix=packed, epochs=2.0, seed=2))
+    first = plan(MANY, recipe(shared_prefix=packed, num_train_epochs=2.0, seed=1))
+    again = plan(MANY, recipe(shared_prefix=packed, num_train_epochs=2.0, seed=1))
+    other = plan(MANY, recipe(shared_prefix=packed, num_train_epochs=2.0, seed=2))
     assert first.hash == again.hash
     assert (first.order.tolist(), first.bounds.tolist()) == (again.order.tolist(), again.bounds.tolist())
     assert first.hash != other.hash
@@ -117,9 +127,9 @@ def test_the_same_recipe_makes_the_same_plan_and_another_seed_or_epoch_another(p
 
 @LAYOUTS
 def test_a_shorter_run_is_the_beginning_of_a_longer_one(packed: bool) -> None:
-    whole = plan(MANY, recipe(shared_prefix=packed, epochs=3.0))
+    whole = plan(MANY, recipe(shared_prefix=packed, num_train_epochs=3.0))
     for steps in (1, 7, whole.steps_per_epoch, whole.steps_per_epoch + 1):
-        part = plan(MANY, recipe(shared_prefix=packed, epochs=3.0, max_steps=steps))
+        part = plan(MANY, recipe(shared_prefix=packed, num_train_epochs=3.0, max_steps=steps))
         assert part.steps == steps
         assert [replies_of(step) for step in steps_of(part)] == [replies_of(step) for step in steps_of(whole)[:steps]]
 
@@ -127,11 +137,11 @@ def test_a_shorter_run_is_the_beginning_of_a_longer_one(packed: bool) -> None:
 @pytest.mark.parametrize(
     ("choice", "steps"),
     [
-        pytest.param({"epochs": 0.1}, 5, id="tenth-of-50-steps"),
-        pytest.param({"epochs": 0.7}, 35, id="seven-tenths-is-not-36-by-rounding"),
-        pytest.param({"epochs": 1.01}, 51, id="a-begun-step-is-made"),
-        pytest.param({"epochs": 1e-9}, 1, id="next-to-nothing"),
-        pytest.param({"epochs": 1e-9, "max_steps": 3}, 3, id="max-steps-over-epochs"),
+        pytest.param({"num_train_epochs": 0.1}, 5, id="tenth-of-50-steps"),
+        pytest.param({"num_train_epochs": 0.7}, 35, id="seven-tenths-is-not-36-by-rounding"),
+        pytest.param({"num_train_epochs": 1.01}, 51, id="a-begun-step-is-made"),
+        pytest.param({"num_train_epochs": 1e-9}, 1, id="next-to-nothing"),
+        pytest.param({"num_train_epochs": 1e-9, "max_steps": 3}, 3, id="max-steps-over-epochs"),
         pytest.param({"max_steps": 120}, 120, id="max-steps-beyond-the-epochs"),
     ],
 )
@@ -144,7 +154,13 @@ def test_how_many_steps(choice: dict[str, Any], steps: int, packed: bool) -> Non
 @LAYOUTS
 def test_fewer_replies_than_processes_leave_some_with_nothing(packed: bool) -> None:
     made = Examples.of(role_rows(1, 1, 3))
-    (step,) = steps_of(plan(made, recipe(shared_prefix=packed, batch_size=1, grad_accumulation=1), processes=8))
+    (step,) = steps_of(
+        plan(
+            made,
+            recipe(shared_prefix=packed, per_device_train_batch_size=1, gradient_accumulation_steps=1),
+            processes=8,
+        )
+    )
     assert len(step) == 1
     assert sorted(len(chosen) for chosen in step[0]) == [0, 0, 0, 0, 0, 1, 1, 1]
 
@@ -163,7 +179,7 @@ def test_the_passes_of_a_step_are_about_equal_in_tokens(processes: int, budget: 
     ]
     held = Examples.of(made)
     longest = int(held.lengths.max())
-    settled_plan = plan(held, recipe(pack_tokens=budget, batch_size=16, roles_per_step=1), processes)
+    settled_plan = plan(held, recipe(pack_tokens=budget, per_device_train_batch_size=16, roles_per_step=1), processes)
     for step in steps_of(settled_plan):
         tokens = [len(pack(held, chosen).ids) for ranks in step for chosen in ranks if chosen]
         share = math.ceil(len(tokens) / processes) * processes
@@ -177,7 +193,9 @@ def test_processes_have_equal_shares_of_rows_of_natural_sizes() -> None:
         for item in role_rows(20, 40, 5, lengths=(225, 40, 4))
     ]
     held = Examples.of(made)
-    settled_plan = plan(held, recipe(pack_tokens=2048, batch_size=64, grad_accumulation=1), processes=4)
+    settled_plan = plan(
+        held, recipe(pack_tokens=2048, per_device_train_batch_size=64, gradient_accumulation_steps=1), processes=4
+    )
     shares = np.asarray(
         [
             [sum(len(pack(held, ranks[process]).ids) for ranks in step) for process in range(4)]
@@ -191,7 +209,9 @@ def test_processes_have_equal_shares_of_rows_of_natural_sizes() -> None:
 def test_a_step_mixes_as_many_roles_as_it_is_told_to(wanted: int) -> None:
     # So many roles that two groups of one role seldom meet in a step; 16 replies, which 3, 5 and 7 do not divide.
     held = Examples.of(role_rows(400, 5, 4))
-    training = recipe(batch_size=16, grad_accumulation=1, roles_per_step=wanted, pack_tokens=4096)
+    training = recipe(
+        per_device_train_batch_size=16, gradient_accumulation_steps=1, roles_per_step=wanted, pack_tokens=4096
+    )
     steps = [replies_of(step) for step in steps_of(plan(held, training))]
     roles = np.mean([len(set(held.families[held.prompt_of[replies]].tolist())) for replies in steps])
     least = min(wanted, 16)
@@ -200,7 +220,7 @@ def test_a_step_mixes_as_many_roles_as_it_is_told_to(wanted: int) -> None:
 
 
 def test_replies_of_one_prompt_and_prompts_of_one_role_stay_together() -> None:
-    training = recipe(batch_size=40, grad_accumulation=1, roles_per_step=2, pack_tokens=4096)
+    training = recipe(per_device_train_batch_size=40, gradient_accumulation_steps=1, roles_per_step=2, pack_tokens=4096)
     settled_plan = plan(MANY, training)
     packed = sum(len(pack(MANY, settled_plan[number].tolist()).ids) for number in range(len(settled_plan)))
     # Groups of 20 replies to 4 questions of one role: 20 + 4 x 4 + 20 x 4 tokens.
@@ -214,7 +234,7 @@ def test_each_process_gets_its_own_passes_from_accelerate(packed: bool, processe
     from accelerate.data_loader import BatchSamplerShard
     from torch.utils.data import BatchSampler, SequentialSampler
 
-    made = plan(MANY, recipe(shared_prefix=packed, epochs=1.5), processes)
+    made = plan(MANY, recipe(shared_prefix=packed, num_train_epochs=1.5), processes)
     stream = BatchSampler(SequentialSampler(range(len(made))), batch_size=1, drop_last=False)
     shards = [[number for (number,) in BatchSamplerShard(stream, processes, rank)] for rank in range(processes)]
     assert all(len(shard) == made.steps * made.passes for shard in shards)
@@ -231,7 +251,7 @@ def test_rows_of_like_length_are_batched_together_where_the_recipe_says_so() -> 
     )
 
     def padding(grouped: bool) -> float:
-        settled_plan = plan(made, recipe(shared_prefix=False, group_by_length=grouped, batch_size=8))
+        settled_plan = plan(made, recipe(shared_prefix=False, group_by_length=grouped, per_device_train_batch_size=8))
         batches = [made.lengths[settled_plan[number]] for number in range(len(settled_plan))]
         return sum(len(batch) * batch.max() for batch in batches) / int(made.lengths.sum())
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rolellm.construct.cards.card import Card, Entry, Notes
-from rolellm.construct.character import Character, Lore
 from rolellm.construct.scripts.parse import detect_language
+from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Turn
@@ -139,7 +139,7 @@ class Reading:
         notes: What a user should know.
     """
 
-    character: Character
+    character: Sheet
     names: Names
     greetings: Mapping[int, int] = field(default_factory=dict)
     examples: Mapping[int, str] = field(default_factory=dict)
@@ -182,7 +182,7 @@ def read_as_character(
         notes.add("it has neither description nor personality; write one with `rolellm role build`")
     if card.assets:
         notes.add(f"{len(card.assets):,} assets stay in the card; none was fetched")
-    character = Character(
+    character = Sheet(
         role=name,
         language=language,
         turns=tuple(turns),
@@ -296,7 +296,7 @@ def _undecorated(entry: Entry, card: Card) -> tuple[str, str]:
     return (found[0], entry.content[found.end() :]) if found else ("", entry.content)
 
 
-def _made(card: Card, character: Character, given: str | None, notes: tuple[str, ...]) -> dict[str, Any]:
+def _made(card: Card, character: Sheet, given: str | None, notes: tuple[str, ...]) -> dict[str, Any]:
     return {
         "spec": card.spec,
         "sha256": hash_bytes(card.text.encode("utf-8")),

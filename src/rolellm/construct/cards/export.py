@@ -40,7 +40,7 @@ from rolellm.construct.cards.convert import (
     read_as_character,
     user_name,
 )
-from rolellm.construct.character import Character, Lore
+from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Profile, Turn
 from rolellm.prompts.retrieval import exchanges
 
@@ -69,7 +69,7 @@ def new_entry(lore: Lore, order: int) -> dict[str, Any]:
     }
 
 
-def book_changes(character: Character, card: Card, reading: Reading) -> tuple[dict[str, Any], list[Edit]]:
+def book_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[str, Any], list[Edit]]:
     """What turns a card's lorebook into its character's lore: new values of the card's fields, and edits of its JSON.
 
     An entry is known again by its content, keys and name, else by its name, else its keys, else its content; what is
@@ -164,13 +164,13 @@ EXAMPLES = 6_000
 WHOLE_SCENE = 12
 
 
-def new_examples(character: Character, names: Names) -> tuple[str, int]:
+def new_examples(character: Sheet, names: Names) -> tuple[str, int]:
     """The first scenes of a character as ``mes_example``, within `EXAMPLES`; and how many of its lines are in them."""
     texts, lines = _within_budget(_by_scene(character.turns).values(), character, names)
     return joined(texts), lines
 
 
-def talk_changes(character: Character, card: Card, reading: Reading) -> tuple[dict[str, Any], list[str]]:
+def talk_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[str, Any], list[str]]:
     """The fields of the card that its character's turns no longer agree with, and what a user should know.
 
     A greeting follows its scene, as long as that holds one line of the role and no other. A block of example talk whose
@@ -204,7 +204,7 @@ def talk_changes(character: Character, card: Card, reading: Reading) -> tuple[di
 
 
 def _examples(
-    rest: dict[int, list[Turn]], was: dict[int, list[Turn]], character: Character, reading: Reading
+    rest: dict[int, list[Turn]], was: dict[int, list[Turn]], character: Sheet, reading: Reading
 ) -> tuple[dict[str, Any], list[str]]:
     rest = {scene: turns for scene, turns in rest.items() if scene not in reading.greetings or turns != was[scene]}
     if list(rest) == list(reading.examples) and all(_same(rest[scene], was[scene]) for scene in rest):
@@ -223,7 +223,7 @@ def _examples(
     return {"mes_example": joined([*texts, *more])}, [note] if new else []
 
 
-def _within_budget(scenes: Iterable[list[Turn]], character: Character, names: Names) -> tuple[list[str], int]:
+def _within_budget(scenes: Iterable[list[Turn]], character: Sheet, names: Names) -> tuple[list[str], int]:
     texts: list[str] = []
     left, lines = EXAMPLES, 0
     for turns in scenes:
@@ -251,7 +251,7 @@ def _greeting(turns: Sequence[Turn], role: str) -> tuple[str, str]:
     return "".join(told), "".join(said)
 
 
-def _own(character: Character, role: str) -> list[Turn]:
+def _own(character: Sheet, role: str) -> list[Turn]:
     """The turns with the role under the name it had in the card, in case it was given another since."""
     return [replace(turn, speaker=role) if turn.speaker == character.role else turn for turn in character.turns]
 
@@ -291,7 +291,7 @@ class Exported:
     notes: tuple[str, ...] = ()
 
 
-def export_character(character: Character, card: Card | None = None, spec: Spec | None = None) -> Exported:
+def export_character(character: Sheet, card: Card | None = None, spec: Spec | None = None) -> Exported:
     """Write a character as a card.
 
     Args:
@@ -316,7 +316,7 @@ def export_character(character: Character, card: Card | None = None, spec: Spec 
     return Exported(as_spec(edited(card.text, edits), card.spec, target), target, changed, tuple(notes))
 
 
-def _as_imported(character: Character, card: Card) -> Reading:
+def _as_imported(character: Sheet, card: Card) -> Reading:
     """The card as it was read when it was imported, by what the character says of that."""
     made = character.made.get("card") if isinstance(character.made, Mapping) else None
     made = made if isinstance(made, Mapping) else {}
@@ -327,7 +327,7 @@ def _as_imported(character: Character, card: Card) -> Reading:
     return read_as_character(card, role=name, language=language if language in ("en", "zh") else character.language)
 
 
-def _told(character: Character, card: Card, reading: Reading) -> dict[str, str]:
+def _told(character: Sheet, card: Card, reading: Reading) -> dict[str, str]:
     """Name and description, where they are others than the card's.
 
     The personality stays where the description still ends with it; else the description says it all.
@@ -358,7 +358,7 @@ def _copies(card: Card, values: Mapping[str, Any]) -> list[Edit]:
     return setting(card.text, top, copies)
 
 
-def _new_card(character: Character, spec: Spec) -> Exported:
+def _new_card(character: Sheet, spec: Spec) -> Exported:
     names = Names(character.role, character.role, user_name(character.language, character.role))
     examples, lines = new_examples(character, names)
     data = {

@@ -9,7 +9,7 @@ from rolellm.construct.cards.card import Card, Spec, backfilled, parse_card
 from rolellm.construct.cards.convert import Reading, read_as_character
 from rolellm.construct.cards.export import Exported, export_character
 from rolellm.construct.cards.png import MAX_CARD, SIGNATURE, read_png, write_png
-from rolellm.construct.character import PROFILE, read_character, write_character
+from rolellm.construct.sheet import PROFILE, read_sheet, write_sheet
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.files import whole_binary_file, whole_file
 from rolellm.core.records import Language
@@ -105,7 +105,7 @@ def import_card(
         _copy(Path(path), target / PICTURE)
     elif Path(path).resolve() != (target / CARD).resolve():
         (target / PICTURE).unlink(missing_ok=True)
-    write_character(reading.character, target)
+    write_sheet(reading.character, target)
     return reading
 
 
@@ -143,7 +143,7 @@ def export_card(
     source = Path(folder)
     if target.resolve() == (source / PROFILE).resolve():
         raise SettingsError(f"{target} is the character itself; choose another name")
-    character = read_character(source)
+    character = read_sheet(source)
     card = load_card(source / CARD) if (source / CARD).exists() else None
     exported = export_character(character, card, spec)
     if ending == ".json":

@@ -7,10 +7,9 @@
         write_result(result, folder, client)
 """
 
-from rolellm.construct.context_instruct.filters import FilterSettings, Verdict
+from rolellm.construct.context_instruct.filters import Verdict
 from rolellm.construct.context_instruct.run import (
     InstructResult,
-    InstructSettings,
     Question,
     context_instruct,
     planned_requests,
@@ -19,9 +18,7 @@ from rolellm.construct.context_instruct.run import (
 )
 
 __all__ = [
-    "FilterSettings",
     "InstructResult",
-    "InstructSettings",
     "Question",
     "Verdict",
     "context_instruct",

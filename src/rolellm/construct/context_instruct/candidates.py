@@ -11,15 +11,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from rolellm.construct.context_instruct.segments import QuestionType, Segment
+from rolellm.construct.settings import Level
 from rolellm.core.records import Language
 from rolellm.core.text import whole_text
+from rolellm.llm.json_reply import items_of, json_of
 from rolellm.llm.model import Reply, Request, Schema, UnacceptableError
-from rolellm.llm.structured import items_of, json_of
 
-Level = Literal["high", "medium", "low"]
 LEVELS: Final[tuple[Level, ...]] = ("low", "medium", "high")
 #: The levels as prompts name them.
 WORDS: Final = MappingProxyType[Language, Mapping[Level, str]](
@@ -157,7 +157,7 @@ def pairs_of(request: Request, reply: Reply) -> list[Any]:
         UnacceptableError: With the kind ``malformed``, for a reply without a list or one whole item.
     """
     try:
-        return items_of(reply.text, "pairs").items
+        return items_of(reply.text, "pairs")
     except UnacceptableError:
         if (found := _elsewhere(reply.text)) is not None:
             return found

@@ -9,18 +9,18 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from rolellm.construct.character import Character
 from rolellm.construct.clean import broken_rules, is_machine
-from rolellm.construct.context_instruct.candidates import LEVELS, Candidate, Level
-from rolellm.construct.context_instruct.grounding import LEAST_FOUND, Grounding, grounding_check
+from rolellm.construct.context_instruct.candidates import LEVELS, Candidate
+from rolellm.construct.context_instruct.grounding import Grounding, grounding_check
 from rolellm.construct.context_instruct.prompts import prompts_hash
-from rolellm.construct.duplicates import SIMILARITY, Method, repeats
-from rolellm.core.errors import SettingsError
+from rolellm.construct.duplicates import repeats
+from rolellm.construct.settings import FilterSettings, Level
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, fold
 
@@ -120,7 +120,7 @@ _TOLD: Final = MappingProxyType[Language, str](
 )
 
 
-def out_of_character(character: Character) -> Callable[[str], str | None]:
+def out_of_character(character: Sheet) -> Callable[[str], str | None]:
     """A function that says why an answer is not the role's own; ``None`` for one that is.
 
     An answer is told *about* the role when it has the role's name before a word such as "is" or "said" and none by
@@ -148,7 +148,7 @@ def out_of_character(character: Character) -> Callable[[str], str | None]:
     return reason
 
 
-def _names(character: Character) -> str:
+def _names(character: Sheet) -> str:
     names: Sequence[str] = sorted(character.names, key=lambda name: (-len(name), name))
     boundary = "" if character.language == "zh" else r"(?<!\w)"
     return boundary + "(?:" + "|".join(map(re.escape, names)) + ")"
@@ -162,45 +162,6 @@ FILTERS: Final[tuple[FilterName, ...]] = ("form", "confidence", "standalone", "c
 #: The longest question and answer: words in English, characters in Chinese. The release's longest have 42 and 146
 #: words, 75 and 170 characters (our count).
 LONGEST: Final[dict[Language, tuple[int, int]]] = {"en": (60, 200), "zh": (120, 300)}
-
-
-@dataclass(frozen=True, slots=True)
-class FilterSettings:
-    """Which filters there are, and how strict.
-
-    Attributes:
-        min_confidence: The lowest level that both ratings may have; ``None`` for no such filter.
-        standalone: Drop pairs that speak of their source, or whose answer is that there is none.
-        character: Drop answers out of character.
-        grounding: The least share of content words found, of script-based pairs; ``None`` for no such filter.
-        duplicates: How near-duplicates are told; ``None`` for no such filter.
-        similarity: From which on; by default that of the method.
-
-    Raises:
-        SettingsError: For a value out of range.
-    """
-
-    min_confidence: Level | None = "medium"
-    standalone: bool = True
-    character: bool = True
-    grounding: float | None = LEAST_FOUND
-    duplicates: Method | None = "bm25"
-    similarity: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.min_confidence not in (None, *LEVELS):
-            raise SettingsError(f"min_confidence is {self.min_confidence!r}; it has to be one of {', '.join(LEVELS)}")
-        if self.duplicates not in (None, *SIMILARITY):
-            raise SettingsError(f"duplicates is {self.duplicates!r}; it has to be one of {', '.join(SIMILARITY)}")
-        for name in ("grounding", "similarity"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                raise SettingsError(f"{name} is {value}; it has to be from 0 to 1")
-
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object, with the similarity in use."""
-        used = SIMILARITY[self.duplicates] if self.duplicates and self.similarity is None else self.similarity
-        return {**asdict(self), "similarity": used}
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +204,7 @@ class Verdict:
         }
 
 
-def judge(candidates: Sequence[Candidate], character: Character, settings: FilterSettings) -> list[Verdict]:
+def judge(candidates: Sequence[Candidate], character: Sheet, settings: FilterSettings) -> list[Verdict]:
     """Put candidates through the filters.
 
     Args:
@@ -259,7 +220,7 @@ def judge(candidates: Sequence[Candidate], character: Character, settings: Filte
     """
     alone = _alone(character, settings)
     verdicts = [alone(candidate) for candidate in candidates]
-    if settings.duplicates is None:
+    if settings.no_duplicates:
         return verdicts
     rest = [place for place, verdict in enumerate(verdicts) if verdict.kept]
     rest.sort(key=lambda place: -_sureness(candidates[place]))
@@ -273,7 +234,7 @@ def judge(candidates: Sequence[Candidate], character: Character, settings: Filte
     return verdicts
 
 
-def _alone(character: Character, settings: FilterSettings) -> Callable[[Candidate], Verdict]:
+def _alone(character: Sheet, settings: FilterSettings) -> Callable[[Candidate], Verdict]:
     """What a candidate is by itself, without the others."""
     language = character.language
     voice = out_of_character(character)
@@ -282,16 +243,16 @@ def _alone(character: Character, settings: FilterSettings) -> Callable[[Candidat
     def verdict(pair: Candidate) -> Verdict:
         if reason := pair.problem or ill_formed(pair.question, pair.answer, language):
             return Verdict(pair, "form", reason)
-        if reason := _unsure(pair, settings.min_confidence):
+        if not settings.no_confidence and (reason := _unsure(pair, settings.min_confidence)):
             return Verdict(pair, "confidence", reason)
-        if settings.standalone and (reason := leans_on_segment(pair.question, pair.answer, language)):
+        if not settings.no_standalone and (reason := leans_on_segment(pair.question, pair.answer, language)):
             return Verdict(pair, "standalone", reason)
-        if settings.character and (reason := voice(pair.answer)):
+        if not settings.no_character and (reason := voice(pair.answer)):
             return Verdict(pair, "character", reason)
-        if settings.grounding is None or pair.type != "script_based":
+        if settings.no_grounding or pair.type != "script_based":
             return Verdict(pair)
         grounding = check(pair.origin.segment.text)(pair.question, pair.answer)
-        reason = grounding.reason(settings.grounding)
+        reason = grounding.reason(settings.min_grounding)
         return Verdict(pair, "grounding" if reason else None, reason, grounding)
 
     return verdict
@@ -322,9 +283,7 @@ def ill_formed(question: str, answer: str, language: Language) -> str | None:
 _JOINERS: Final = "\u200c\u200d\u00ad"
 
 
-def _unsure(pair: Candidate, least: Level | None) -> str | None:
-    if least is None:
-        return None
+def _unsure(pair: Candidate, least: Level) -> str | None:
     for what, rating in (("completeness", pair.completeness), ("factualness", pair.factualness)):
         if rating.level is None:
             return f"no level of {what} could be read" + (f' ("{rating.said[:40]}")' if rating.said else "")

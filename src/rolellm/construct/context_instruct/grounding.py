@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from rolellm.construct.character import Character
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, chinese_words
 
@@ -264,10 +264,6 @@ def _dictionary() -> tuple[frozenset[str], frozenset[str]]:
 # --- An offline check of script-based pairs: do their names, numbers and words stand in what they were made from?
 
 
-#: The least share of content words that have to be found (our choice).
-LEAST_FOUND: Final = 0.25
-
-
 @dataclass(frozen=True, slots=True)
 class Grounding:
     """What of a pair was found in its evidence.
@@ -304,13 +300,13 @@ class Grounding:
         return {"score": score, "names": list(self.names), "numbers": list(self.numbers)}
 
 
-def grounding_check(character: Character) -> Callable[[str], Callable[[str, str], Grounding]]:
+def grounding_check(character: Sheet) -> Callable[[str], Callable[[str, str], Grounding]]:
     """A function that makes of a segment's text a function of question and answer.
 
     Args:
         character: Its description, background, catchphrases and names are evidence, too.
 
-    >>> check = grounding_check(Character("Owl", "en"))("Mouse: I ate three cherries in the barn.")
+    >>> check = grounding_check(Sheet("Owl", "en"))("Mouse: I ate three cherries in the barn.")
     >>> check("Owl, what did Mouse eat?", "Three cherries!").reason(0.25)
     >>> check("Owl, what did Mouse eat?", "Five cherries, said Weasel!").names
     ('Weasel',)

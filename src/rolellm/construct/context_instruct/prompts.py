@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
-from rolellm.construct.character import Character
 from rolellm.construct.context_instruct.candidates import pairs_schema
 from rolellm.construct.context_instruct.segments import Count, QuestionType, Segment, SegmentKind
+from rolellm.construct.sheet import Sheet
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.records import Language
 from rolellm.core.text import fold
@@ -65,7 +65,7 @@ def prompts_hash(language: Language) -> str:
     return hash_json([*hashes, hash_bytes(_examples_text(language).encode("utf-8"))])
 
 
-def request_of(character: Character, task: Task, sampling: Sampling) -> Request:
+def request_of(character: Sheet, task: Task, sampling: Sampling) -> Request:
     """The request that a task is put as; its tag is ``instruct/SEGMENT/VISIT``."""
     language = character.language
     last = _filled(language, "round", count=str(task.count), focus=focuses(language, task.segment.kind)[task.focus])

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
-from rolellm.construct.character import Character
+from rolellm.construct.asking import Asking
 from rolellm.construct.context_instruct.candidates import Candidate, Origin, candidate_of, pairs_of
-from rolellm.construct.context_instruct.filters import FILTERS, FilterSettings, Verdict, judge
+from rolellm.construct.context_instruct.filters import FILTERS, Verdict, judge
 from rolellm.construct.context_instruct.prompts import (
     TOKENS_A_PAIR,
     Lane,
@@ -26,76 +26,17 @@ from rolellm.construct.context_instruct.prompts import (
     wanted_of,
 )
 from rolellm.construct.context_instruct.segments import Count, QuestionType, Segment, segments_of
-from rolellm.core.errors import DataError, SettingsError
+from rolellm.construct.settings import InstructSettings
+from rolellm.construct.sheet import Sheet, check_run_folder
+from rolellm.core.errors import DataError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.llm.client import Client
-from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request, Sampling
+from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.settings import described
 from rolellm.llm.tokens import TokenCounter
 from rolellm.version import __version__
-
-# --- How Context-Instruct is run
-
-
-#: Of the release's role-specific questions, the share that is script-agnostic: 13,220 of 20,384 (Table 1 of the paper).
-AGNOSTIC_SHARE: Final = 0.65
-
-
-@dataclass(frozen=True, slots=True)
-class InstructSettings:
-    """What is asked for.
-
-    Attributes:
-        per_role: Different questions to make before any filter. The paper: at least 400 candidates.
-        script_agnostic_share: Of these, the part made from the profile; the release's share. All, or none, where the
-            character has nothing else, or no profile.
-        per_request: Pairs that one request asks for (ours: 10 with their ratings stay under 2,000 tokens).
-        rounds: The most rounds.
-        chunk_tokens: Of script and lore in a prompt (ours: instructions, examples, description, chunk and reply come to
-            about 5,000 tokens).
-        overlap_tokens: What a chunk repeats of the one before.
-        asked_tokens: The most tokens of a prompt that say what was asked already.
-        sampling: The paper's for question generation: temperature 0.7, top_p 0.95, 2,000 tokens.
-        seed: Draws the order of the script's chunks.
-        filters: What candidates go through.
-
-    Raises:
-        SettingsError: For a value out of range.
-    """
-
-    per_role: int = 400
-    script_agnostic_share: float = AGNOSTIC_SHARE
-    per_request: int = 10
-    rounds: int = 12
-    chunk_tokens: int = 1000
-    overlap_tokens: int = 100
-    asked_tokens: int = 400
-    sampling: Sampling = field(default_factory=lambda: Sampling(max_tokens=2000))
-    seed: int = 0
-    filters: FilterSettings = field(default_factory=FilterSettings)
-
-    def __post_init__(self) -> None:
-        for name, least in (("per_role", 1), ("per_request", 1), ("rounds", 1), ("chunk_tokens", 50)):
-            if getattr(self, name) < least:
-                raise SettingsError(f"{name} is {getattr(self, name)}; it has to be at least {least}")
-        if not 0 <= self.overlap_tokens <= self.chunk_tokens // 2:
-            raise SettingsError(
-                f"overlap_tokens is {self.overlap_tokens}; it has to be from 0 to half of chunk_tokens, which is "
-                f"{self.chunk_tokens}"
-            )
-        if self.asked_tokens < 0:
-            raise SettingsError(f"asked_tokens is {self.asked_tokens}; it has to be 0 or more")
-        if not 0 <= self.script_agnostic_share <= 1:
-            raise SettingsError(f"script_agnostic_share is {self.script_agnostic_share}; it has to be from 0 to 1")
-
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object, for the manifest."""
-        value = asdict(self)
-        value["sampling"]["stop"] = list(self.sampling.stop)
-        return {**value, "filters": self.filters.to_dict()}
-
 
 # --- Context-Instruct from a character to judged pairs: rounds of requests until there are enough, then the
 
@@ -119,7 +60,7 @@ class InstructResult:
         shortfall: Why there are fewer than were asked for, in words; ``None`` where there are enough.
     """
 
-    character: Character
+    character: Sheet
     settings: InstructSettings
     verdicts: tuple[Verdict, ...]
     segments: tuple[Segment, ...]
@@ -159,7 +100,7 @@ class InstructResult:
 class _Plan:
     """The lanes of a character, and all its segments."""
 
-    character: Character
+    character: Sheet
     settings: InstructSettings
     segments: list[Segment]
     lanes: list[Lane]
@@ -176,7 +117,7 @@ class _Plan:
 
 
 def context_instruct(
-    character: Character, client: Client, settings: InstructSettings | None = None, *, count: Count | None = None
+    character: Sheet, client: Client, settings: InstructSettings | None = None, *, count: Count | None = None
 ) -> InstructResult:
     """Make questions and answers for a role, and filter them.
 
@@ -218,8 +159,32 @@ def context_instruct(
     )
 
 
+def instruct_folder(
+    character: Sheet, folder: str | Path, settings: InstructSettings, asking: Asking
+) -> tuple[InstructResult, dict[str, Any]]:
+    """Run Context-Instruct in a folder that keeps every reply, and write the result there.
+
+    Args:
+        character: Whose questions to make.
+        folder: The run's; a run that stopped short goes on from what is in it.
+        settings: How many, from what, and with which filters.
+        asking: The models.
+
+    Returns:
+        The result, and what its manifest says.
+
+    Raises:
+        SettingsError: When the folder holds something else.
+        RoleLLMError: As `context_instruct`.
+    """
+    check_run_folder(folder, "replies.jsonl")
+    with Client(folder, asking.models, asking.options) as client:
+        result = context_instruct(character, client, settings, count=asking.counter.count)
+        return result, write_result(result, folder, client)
+
+
 def planned_requests(
-    character: Character, settings: InstructSettings | None = None, *, count: Count | None = None
+    character: Sheet, settings: InstructSettings | None = None, *, count: Count | None = None
 ) -> list[Request]:
     """What a run would ask if every request brought as many new questions as it asks for.
 
@@ -243,7 +208,7 @@ def planned_requests(
     return requests
 
 
-def _stand_in(character: Character, task: Task, number: int) -> str:
+def _stand_in(character: Sheet, task: Task, number: int) -> str:
     """As long as questions of the release are: 16 words in English, 28 characters in Chinese (our count)."""
     mark = f"{task.segment.id}/{task.visit}/{number}"
     words = (
@@ -254,7 +219,7 @@ def _stand_in(character: Character, task: Task, number: int) -> str:
     return f"{character.role}, {mark} {words}"
 
 
-def _plan(character: Character, settings: InstructSettings, count: Count) -> _Plan:
+def _plan(character: Sheet, settings: InstructSettings, count: Count) -> _Plan:
     segments = segments_of(character, count, chunk_tokens=settings.chunk_tokens, overlap_tokens=settings.overlap_tokens)
     used = [segment for segment in segments if segment.about_role]
     if not used:

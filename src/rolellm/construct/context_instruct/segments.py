@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from rolellm.construct.character import Character
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Turn
 from rolellm.prompts.render import script_line
 
@@ -87,7 +87,7 @@ class _Unit:
     own: bool = False
 
 
-def segments_of(character: Character, count: Count, *, chunk_tokens: int, overlap_tokens: int) -> list[Segment]:
+def segments_of(character: Sheet, count: Count, *, chunk_tokens: int, overlap_tokens: int) -> list[Segment]:
     """All segments of a character: its profile, its script, its lore.
 
     Args:
@@ -135,7 +135,7 @@ def _joined(chunk: Sequence[_Unit]) -> str:
     return "\n".join(lines)
 
 
-def _namer(character: Character) -> Callable[[str], bool]:
+def _namer(character: Sheet) -> Callable[[str], bool]:
     names = character.names
     if character.language == "zh":
         return lambda text: any(name in text for name in names)
@@ -143,7 +143,7 @@ def _namer(character: Character) -> Callable[[str], bool]:
     return lambda text: bool(pattern.search(text))
 
 
-def _script_units(character: Character, count: Count, budget: int) -> Iterator[_Unit]:
+def _script_units(character: Sheet, count: Count, budget: int) -> Iterator[_Unit]:
     for place, turn in enumerate(character.turns):
         own = turn.kind == "speech" and turn.speaker == character.role
 
@@ -155,7 +155,7 @@ def _script_units(character: Character, count: Count, budget: int) -> Iterator[_
             yield _Unit(text, count(text + "\n"), place, turn.scene, piece.start, piece.end, own)
 
 
-def _lore_units(character: Character, count: Count, budget: int) -> Iterator[_Unit]:
+def _lore_units(character: Sheet, count: Count, budget: int) -> Iterator[_Unit]:
     for place, entry in enumerate(character.lore):
         if not entry.content.strip():
             continue

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from rolellm.construct.character import Character
 from rolellm.construct.clean import broken_rules
 from rolellm.construct.profile.phrases import OFFERED, Phrase, offered_phrases, repeated_phrases
 from rolellm.construct.scripts.parse import detect_language
+from rolellm.construct.settings import BuildSettings
+from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import EndpointError, ModelError, ScriptError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Turn
@@ -75,7 +76,7 @@ class Names:
         return None
 
 
-def names_of(character: Character) -> Names:
+def names_of(character: Sheet) -> Names:
     """The names of a character, its aliases among them, and what of them stands for it alone.
 
     A word of a name that the script also has in lower case (the ``silver`` of Long John Silver) counts only within a
@@ -129,7 +130,7 @@ def _parts(name: str) -> list[str]:
     ]
 
 
-def _in_lower_case(character: Character, parts: Iterable[str]) -> frozenset[str]:
+def _in_lower_case(character: Sheet, parts: Iterable[str]) -> frozenset[str]:
     words = {part.lower(): part for part in parts if not HAN.match(part)}
     if not words:
         return frozenset()
@@ -140,8 +141,6 @@ def _in_lower_case(character: Character, parts: Iterable[str]) -> frozenset[str]
 # --- Excerpts of a script for whoever is to describe a role: chosen by rule, within a budget of tokens
 
 
-#: Tokens of a script that a model is shown, by default.
-EXCERPT_TOKENS: Final = 6000
 _OF_OTHERS: Final = 0.25
 _NARRATED: Final = 0.15
 # A scene of a novel may be a whole book; no part of it should be passed over.
@@ -175,7 +174,7 @@ class Excerpts:
 
 
 def choose_excerpts(
-    character: Character, names: Names, budget: int = EXCERPT_TOKENS, counter: TokenCounter | None = None
+    character: Sheet, names: Names, budget: int = 6000, counter: TokenCounter | None = None
 ) -> Excerpts:
     """Choose the excerpts: spread over the scenes, in each the fullest turns first; the same for the same script.
 
@@ -267,8 +266,7 @@ def _far_apart(count: int) -> list[int]:
 # --- The requests of making a profile, and what is taken of their replies
 
 
-#: The paper's sampling for profiles (by secondary notes): that of replies, with 2,000 tokens.
-SAMPLING: Final = Sampling(max_tokens=2000)
+SAMPLING: Final = BuildSettings().sampling
 _TEMPLATES: Final = (
     *("third_rules", "third", "notes", "excerpts", "second_rules", "second"),
     *("phrases_rules", "phrases", "phrase_line", "knowledge_rules", "knowledge"),
@@ -281,7 +279,7 @@ def template_hashes(language: Language) -> dict[str, str]:
 
 
 def third_person(
-    character: Character, names: Names, *, excerpts: str, notes: str = "", sampling: Sampling = SAMPLING
+    character: Sheet, names: Names, *, excerpts: str, notes: str = "", sampling: Sampling = SAMPLING
 ) -> Request:
     """Asks for the description in the third person.
 
@@ -304,14 +302,14 @@ def third_person(
     return Request(_prompt(language, "third", asked), sampling, tag="profile/third")
 
 
-def second_person(character: Character, names: Names, portrait: str, sampling: Sampling = SAMPLING) -> Request:
+def second_person(character: Sheet, names: Names, portrait: str, sampling: Sampling = SAMPLING) -> Request:
     """Asks for a third-person description to be turned into the second person."""
     language = character.language
     asked = _filled(language, "second", names=_listed(names, language), portrait=portrait)
     return Request(_prompt(language, "second", asked), sampling, tag="profile/second")
 
 
-def pick_phrases(character: Character, phrases: Sequence[Phrase], most: int, sampling: Sampling = SAMPLING) -> Request:
+def pick_phrases(character: Sheet, phrases: Sequence[Phrase], most: int, sampling: Sampling = SAMPLING) -> Request:
     """Asks to pick catchphrases from numbered phrases, by their numbers."""
     language = character.language
     lines = [
@@ -344,9 +342,7 @@ def accept_picks(phrases: Sequence[Phrase], most: int) -> Accept[tuple[str, ...]
     return accept_json(_PICKS, make)
 
 
-def knowledge_questions(
-    character: Character, script: str | None = None, sampling: Sampling = SAMPLING
-) -> list[Request]:
+def knowledge_questions(character: Sheet, script: str | None = None, sampling: Sampling = SAMPLING) -> list[Request]:
     """Basic questions about a role, to be answered without its script, for a person to read.
 
     Args:
@@ -527,86 +523,22 @@ def _count(text: str, language: Language, *, you: bool) -> int:
 # --- From a script, or a card, to a profile: the description in both persons, and the catchphrases
 
 
-#: The most catchphrases of a role by default; no role of the release has more.
-CATCHPHRASES: Final = 3
-_MOST_CATCHPHRASES: Final = 20
-_LEAST_TOKENS: Final = 200
 _NOTES_SHARE: Final = 0.5
 _NO_REPLY: Final[frozenset[FailureKind]] = frozenset(
     ("bad_request", "unauthorized", "forbidden", "not_found", "rate_limited", "server_error", "timeout", "connection")
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BuildSettings:
-    """How a profile is made.
-
-    Attributes:
-        catchphrases: The most of them; 0 leaves them out.
-        picked_by: ``model``: a model picks from what the script has. ``count``: those that are said most, in comparison
-            with the other speakers; nobody is asked.
-        description: One of the user's own, in the second person; nobody is asked for one.
-        check_knowledge: Ask first what the model knows of the role, for a person to read.
-        work: The name of the work, for those questions.
-        excerpt_tokens: Tokens of the script that the model is shown.
-        sampling: How replies are drawn.
-
-    Raises:
-        SettingsError: For a value out of range.
-    """
-
-    catchphrases: int = CATCHPHRASES
-    picked_by: Literal["model", "count"] = "model"
-    description: str | None = None
-    check_knowledge: bool = False
-    work: str | None = None
-    excerpt_tokens: int = EXCERPT_TOKENS
-    sampling: Sampling = field(default_factory=lambda: SAMPLING)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.catchphrases <= _MOST_CATCHPHRASES:
-            raise SettingsError(f"{self.catchphrases} catchphrases are asked for; give 0 to {_MOST_CATCHPHRASES}")
-        if self.excerpt_tokens < _LEAST_TOKENS:
-            raise SettingsError(
-                f"{self.excerpt_tokens} tokens of excerpts say too little; give {_LEAST_TOKENS} or more"
-            )
-        if self.description is not None and not self.description.strip():
-            raise SettingsError("the description given is empty; leave it out to have one written")
-
-    @property
-    def asks(self) -> bool:
-        """Whether a model may be asked at all."""
-        return self.description is None or self.check_knowledge or self.picks
-
-    @property
-    def picks(self) -> bool:
-        """Whether a model picks catchphrases."""
-        return self.catchphrases > 0 and self.picked_by == "model"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object, for manifests."""
-        sampling = {name: getattr(self.sampling, name) for name in Sampling.__slots__}
-        return {
-            "catchphrases": self.catchphrases,
-            "picked_by": self.picked_by if self.catchphrases else None,
-            "description": "given" if self.description is not None else "written",
-            "check_knowledge": self.check_knowledge,
-            "work": self.work,
-            "excerpt_tokens": self.excerpt_tokens,
-            "sampling": {**sampling, "stop": list(self.sampling.stop)},
-        }
-
-
 def build_profile(
-    start: Character,
+    start: Sheet,
     client: Client | None = None,
     settings: BuildSettings | None = None,
     counter: TokenCounter | None = None,
-) -> Character:
+) -> Sheet:
     """Make a role's profile.
 
     Args:
-        start: Who it is, as from `rolellm.construct.profile.folder.start_character` or an imported card; a card's
+        start: Who it is, as from `rolellm.construct.profile.folder.start_sheet` or an imported card; a card's
             description goes into the prompt as notes, and a new one is written.
         client: Asks the model; not needed where the settings ask nothing of one.
         settings: How.
@@ -632,7 +564,7 @@ def build_profile(
 
 
 def planned_requests(
-    start: Character, settings: BuildSettings | None = None, counter: TokenCounter | None = None
+    start: Sheet, settings: BuildSettings | None = None, counter: TokenCounter | None = None
 ) -> list[Request]:
     """What `build_profile` would ask, the knowledge check included; for estimates.
 
@@ -651,7 +583,7 @@ def planned_requests(
     return requests
 
 
-def notes_of(character: Character) -> str:
+def notes_of(character: Sheet) -> str:
     """What was known of a character before its description was written: that of a card, as a rule; may be empty."""
     build = character.made.get("build")
     if isinstance(build, Mapping):
@@ -659,12 +591,12 @@ def notes_of(character: Character) -> str:
     return character.description or ""
 
 
-def result_hash(character: Character) -> str:
+def result_hash(character: Sheet) -> str:
     """SHA-256 over what was made, by which a change by hand is told."""
     return hash_json([character.description, character.background, list(character.catchphrases)])
 
 
-def description_problem(character: Character, text: str) -> str | None:
+def description_problem(character: Sheet, text: str) -> str | None:
     """What is unlike a written description in one of the user's own, in words."""
     return problem_of(" ".join(text.split()), "second", names_of(character), character.language)
 
@@ -672,7 +604,7 @@ def description_problem(character: Character, text: str) -> str | None:
 class _Maker:
     """Makes one profile, and notes how."""
 
-    def __init__(self, start: Character, settings: BuildSettings, counter: TokenCounter, client: Client | None) -> None:
+    def __init__(self, start: Sheet, settings: BuildSettings, counter: TokenCounter, client: Client | None) -> None:
         self.names: Names = names_of(start)
         self._start = start
         self._settings = settings

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rolellm.construct.character import DIALOGUE, PROFILE, Character, read_character, write_character
+from rolellm.construct.asking import Asking
 from rolellm.construct.profile.build import (
     SAMPLING,
-    BuildSettings,
     build_profile,
     description_problem,
     knowledge_questions,
@@ -20,6 +19,8 @@ from rolellm.construct.profile.build import (
 )
 from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.scripts.turns import read_turns
+from rolellm.construct.settings import BuildSettings
+from rolellm.construct.sheet import DIALOGUE, PROFILE, Sheet, read_sheet, write_sheet
 from rolellm.core.errors import DataError, ScriptError, SettingsError
 from rolellm.core.files import whole_file, write_json
 from rolellm.core.fingerprint import hash_file
@@ -27,9 +28,8 @@ from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language, Turn
 from rolellm.core.text import fold, squash
 from rolellm.llm.client import Client
-from rolellm.llm.model import Answer, Model, RunOptions, Sampling
+from rolellm.llm.model import Answer, Sampling
 from rolellm.llm.settings import described
-from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.retrieval import exchanges
 from rolellm.rolebench.profiles import is_role
 from rolellm.version import __version__
@@ -78,7 +78,7 @@ class Known:
 
 
 def ask_knowledge(
-    character: Character, client: Client, *, script: str | None = None, sampling: Sampling = SAMPLING
+    character: Sheet, client: Client, *, script: str | None = None, sampling: Sampling = SAMPLING
 ) -> list[Known]:
     """Ask a model basic questions about a role, without the script.
 
@@ -102,7 +102,7 @@ def ask_knowledge(
     return found
 
 
-def write_knowledge(folder: str | Path, character: Character, known: Sequence[Known]) -> Path:
+def write_knowledge(folder: str | Path, character: Sheet, known: Sequence[Known]) -> Path:
     """Write ``knowledge.md``, to be read, and ``knowledge.jsonl``; return the first one's path."""
     target = Path(folder)
     write_jsonl(target / KNOWLEDGE_ROWS, (item.to_dict() for item in known))
@@ -133,21 +133,6 @@ _CARDS: Final = ("card.json", "card.png")
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """Who is asked, and how.
-
-    Attributes:
-        models: Of the client; none where nobody is asked.
-        options: Of the client.
-        counter: Counts tokens; by default an estimate.
-    """
-
-    models: Sequence[Model] = ()
-    options: RunOptions | None = None
-    counter: TokenCounter | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Built:
     """A profile that was built.
 
@@ -159,7 +144,7 @@ class Built:
         notes: What a user should know.
     """
 
-    character: Character
+    character: Sheet
     folder: Path
     manifest: dict[str, Any]
     knowledge: Path | None = None
@@ -167,7 +152,7 @@ class Built:
 
 
 def build_folder(
-    start: Character,
+    start: Sheet,
     folder: str | Path,
     settings: BuildSettings,
     asking: Asking | None = None,
@@ -203,7 +188,7 @@ def build_folder(
             spent = client.spent.to_dict()
     else:
         character = build_profile(start, None, settings, asking.counter)
-    write_character(character, target)
+    write_sheet(character, target)
     _bring_card(card, target)
     manifest = {
         "stage": "build",
@@ -220,7 +205,7 @@ def build_folder(
     return Built(character, target, manifest, known, _notes(start, settings))
 
 
-def counts(character: Character) -> dict[str, int]:
+def counts(character: Sheet) -> dict[str, int]:
     """How much there is of a character: turns, the role's own lines, scenes, dialogue pairs, lore."""
     profile = character.profile()
     return {
@@ -233,10 +218,10 @@ def counts(character: Character) -> dict[str, int]:
     }
 
 
-def _check(target: Path, start: Character, card: str | Path | None) -> None:
+def _check(target: Path, start: Sheet, card: str | Path | None) -> None:
     if not (target / PROFILE).is_file():
         return
-    there = read_character(target)
+    there = read_sheet(target)
     way = "name another folder, or replace it with --overwrite"
     if there.role != start.role:
         raise SettingsError(f"{target} holds another character, {there.role}; {way}")
@@ -260,7 +245,7 @@ def _bring_card(card: str | Path | None, target: Path) -> None:
             shutil.copyfile(Path(card) / name, target / name)
 
 
-def _notes(start: Character, settings: BuildSettings) -> tuple[str, ...]:
+def _notes(start: Sheet, settings: BuildSettings) -> tuple[str, ...]:
     if settings.description is None:
         return ()
     problem = description_problem(start, settings.description)
@@ -274,14 +259,14 @@ _NAMED = 8
 _SAMPLED = 2000
 
 
-def start_character(
+def start_sheet(
     dialogue: str | Path | Iterable[Turn],
     role: str,
     *,
     language: Language | None = None,
     aliases: Sequence[str] = (),
     script: str | None = None,
-) -> Character:
+) -> Sheet:
     """Make a character of a script's turns.
 
     Args:
@@ -316,7 +301,7 @@ def start_character(
     if not any(turn.kind == "speech" and turn.speaker == role for turn in turns):
         raise ScriptError(_silent(turns, role), path=path)
     others = dict.fromkeys(name.strip() for name in aliases)
-    return Character(
+    return Sheet(
         role=role,
         language=language or detect_language(" ".join(turn.content for turn in turns[:_SAMPLED])),
         turns=turns,

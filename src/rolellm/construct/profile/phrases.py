@@ -24,7 +24,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rolellm.construct.character import Character
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, chinese_words
 
@@ -167,12 +167,12 @@ class _Seen:
     sentences: int = 0
 
 
-def repeated_phrases(character: Character, most: int = OFFERED) -> list[Phrase]:
+def repeated_phrases(character: Sheet, most: int = OFFERED) -> list[Phrase]:
     """The phrases that two or more of the role's lines have, the best first; none twice within a longer one."""
     return _repeated(_lines(character), character.language, most)
 
 
-def offered_phrases(character: Character, most: int = OFFERED) -> list[Phrase]:
+def offered_phrases(character: Sheet, most: int = OFFERED) -> list[Phrase]:
     """What a model is shown: repeated phrases, and in at most half of the places short sentences that were said once.
 
     Famous words are often said once. Those sentences come first whose words the role says more often than others do
@@ -215,7 +215,7 @@ def _forms(lines: _Lines, wanted: Sequence[Words]) -> dict[Words, str]:
     return {words: found.most_common(1)[0][0] for words, found in forms.items()}
 
 
-def _lines(character: Character) -> tuple[_Lines, _Lines]:
+def _lines(character: Sheet) -> tuple[_Lines, _Lines]:
     own: list[list[Sentence]] = []
     others: list[list[Sentence]] = []
     profile = character.profile()

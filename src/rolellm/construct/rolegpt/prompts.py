@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Literal
 
-from rolellm.construct.character import Character, Lore
+from rolellm.construct.settings import PromptSettings
+from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
 from rolellm.llm.model import Message, assistant, system, user
@@ -73,7 +73,7 @@ class Shelf:
         MissingExtraError: Without ``bm25s``, which the extra ``llm`` brings.
     """
 
-    def __init__(self, character: Character) -> None:
+    def __init__(self, character: Sheet) -> None:
         self.exchanges: Sequence[Exchange] = exchanges(character.profile())
         self.lore = character.lore
         self._language: Language = character.language
@@ -144,46 +144,7 @@ def _shared(index: TextIndex, question: str, text: str) -> tuple[str, ...]:
 # --- The prompts of RoleGPT's three strategies (arXiv 2310.00746), under a token budget
 
 
-Strategy = Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"]
-STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
-
 _PROMPT, _DIALOGUE, _LORE = "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"
-
-
-@dataclass(frozen=True, slots=True)
-class PromptSettings:
-    """How a question is put to a role.
-
-    Attributes:
-        strategy: One of `STRATEGIES`.
-        demonstrations: How many exchanges the strategies with demonstrations show; the paper's 5.
-        lore: The most entries of lore (our choice).
-        max_tokens: The most tokens of a prompt (our choice: a context of 4,096 has room for it); ``None``: no limit.
-        system_template: A system instruction of the user's own, see `rolellm.prompts.render.system_template`.
-
-    Raises:
-        SettingsError: For a value out of range.
-    """
-
-    strategy: Strategy = "few-shot-dialogue"
-    demonstrations: int = 5
-    lore: int = 2
-    max_tokens: int | None = 3000
-    system_template: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.strategy not in STRATEGIES:
-            raise SettingsError(f"no strategy {self.strategy!r}; there are {', '.join(STRATEGIES)}")
-        for name in ("demonstrations", "lore"):
-            if getattr(self, name) < 0:
-                raise SettingsError(f"{name} is {getattr(self, name)}; it has to be 0 or more")
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise SettingsError(f"a prompt of at most {self.max_tokens} tokens has no room for a question")
-
-    @property
-    def shown(self) -> int:
-        """How many demonstrations a prompt shows where there is room."""
-        return 0 if self.strategy == "zero-shot" else self.demonstrations
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +182,7 @@ class RolePrompts:
     """
 
     def __init__(
-        self, character: Character, settings: PromptSettings | None = None, counter: TokenCounter | None = None
+        self, character: Sheet, settings: PromptSettings | None = None, counter: TokenCounter | None = None
     ) -> None:
         self.character = character
         self.settings = settings or PromptSettings()
@@ -244,7 +205,7 @@ class RolePrompts:
         found = self.shelf.demonstrations(question, self.settings.shown)
         notes = self.shelf.notes(question, self.settings.lore)
         kept, kept_notes = len(found), len(notes)
-        limit = self.settings.max_tokens
+        limit = self.settings.max_prompt_tokens
         while True:
             messages = self.messages(question, found[:kept], notes[:kept_notes])
             tokens = self.counter.prompt(messages)

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from rolellm.construct.character import Character
-from rolellm.construct.clean import RULES, Rule, clean_text, is_machine
-from rolellm.construct.rolegpt.prompts import Demonstration, Note, Prompt, PromptSettings, RolePrompts
-from rolellm.core.errors import DataError, SettingsError
+from rolellm.construct.asking import Asking
+from rolellm.construct.clean import RULES, clean_text, is_machine
+from rolellm.construct.rolegpt.prompts import Demonstration, Note, Prompt, RolePrompts
+from rolellm.construct.settings import RespondSettings
+from rolellm.construct.sheet import Sheet, check_run_folder
+from rolellm.core.errors import DataError
 from rolellm.core.files import write_json
+from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.text import half_in
 from rolellm.llm.client import Client
-from rolellm.llm.model import Accept, Answer, Failure, Finish, Outcome, Request, Sampling
+from rolellm.llm.model import Accept, Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.tokens import TokenCounter
 from rolellm.version import __version__
 
@@ -46,34 +49,63 @@ class Asked:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
-def read_asked(path: str | Path, role: str) -> list[Asked]:
-    """Read instructions: objects with a text ``instruction`` (or ``question``), and perhaps a text ``target``.
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """What a role is asked, and where it comes from, for the manifest."""
 
-    That is the form of the release's ``instructions-general.jsonl``, of ``rolellm instructions sample``, and of what
-    Context-Instruct kept (``kept.jsonl``). All other fields are kept.
+    asked: list[Asked]
+    source: dict[str, Any]
+
+
+def instructions_of(given: Any, role: str, limit: int | None = None) -> Instructions:
+    """Instructions from a file, from texts, or from rows.
+
+    A line or a row has a text ``instruction`` (or ``question``), and may have a text ``target``, as in the release's
+    ``instructions-general.jsonl``, in what ``rolellm instructions sample`` writes, and in ``kept.jsonl``.
 
     Args:
-        path: The file.
-        role: Who is to be asked; lines that name another role are refused.
+        given: A JSON Lines file, whose other fields are kept; a list of texts; or a `datasets.Dataset`.
+        role: Who is asked; lines that name another role are refused.
+        limit: Take only the first N.
 
     Returns:
-        In the order of the file; of lines that ask the same to the letter, the first.
+        In the order given; of instructions that are equal to the letter, the first.
 
     Raises:
-        DataError: When there is no such file, no line, or a line that is no instruction; names file and line.
+        DataError: When there is no such file, no line, or a line without an instruction; names file and line.
     """
+    if isinstance(given, str | Path):
+        asked = read_asked(given, role)[:limit]
+        return Instructions(asked, {"file": Path(given).name, "sha256": hash_file(given), "asked": len(asked)})
+    rows = [{"instruction": item} if isinstance(item, str) else _known_fields(item) for item in given]
+    asked = _read(enumerate(rows, start=1), role, None)[:limit]
+    return Instructions(asked, {"file": None, "sha256": hash_json(rows), "asked": len(asked)})
+
+
+def _known_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A data set may have columns that JSON cannot hold; without an instruction all names are kept, for the message."""
+    known = {name: row[name] for name in (*_QUESTIONS, "target", "role") if name in row}
+    return known if any(name in known for name in _QUESTIONS) else row
+
+
+def read_asked(path: str | Path, role: str) -> list[Asked]:
+    """The instructions of a JSON Lines file; see `instructions_of`."""
     if not Path(path).is_file():
         raise DataError("no such file; `rolellm instructions sample` makes one", path=path)
+    return _read(read_jsonl(path), role, path)
+
+
+def _read(rows: Iterable[tuple[int, Mapping[str, Any]]], role: str, path: str | Path | None) -> list[Asked]:
     found: list[Asked] = []
-    for number, value in read_jsonl(path):
+    for number, value in rows:
         problem = _problem(value, role)
         if problem:
-            raise DataError(problem, path=path, line=number)
+            raise DataError(problem if path else f"instruction {number}: {problem}", path=path, line=number)
         key = next(key for key in _QUESTIONS if key in value)
         rest = {name: item for name, item in value.items() if name not in (key, "target", "role")}
         found.append(Asked(value[key], value.get("target"), rest))
     if not found:
-        raise DataError("no instruction in it; expected one JSON object a line with a text `instruction`", path=path)
+        raise DataError("no instructions; expected objects with a text `instruction`", path=path)
     return distinct(found)
 
 
@@ -107,46 +139,6 @@ REPLIES = "replies.jsonl"
 MANIFEST = "manifest.json"
 _REASONS: Final = 10
 _JUDGED: Final[tuple[Finish, ...]] = ("length",)
-
-
-@dataclass(frozen=True, slots=True)
-class RespondSettings:
-    """How a role is asked.
-
-    Attributes:
-        prompts: Strategy, demonstrations, lore and token budget.
-        replies: How many for each instruction; the last one is held out as the RoleGPT baseline. The paper's 6.
-        sampling: How replies are drawn; the paper's, by secondary notes.
-        rules: Those that replies are held to.
-
-    Raises:
-        SettingsError: For a value out of range, or several replies without chance.
-    """
-
-    prompts: PromptSettings = field(default_factory=PromptSettings)
-    replies: int = 6
-    sampling: Sampling = field(default_factory=Sampling)
-    rules: Collection[Rule] = tuple(RULES)
-
-    def __post_init__(self) -> None:
-        if self.replies < 1:
-            raise SettingsError(f"{self.replies} replies for each instruction; it has to be 1 or more")
-        if self.replies > 1 and self.sampling.temperature == 0:
-            raise SettingsError(
-                f"a temperature of 0 gives one reply {self.replies} times over, and the held-out one would be among "
-                "the references; raise it, or ask for one reply (--replies 1)"
-            )
-
-    def to_dict(self) -> dict[str, Any]:
-        """For the manifest."""
-        template = self.prompts.system_template
-        prompts = {**asdict(self.prompts), "system_template": None if template is None else Path(template).name}
-        return {
-            "prompts": prompts,
-            "replies": self.replies,
-            "sampling": asdict(self.sampling),
-            "rules": list(self.rules),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +221,7 @@ class RespondResult:
         templates: SHA-256 of each template by its name.
     """
 
-    character: Character
+    character: Sheet
     settings: RespondSettings
     rows: tuple[Responded, ...]
     templates: Mapping[str, str]
@@ -241,7 +233,7 @@ class RespondResult:
         failed = Counter(item.reason for item in outcomes if isinstance(item, Failure))
         return {
             "role": self.character.role,
-            "strategy": self.settings.prompts.strategy,
+            "strategy": self.settings.strategy,
             "instructions": len(self.rows),
             "replies": sum(isinstance(item, Answer) for item in outcomes),
             "missing": sum(row.missing for row in self.rows),
@@ -268,7 +260,7 @@ class RespondResult:
             The path of ``replies.jsonl``.
         """
         target = Path(folder)
-        strategy = self.settings.prompts.strategy
+        strategy = self.settings.strategy
         write_jsonl(target / REPLIES, (row.to_dict(self.character.role, strategy) for row in self.rows))
         manifest = {
             "stage": "respond",
@@ -285,7 +277,7 @@ class RespondResult:
 
 
 def respond(
-    character: Character,
+    character: Sheet,
     instructions: Iterable[Asked | str],
     client: Client,
     settings: RespondSettings | None = None,
@@ -309,7 +301,7 @@ def respond(
         EndpointError: As `rolellm.llm.client.Client.ask`.
     """
     chosen = settings or RespondSettings()
-    prompts = RolePrompts(character, chosen.prompts, counter)
+    prompts = RolePrompts(character, chosen, counter)
     asked = _asked(instructions)
     made = [prompts(item.question) for item in asked]
     requests = list(_requests(character.role, made, chosen))
@@ -323,23 +315,50 @@ def respond(
     return RespondResult(character, chosen, rows, prompts.hashes)
 
 
+def respond_folder(
+    character: Sheet, instructions: Instructions, folder: str | Path, settings: RespondSettings, asking: Asking
+) -> tuple[RespondResult, dict[str, Any]]:
+    """Run `respond` in a folder that keeps every reply, and write the result there.
+
+    Args:
+        character: Who is asked.
+        instructions: From `instructions_of`.
+        folder: The run's; a run that stopped short goes on from what is in it.
+        settings: How.
+        asking: The models.
+
+    Returns:
+        The result, and its summary with ``out`` and ``spent``.
+
+    Raises:
+        SettingsError: When the folder holds something else.
+        RoleLLMError: As `respond`.
+    """
+    check_run_folder(folder, "kept.jsonl")
+    with Client(folder, asking.models, asking.options) as client:
+        result = respond(character, instructions.asked, client, settings, asking.counter)
+        spent = client.spent.to_dict()
+        path = result.write(folder, instructions=instructions.source, models=asking.describe(), spent=spent)
+    return result, {"out": str(path), **result.summary(), "spent": spent}
+
+
 def planned_requests(
-    character: Character,
+    character: Sheet,
     instructions: Iterable[Asked | str],
     settings: RespondSettings | None = None,
     counter: TokenCounter | None = None,
 ) -> list[Request]:
-    """What `respond` would ask, for an estimate; nobody is asked.
+    """What `respond` would ask, for an estimate; no model is asked.
 
     Raises:
         SettingsError: For an instruction that goes over the token budget.
     """
     chosen = settings or RespondSettings()
-    prompts = RolePrompts(character, chosen.prompts, counter)
+    prompts = RolePrompts(character, chosen, counter)
     return list(_requests(character.role, [prompts(item.question) for item in _asked(instructions)], chosen))
 
 
-def accepts(character: Character, settings: RespondSettings) -> Accept[str]:
+def accepts(character: Sheet, settings: RespondSettings) -> Accept[str]:
     """What takes a role's replies: the cleaning rules, but for what the role itself is or says."""
     return clean_text(
         character.language,
@@ -446,7 +465,7 @@ def _explained(prompts: RolePrompts, question: str, prompt: Prompt) -> Explanati
         tokens = counted(prompts.messages(question, (), (*prompt.notes, *prompt.dropped_notes)[:rank]))
         lines.append(_of_note(note, rank, rank <= len(prompt.notes), tokens - before))
         before = tokens
-    limit = prompts.settings.max_tokens
+    limit = prompts.settings.max_prompt_tokens
     return Explanation(question, prompt.tokens, base, limit, prompts.counter.exact, tuple(lines))
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError
 from rolellm.core.files import write_json
+from rolellm.core.text import listed
 from rolellm.rocit.chatglm.config import DType, Published
 from rolellm.runtime.progress import Progress
 
@@ -132,7 +133,6 @@ _FILE_BYTES = 2**30
 _FLOATS = ("torch.float16", "torch.bfloat16", "torch.float32")
 # The angles are computed from the configuration.
 _COMPUTED = "transformer.rotary_pos_emb.inv_freq"
-_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +192,9 @@ def check_names(shards: Shards, model: Published) -> None:
     if any(name.endswith("weight_scale") for name in strange):
         raise ModelError("the weights are quantised (there are weight_scale tensors); convert the full checkpoint")
     if missing:
-        raise ModelError(f"the checkpoint lacks {len(missing)} of {len(wanted)} tensors: {_some(missing)}")
+        raise ModelError(f"the checkpoint lacks {len(missing)} of {len(wanted)} tensors: {listed(missing)}")
     if strange:
-        raise ModelError(f"the checkpoint has tensors that have no place in GlmForCausalLM: {_some(strange)}")
+        raise ModelError(f"the checkpoint has tensors that have no place in GlmForCausalLM: {listed(strange)}")
 
 
 def check_native(model: Published, config: GlmConfig) -> None:
@@ -214,7 +214,7 @@ def check_native(model: Published, config: GlmConfig) -> None:
         made |= {name: tuple(part.shape) for name, part in parts}
     if made != expected:
         apart = sorted(dict(made.items() ^ expected.items()))
-        raise ModelError(f"this version of transformers lays GlmForCausalLM out in another way: {_some(apart)}")
+        raise ModelError(f"this version of transformers lays GlmForCausalLM out in another way: {listed(apart)}")
 
 
 def convert_weights(shards: Shards, model: Published, out: Path, dtype: DType | None = None) -> Written:
@@ -353,7 +353,3 @@ class _Writer:
     def _part(self, number: int) -> Path:
         # How many there will be is known at the end.
         return self._out / f"{number:05}.part"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")

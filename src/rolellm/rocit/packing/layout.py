@@ -20,6 +20,8 @@ from rolellm.rocit.packing.tree import Packed, pack
 _LENGTHS = 8
 _BLOCK = 128
 
+# Positions whose predictions are measured at once.
+_SLICE = 256
 _NOTHING = torch.empty(1, 1, 0, 0)
 
 
@@ -110,7 +112,12 @@ def trained_tokens(batch: Mapping[str, torch.Tensor]) -> int:
 
 
 def summed_loss(
-    model: Any, batch: Mapping[str, torch.Tensor], *, flex: bool = False, router: torch.Tensor | None = None
+    model: Any,
+    batch: Mapping[str, torch.Tensor],
+    *,
+    flex: bool = False,
+    router: torch.Tensor | None = None,
+    tally: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The negative log-likelihood of a forward pass, in nats, summed over its trained tokens.
 
@@ -122,6 +129,7 @@ def summed_loss(
         batch: Tensors as from `Layout`.
         flex: Trees go through FlexAttention, instead of SDPA block by block.
         router: With rows, the weight at which the load-balancing loss of a mixture of experts is added.
+        tally: ``(3,)``: trained tokens, those predicted right, and the entropy of their predictions in nats are added.
     """
     if "targets" in batch:
         ends = batch["ends"]
@@ -135,7 +143,7 @@ def summed_loss(
             **sight,
         ).logits[0]
         # The product keeps a pass without replies in the graph, which processes that train together rely on.
-        return _nll(logits, batch["targets"]) if len(batch["targets"]) else logits.sum() * 0.0
+        return _nll(logits, batch["targets"], tally) if len(batch["targets"]) else logits.sum() * 0.0
     labels = batch["labels"][:, 1:]
     scored = (labels != IGNORED).any(dim=0).nonzero().flatten()
     output = model(
@@ -145,9 +153,21 @@ def summed_loss(
         logits_to_keep=scored,
         **({} if router is None else {"output_router_logits": True}),
     )
-    loss = _nll(output.logits.flatten(0, 1), labels[:, scored].flatten())
+    loss = _nll(output.logits.flatten(0, 1), labels[:, scored].flatten(), tally)
     return loss if router is None else loss + router * output.aux_loss
 
 
-def _nll(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def _nll(logits: torch.Tensor, targets: torch.Tensor, tally: torch.Tensor | None) -> torch.Tensor:
+    if tally is not None:
+        _count(logits.detach(), targets, tally)
     return torch.nn.functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
+
+
+def _count(logits: torch.Tensor, targets: torch.Tensor, tally: torch.Tensor) -> None:
+    # In slices, because a second copy of the logits would not fit next to a large vocabulary's.
+    for some, wanted in zip(torch.split(logits, _SLICE), torch.split(targets, _SLICE), strict=True):
+        trained = wanted != IGNORED
+        scores = some[trained].float()
+        logs = scores.log_softmax(-1)
+        entropy = -(logs.exp() * logs).sum()
+        tally += torch.stack([trained.sum(), (scores.argmax(-1) == wanted[trained]).sum(), entropy])

@@ -1,6 +1,7 @@
 """Which replies each forward pass takes: the order of a whole run, settled before it starts.
 
-An optimiser step is on ``batch_size x grad_accumulation x processes`` replies, whether they are laid out row by row or
+An optimiser step is on ``per_device_train_batch_size x gradient_accumulation_steps x
+processes`` replies, whether they are laid out row by row or
 as trees, and its loss is the mean over its trained tokens; so a step means the same in both. All is decided by the
 examples, the recipe and the number of processes: a run that is taken up again goes on in the same order.
 """
@@ -102,7 +103,14 @@ class Plan:
 
     def trained(self, examples: Examples) -> Index:
         """``(steps + 1,)``: trained tokens up to each optimiser step, over all its passes and processes."""
-        tokens = np.concatenate([[0], np.cumsum(examples.replies.lengths[self.order])])
+        return self._up_to(examples.replies.lengths)
+
+    def read(self, examples: Examples) -> Index:
+        """``(steps + 1,)``: tokens of prompts and replies, counted row by row, up to each optimizer step."""
+        return self._up_to(examples.lengths)
+
+    def _up_to(self, lengths: Index) -> Index:
+        tokens = np.concatenate([[0], np.cumsum(lengths[self.order])])
         return tokens[self.bounds[:: self.passes * self.processes]]
 
     @property
@@ -119,10 +127,12 @@ def plan(examples: Examples, training: TrainingRecipe, processes: int = 1) -> Pl
         training: Its ``shared_prefix`` decides between trees and rows; see there for the rest.
         processes: Processes that train together; their shares of a step are about equal in tokens.
     """
-    step = training.batch_size * training.grad_accumulation * processes
+    step = training.replies_per_step * processes
     per_epoch = math.ceil(len(examples) / step)
     # Rounded, because 0.1 epochs of 30 steps are 3 steps and not 3.0000000000000004.
-    steps = training.max_steps or max(1, math.ceil(round(per_epoch * training.epochs, 6)))
+    steps = max(1, math.ceil(round(per_epoch * training.num_train_epochs, 6)))
+    if training.max_steps > 0:
+        steps = training.max_steps
     planner = _Trees(examples, training, step, processes) if training.shared_prefix else _Rows(examples, training, step)
     epochs = [planner.epoch(number) for number in range(math.ceil(steps / per_epoch))]
     cuts = [cut for _, cuts in epochs for cut in cuts][:steps]
@@ -138,7 +148,7 @@ def plan(examples: Examples, training: TrainingRecipe, processes: int = 1) -> Pl
 
 
 class _Rows:
-    """Rows: batches of ``batch_size``, of like length where the recipe groups them."""
+    """Rows: batches of ``per_device_train_batch_size``, of like length where the recipe groups them."""
 
     def __init__(self, examples: Examples, training: TrainingRecipe, step: int) -> None:
         self._lengths = examples.lengths.tolist()
@@ -149,13 +159,13 @@ class _Rows:
         """The order of an epoch, and where the forward passes of each step end, counted from the step's beginning."""
         training, count = self._training, len(self._lengths)
         if training.group_by_length:
-            grouped = GroupedOrder(self._lengths, training.batch_size, training.seed)
+            grouped = GroupedOrder(self._lengths, training.per_device_train_batch_size, training.seed)
             grouped.set_epoch(number)
             order = np.fromiter(grouped, np.int64, count)
         else:
             order = np.random.default_rng([training.seed, number]).permutation(count)
         sizes = [min(self._replies, count - start) for start in range(0, count, self._replies)]
-        size = training.batch_size
+        size = training.per_device_train_batch_size
         return order, [[min(end, whole) for end in range(size, whole + size, size)] for whole in sizes]
 
 

@@ -1,0 +1,288 @@
+"""The settings of stages 1 to 3, as `rolellm role`, `rolellm instruct`, `rolellm respond` and `Character` take them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
+
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Language
+from rolellm.core.settings import Field, dump, read, settings
+from rolellm.llm.model import Sampling
+
+Level = Literal["high", "medium", "low"]
+Method = Literal["bm25", "minhash"]
+Strategy = Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"]
+STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
+Rule = Literal["complete", "hides_ai", "hides_role", "answers"]
+
+#: Similarity from which a question counts as a near-duplicate (our choice; the paper does not say).
+SIMILARITY: Final[dict[Method, float]] = {"bm25": 0.8, "minhash": 0.75}
+#: Script-agnostic share of the release's role-specific questions: 13,220 of 20,384 (Table 1 of the paper).
+AGNOSTIC_SHARE: Final = 0.65
+#: Minimum share of content words that have to be found (our choice).
+LEAST_FOUND: Final = 0.25
+
+_Settings = TypeVar("_Settings")
+
+
+def settings_from(cls: type[_Settings], values: Mapping[str, Any]) -> _Settings:
+    """A settings object from keyword arguments; fields of sections go by their own names, as on the command line.
+
+    Raises:
+        SettingsError: For an unknown name (with the nearest known one), and for a value that does not fit.
+    """
+    left, made = dict(values), {}
+    for name, hint in get_type_hints(cls).items():
+        if dataclasses.is_dataclass(hint) and name not in values:
+            known = [item.name for item in dataclasses.fields(hint)]
+            made[name] = {key: left.pop(key) for key in known if key in left}
+    return read(cls, {**made, **left})
+
+
+@settings
+class SamplingSettings:
+    """How replies are sampled: the paper's values (arXiv 2310.00746, by secondary notes)."""
+
+    temperature: float = Field(default=0.7, ge=0, description="Sampling temperature; 0 is greedy.")
+    top_p: float = Field(
+        default=0.95, ge=0, le=1, description="Sample from the likeliest tokens up to this probability."
+    )
+    max_tokens: int = Field(default=2000, ge=1, description="Maximum tokens per reply.")
+    seed: int | None = Field(default=None, description="Random seed, sent to servers that take one.")
+
+    @property
+    def sampling(self) -> Sampling:
+        """For requests."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, seed=self.seed)
+
+
+@settings
+class BuildSettings(SamplingSettings):
+    """How a profile is made."""
+
+    # No role of the release has more than 3; `--catchphrases` also takes "none".
+    catchphrases: int = Field(
+        default=3, ge=0, le=20, description="Maximum catchphrases.", json_schema_extra={"cli": False}
+    )
+    picked_by: Literal["model", "count"] = Field(
+        default="model",
+        description="Who picks catchphrases; count takes the phrases said most often and asks no model.",
+        json_schema_extra={"flag": "catchphrases-by"},
+    )
+    description: str | None = Field(
+        default=None, description="Your own description, in the second person.", json_schema_extra={"cli": False}
+    )
+    check_knowledge: bool = Field(
+        default=False, description="First ask what the model knows of the role, for you to read."
+    )
+    work: str | None = Field(
+        default=None, description="The work's name, for the knowledge check.", json_schema_extra={"cli": False}
+    )
+    excerpt_tokens: int = Field(default=6000, ge=200, description="Script tokens in the prompt.")
+
+    def __post_init__(self) -> None:
+        if self.description is not None and not self.description.strip():
+            raise SettingsError("the description is empty; leave it out to have one written")
+
+    @property
+    def asks(self) -> bool:
+        """Whether a model may be asked at all."""
+        return self.description is None or self.check_knowledge or self.picks
+
+    @property
+    def picks(self) -> bool:
+        """Whether a model picks catchphrases."""
+        return self.catchphrases > 0 and self.picked_by == "model"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object, for manifests."""
+        return {
+            "catchphrases": self.catchphrases,
+            "picked_by": self.picked_by if self.catchphrases else None,
+            "description": "given" if self.description is not None else "written",
+            "check_knowledge": self.check_knowledge,
+            "work": self.work,
+            "excerpt_tokens": self.excerpt_tokens,
+            "sampling": _plain(self.sampling),
+        }
+
+
+@settings
+class FilterSettings:
+    """Filters (replies come from the run's journal: changing filters asks no model)."""
+
+    min_confidence: Level = Field(default="medium", description="Lowest level that both ratings may have.")
+    no_confidence: bool = Field(default=False, description="Keep pairs whatever their ratings.")
+    no_standalone: bool = Field(default=False, description="Keep pairs that refer to their source.")
+    no_character: bool = Field(default=False, description="Keep answers out of character.")
+    min_grounding: float = Field(
+        default=LEAST_FOUND,
+        ge=0,
+        le=1,
+        description="Minimum share of content words found in the script segment or the profile.",
+    )
+    no_grounding: bool = Field(default=False, description="Do not check script-based pairs against their source.")
+    duplicates: Method = Field(default="bm25", description="How to find near-duplicates.")
+    similarity: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]",
+    )
+    no_duplicates: bool = Field(default=False, description="Keep near-duplicates.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object, for manifests: what each filter requires; null or false where it is off."""
+        used = SIMILARITY[self.duplicates] if self.similarity is None else self.similarity
+        return {
+            "min_confidence": None if self.no_confidence else self.min_confidence,
+            "standalone": not self.no_standalone,
+            "character": not self.no_character,
+            "grounding": None if self.no_grounding else self.min_grounding,
+            "duplicates": None if self.no_duplicates else self.duplicates,
+            "similarity": self.similarity if self.no_duplicates else used,
+        }
+
+
+@settings
+class InstructSettings(SamplingSettings):
+    """What Context-Instruct asks for. The paper makes at least 400 candidates per role."""
+
+    per_role: int = Field(default=400, ge=1, description="Distinct questions to make, before any filter.")
+    script_agnostic_share: float = Field(
+        default=AGNOSTIC_SHARE,
+        ge=0,
+        le=1,
+        description="Share of questions made from the profile alone.",
+        json_schema_extra={"flag": "agnostic-share"},
+    )
+    # Ours: 10 pairs with their ratings stay under 2,000 tokens.
+    per_request: int = Field(default=10, ge=1, description="Pairs per request.")
+    rounds: int = Field(default=12, ge=1, description="Maximum rounds of requests.")
+    # Ours: instructions, examples, description, chunk and reply come to about 5,000 tokens.
+    chunk_tokens: int = Field(default=1000, ge=50, description="Script tokens per prompt.")
+    overlap_tokens: int = Field(default=100, ge=0, description="Tokens that a chunk repeats of the one before.")
+    asked_tokens: int = Field(
+        default=400,
+        ge=0,
+        description="Maximum prompt tokens that list earlier questions.",
+        json_schema_extra={"cli": False},
+    )
+    seed: int = Field(default=0, description="Random seed for the order of the script's chunks.")
+    filters: FilterSettings = Field(default_factory=FilterSettings)
+
+    def __post_init__(self) -> None:
+        if self.overlap_tokens > self.chunk_tokens // 2:
+            raise SettingsError(
+                f"overlap_tokens is {self.overlap_tokens}; it must be at most half of chunk_tokens, which is "
+                f"{self.chunk_tokens}"
+            )
+
+    @property
+    def sampling(self) -> Sampling:
+        """For requests; the seed is for chunks alone."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object, for manifests."""
+        value = dump(self)
+        for name in ("temperature", "top_p", "max_tokens"):
+            del value[name]
+        return {**value, "sampling": _plain(self.sampling), "filters": self.filters.to_dict()}
+
+
+@settings
+class PromptSettings:
+    """How a question is put to a role."""
+
+    strategy: Strategy = Field(
+        default="few-shot-dialogue", description="Demonstrations: none, as text in one turn, or as turns of a dialogue."
+    )
+    demonstrations: int = Field(default=5, ge=0, description="Exchanges to show as demonstrations.")
+    lore: int = Field(default=2, ge=0, description="Maximum lore entries per prompt.")
+    # Ours: fits a context of 4,096 tokens.
+    max_prompt_tokens: int | None = Field(
+        default=3000,
+        ge=1,
+        description="Maximum tokens per prompt; the worst demonstrations and lore are left out first.",
+    )
+    system_template: Path | None = Field(
+        default=None, description="Your own system template, with {role} and {description}."
+    )
+
+    @property
+    def shown(self) -> int:
+        """How many demonstrations a prompt shows where there is room."""
+        return 0 if self.strategy == "zero-shot" else self.demonstrations
+
+
+@settings
+class RespondSettings(PromptSettings, SamplingSettings):
+    """How a role is asked. The paper: six replies per instruction, the last of them held out."""
+
+    replies: int = Field(default=6, ge=1, description="Replies per instruction; the last is held out as the baseline.")
+    max_tokens: int = Field(default=200, ge=1, description="Maximum tokens per reply.")
+    rules: tuple[Rule, ...] = Field(
+        default=get_args(Rule), description="Rules that replies must keep.", json_schema_extra={"cli": False}
+    )
+
+    def __post_init__(self) -> None:
+        if self.replies > 1 and self.temperature == 0:
+            raise SettingsError(
+                f"temperature 0 gives the same reply {self.replies} times, and the held-out one would be among the "
+                "references; raise it, or ask for one reply (--replies 1)"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object, for manifests."""
+        template = self.system_template
+        return {
+            "prompts": {
+                "strategy": self.strategy,
+                "demonstrations": self.demonstrations,
+                "lore": self.lore,
+                "max_tokens": self.max_prompt_tokens,
+                "system_template": None if template is None else template.name,
+            },
+            "replies": self.replies,
+            "sampling": _plain(self.sampling),
+            "rules": list(self.rules),
+        }
+
+
+@settings
+class SplitRule:
+    """How a release is split."""
+
+    test_share: float = Field(default=0.2, gt=0, lt=1, description="Share of questions for test.")
+    held_out: tuple[str, ...] = Field(
+        default=(), description="Hold this role out for role generalization; may be repeated."
+    )
+    role_share: float = Field(default=0.1, gt=0, lt=1, description="Share of roles to hold out where none are named.")
+    seed: int = Field(default=0, description="Random seed for the held-out questions and roles.")
+
+
+@settings
+class SampleSettings:
+    """How general instructions are drawn; the caps are the paper's."""
+
+    language: Language | None = Field(
+        default=None, description="Language to draw; defaults to that of most instructions."
+    )
+    max_words: int = Field(default=100, ge=1, description="Maximum words of an English instruction.")
+    max_chars: int = Field(default=100, ge=1, description="Maximum characters of a Chinese instruction.")
+    seed: int = Field(default=0, description="Random seed for the draw.")
+    duplicates: Literal["bm25", "minhash", "exact"] = Field(default="bm25", description="How to find near-duplicates.")
+    similarity: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]",
+    )
+
+
+def _plain(sampling: Sampling) -> dict[str, Any]:
+    return {**dataclasses.asdict(sampling), "stop": list(sampling.stop)}

@@ -1,0 +1,192 @@
+"""A character, the record that the stages of making a role share, and the folder that holds one.
+
+A character's folder has ``profile.json`` (everything but the dialogue), ``dialogue.jsonl`` (its turns, as
+``rolellm role parse`` writes them), and what later stages put there: ``build/``, ``instruct/`` and ``respond/``, each a
+run with its journal; ``card.json`` of an imported character card.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rolellm.construct.scripts.turns import read_turns, write_turns
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.files import write_json
+from rolellm.core.records import Language, Profile, Turn
+from rolellm.core.text import half_in
+
+PROFILE = "profile.json"
+DIALOGUE = "dialogue.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Lore:
+    """Something to know about a character's world, such as an entry of a lorebook.
+
+    Attributes:
+        content: The text.
+        keys: Words that call it up; may be empty.
+        name: What it is called; may be empty.
+    """
+
+    content: str
+    keys: tuple[str, ...] = ()
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """All that is known of a role.
+
+    Attributes:
+        role: Its name.
+        language: ``en`` or ``zh``.
+        turns: Its structured dialogue; the role's own lines carry `role` as speaker.
+        description: Second person, without catchphrases.
+        background: Third person without the name, which the description was made of.
+        catchphrases: Short quotes, or none.
+        lore: What retrieval may add to a prompt.
+        aliases: Other names that the script has for the role.
+        script: What it was read from, such as a file's name.
+        made: How it was made: settings, model and hashes, for the manifest.
+    """
+
+    role: str
+    language: Language
+    turns: tuple[Turn, ...] = ()
+    description: str | None = None
+    background: str | None = None
+    catchphrases: tuple[str, ...] = ()
+    lore: tuple[Lore, ...] = ()
+    aliases: tuple[str, ...] = ()
+    script: str | None = None
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The role's name, then its aliases; each once, and none that is blank."""
+        return tuple(dict.fromkeys(name.strip() for name in (self.role, *self.aliases) if name.strip()))
+
+    def described(self) -> str | None:
+        """The description with catchphrases, as the release's ``desc.json`` has them."""
+        if not self.description:
+            return None
+        if not self.catchphrases:
+            return self.description
+        quoted = " / ".join(f'"{phrase}"' for phrase in self.catchphrases)
+        if self.language == "zh":
+            return f"{self.description}你的口头禅是：{quoted}"
+        verb = "catchphrase is" if len(self.catchphrases) == 1 else "catchphrases are"
+        return f"{self.description} Your {verb}: {quoted}"
+
+    def profile(self) -> Profile:
+        """What prompts and retrieval need of it."""
+        return Profile(self.role, self.language, self.turns, self.described())
+
+
+def write_sheet(character: Sheet, folder: str | Path) -> Path:
+    """Write ``profile.json`` and ``dialogue.jsonl`` into a folder, each complete or not at all; return the folder."""
+    target = Path(folder)
+    write_turns(target / DIALOGUE, character.turns, character.role)
+    lore = [{"content": item.content, "keys": list(item.keys), "name": item.name} for item in character.lore]
+    value = {
+        "role": character.role,
+        "language": character.language,
+        "description": character.description,
+        "background": character.background,
+        "catchphrases": list(character.catchphrases),
+        "lore": lore,
+        "aliases": list(character.aliases),
+        "script": character.script,
+        "made": dict(character.made),
+    }
+    write_json(target / PROFILE, value)
+    return target
+
+
+def read_sheet(folder: str | Path) -> Sheet:
+    """Read a character's folder; ``dialogue.jsonl`` may be absent.
+
+    Raises:
+        DataError: When there is no ``profile.json``, or it is not one; says what was expected.
+    """
+    path = Path(folder) / PROFILE
+    if not path.is_file():
+        raise DataError(
+            f"no {PROFILE} here; make one with `rolellm role build` or `rolellm role import-card`", path=folder
+        )
+    try:
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not valid JSON ({error})", path=path) from error
+    problem = _problem(value)
+    if problem:
+        raise DataError(problem, path=path)
+    dialogue = Path(folder) / DIALOGUE
+    return Sheet(
+        role=value["role"],
+        language=value["language"],
+        turns=tuple(read_turns(dialogue, value["role"])) if dialogue.is_file() else (),
+        description=value.get("description") or None,
+        background=value.get("background") or None,
+        catchphrases=tuple(value.get("catchphrases") or ()),
+        lore=tuple(
+            Lore(item["content"], tuple(item.get("keys") or ()), item.get("name") or "")
+            for item in value.get("lore") or ()
+        ),
+        aliases=tuple(value.get("aliases") or ()),
+        script=value.get("script") or None,
+        made=value.get("made") or {},
+    )
+
+
+def check_run_folder(folder: str | Path, *foreign: str) -> None:
+    """Refuse a folder for a stage's run that is a character's, or another stage's: it would lose its manifest.
+
+    Args:
+        folder: The run's; need not be there.
+        foreign: Files that another stage leaves.
+
+    Raises:
+        SettingsError: Names the file that was found.
+    """
+    for name in (PROFILE, *foreign):
+        if (Path(folder) / name).is_file():
+            raise SettingsError(f"{folder} holds {name}, so it is no folder for this run; name another (--out)")
+
+
+def _problem(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return f"expected a JSON object, found {type(value).__name__}"
+    if not isinstance(value.get("role"), str) or not value["role"].strip():
+        return f"expected a text `role`, found {value.get('role')!r:.60}"
+    if value.get("language") not in ("en", "zh"):
+        return f"expected `language` to be en or zh, found {value.get('language')!r:.60}"
+    for key in ("description", "background", "script"):
+        if not isinstance(value.get(key), str | None):
+            return f"expected `{key}` to be a text or null, found {value[key]!r:.60}"
+    for key in ("catchphrases", "aliases"):
+        items = value.get(key) or []
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            return f"expected `{key}` to be a list of texts, found {items!r:.60}"
+    if not isinstance(value.get("made"), dict | None):
+        return f"expected `made` to be an object or null, found {value['made']!r:.60}"
+    lore = value.get("lore") or []
+    if not isinstance(lore, list) or not all(map(_is_lore, lore)):
+        return (
+            "expected `lore` to be a list of objects with a text `content`, perhaps a list of texts "
+            f"`keys` and a text `name`, found {lore!r:.60}"
+        )
+    return half_in(json.dumps(value, ensure_ascii=False))
+
+
+def _is_lore(item: Any) -> bool:
+    if not isinstance(item, dict) or not isinstance(item.get("content"), str):
+        return False
+    keys = item.get("keys") or []
+    named = isinstance(item.get("name"), str | None)
+    return named and isinstance(keys, list) and all(isinstance(key, str) for key in keys)

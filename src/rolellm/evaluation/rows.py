@@ -1,0 +1,128 @@
+"""Rows of any dataset with the needed columns, and what the dataset says about itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any, get_args
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.records import Row, Subset
+
+_HAN = re.compile("[\u4e00-\u9fff]")
+_TEXTS = ("id", "role", "language", "question")
+
+
+def rows_of(
+    dataset: Iterable[Mapping[str, Any]],
+    roles: Sequence[str] = (),
+    subset: str | None = None,
+    limit: int | None = None,
+    *,
+    needed: Sequence[str] = ("role", "question", "references"),
+) -> list[Row]:
+    """The rows of a dataset, in its order.
+
+    Columns that are neither there nor needed get defaults: a number as ``id``, ``general`` as ``subset``, no role, a
+    question of its own, and the language by whether the texts hold Chinese characters.
+
+    Args:
+        dataset: A ``datasets.Dataset``, or any rows as mappings, with the columns of RoleBench.
+        roles: Only these roles; empty for all.
+        subset: Only ``general`` or only ``role_specific``.
+        limit: Only the first N rows of what is left.
+        needed: Columns that must be there.
+
+    Raises:
+        SettingsError: For a needed column that is missing (says which are there), or a role that is not there (names
+            the nearest).
+        DataError: For a value of the wrong type, or when no row is left.
+    """
+    columns = column_names(dataset)
+    missing = [name for name in needed if name not in columns]
+    if missing and columns:
+        raise SettingsError(
+            f"the dataset lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; it has: {', '.join(columns)}"
+        )
+    rows = [_row(number, values) for number, values in enumerate(dataset)]
+    known = {row.role for row in rows}
+    for name in roles:
+        if name not in known:
+            near = get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)[:5]
+            raise SettingsError(f"no role {name!r} among the {len(known)} of this split; nearest: {', '.join(near)}")
+    kept = (row for row in rows if (not roles or row.role in roles) and subset in (None, row.subset))
+    chosen = list(islice(kept, limit))
+    if not chosen:
+        raise DataError(f"no row of {len(rows)} matches the role, subset and limit" if rows else "there are no rows")
+    return chosen
+
+
+def column_names(dataset: Any) -> list[str]:
+    """The columns of a dataset.
+
+    Raises:
+        SettingsError: For what is not one table of rows.
+    """
+    if isinstance(dataset, Mapping):
+        raise SettingsError(f"expected one split, found several: {', '.join(map(str, dataset))}; pass one of them")
+    if hasattr(dataset, "column_names"):
+        return list(dataset.column_names or ())
+    if not isinstance(dataset, Sequence) or not all(isinstance(item, Mapping) for item in dataset):
+        raise SettingsError(f"expected a datasets.Dataset or a list of rows, found {type(dataset).__name__}")
+    return list(dataset[0]) if dataset else []
+
+
+def _row(number: int, values: Mapping[str, Any]) -> Row:
+    given = {name: value for name, value in values.items() if value is not None}
+    references = given.get("references", ())
+    references = [references] if isinstance(references, str) else list(references)
+    question = given.get("question", f"row {number}")
+    text = "".join(str(item) for item in (question, *references))
+    made = {
+        "id": f"row-{number}",
+        "role": "",
+        "language": "zh" if _HAN.search(text) else "en",
+        "subset": "general",
+        **given,
+        "question": question,
+        "references": references,
+    }
+    for name in _TEXTS:
+        if not isinstance(made[name], str):
+            raise DataError(f"row {number}: {name} must be a text, found {type(made[name]).__name__}")
+    if made["subset"] not in get_args(Subset):
+        raise DataError(f"row {number}: unknown subset {made['subset']!r}; known: {', '.join(get_args(Subset))}")
+    if made["language"] not in ("en", "zh"):
+        raise DataError(f"row {number}: unknown language {made['language']!r}; known: en, zh")
+    return Row.from_columns(made)
+
+
+# --- What a dataset says about itself: where RoleBench's rows are from, and how answers were made
+
+
+def provenance(dataset: Any) -> dict[str, str]:
+    """``config`` and ``split`` of a dataset that was loaded as RoleBench; nothing for any other."""
+    info = getattr(dataset, "info", None)
+    if info is None or getattr(info, "dataset_name", None) != "rolebench":
+        return {}
+    found = {"config": info.config_name, "split": None if dataset.split is None else str(dataset.split)}
+    return {name: value for name, value in found.items() if value}
+
+
+def with_generation(dataset: Any, meta: Mapping[str, Any]) -> Any:
+    """The dataset, with how its answers were made noted in ``info.description``, which survives `select` and such."""
+    dataset.info.description = json.dumps({"generation": meta}, ensure_ascii=False)
+    return dataset
+
+
+def generation_of(dataset: Any) -> dict[str, Any] | None:
+    """What `with_generation` noted; ``None`` where nothing is known of how the answers were made."""
+    description = getattr(getattr(dataset, "info", None), "description", "")
+    try:
+        meta = json.loads(description)["generation"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return meta if isinstance(meta, dict) else None
