@@ -11,7 +11,7 @@ import pytest
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.evaluation.predictions import Predictions
-from rolellm.evaluation.score import score
+from rolellm.evaluation.score import score_rows
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import read_run
 from rolellm.report.build import build_report, report
@@ -328,7 +328,7 @@ def test_results_in_memory_are_reported_like_folders(run: Path, tmp_path: Path) 
     judged = read_run(run)
     answers = next(iter(judged.comparison.answers.values()))
     mine = Predictions.from_texts(list(answers), list(answers.values()))
-    scores = {"mine": score(judged.comparison.rows, mine)}
+    scores = {"mine": score_rows(judged.comparison.rows, mine)}
     made = report(
         [JudgingResult.from_dict(judged.result, run / "result.json"), scores],
         tmp_path / "page.html",
