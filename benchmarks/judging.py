@@ -24,7 +24,7 @@ from common import environment, peak_memory_mb, report
 
 from rolellm.core.records import Row
 from rolellm.judging.result import ResultOptions, summarise
-from rolellm.judging.types import Contest, Contestant, Judgement
+from rolellm.judging.types import Comparison, Judgement, System
 
 JUDGEMENTS, ROWS, RESAMPLES = 10_000, 33_000, 2000
 ROLES = 95
@@ -34,7 +34,7 @@ BASELINE = "base"
 JUDGES = [{"name": "judge", "prompts": {}, "model": {}, "family": None}]
 
 
-def make_contest(rows: int, people: list[Contestant]) -> Contest:
+def make_comparison(rows: int, people: list[System]) -> Comparison:
     """Rows of 95 roles; four of five are general questions that all roles share, as in the release."""
     random = np.random.default_rng(0)
     made = []
@@ -48,20 +48,20 @@ def make_contest(rows: int, people: list[Contestant]) -> Contest:
         one.name: {row.id: "x" * int(length) for row, length in zip(made, column, strict=True)}
         for one, column in zip(people, lengths.T, strict=True)
     }
-    return Contest(made, people, answers)
+    return Comparison(made, people, answers)
 
 
-def judge(contest: Contest, *, rotations: int) -> list[Judgement]:
+def judge(comparison: Comparison, *, rotations: int) -> list[Judgement]:
     """Pairs in both orders, and lists in so many rotations."""
     random = np.random.default_rng(1)
-    people = [one.name for one in contest.contestants]
+    people = [one.name for one in comparison.systems]
     found = []
-    for row in contest.rows:
+    for row in comparison.rows:
         orders = [order for name in people[:-1] for order in ((name, BASELINE), (BASELINE, name))]
         turned = [people[turn * 3 :] + people[: turn * 3] for turn in range(rotations)]
         for order in [*orders, *map(tuple, turned)]:
             scores = random.gumbel(size=len(order))
-            scores += [STRENGTHS.get(name, 0.0) + len(contest.answers[name][row.id]) / 500 for name in order]
+            scores += [STRENGTHS.get(name, 0.0) + len(comparison.answers[name][row.id]) / 500 for name in order]
             scores[0] += 0.3
             ranks = (np.argsort(np.argsort(-scores)) + 1.0).tolist()
             design = "pairwise" if len(order) == 2 else "listwise"
@@ -69,10 +69,10 @@ def judge(contest: Contest, *, rotations: int) -> list[Judgement]:
     return found
 
 
-def timed(contest: Contest, judgements: list[Judgement], resamples: int) -> dict[str, float]:
+def timed(comparison: Comparison, judgements: list[Judgement], resamples: int) -> dict[str, float]:
     """Wall and CPU seconds of the whole result."""
     wall, busy = time.perf_counter(), time.process_time()
-    summarise(contest, judgements, JUDGES, ResultOptions(resamples=resamples))
+    summarise(comparison, judgements, JUDGES, ResultOptions(resamples=resamples))
     return {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - busy}
 
 
@@ -92,13 +92,13 @@ def main() -> None:
     if min(arguments.judgements, arguments.rows, arguments.resamples) < 1:
         sys.exit("give 1 judgement, 1 row and 1 resample at least")
     figures: dict[str, Any] = {"load_at_start": os.getloadavg()[0] if hasattr(os, "getloadavg") else None}
-    models = [Contestant(name) for name in STRENGTHS]
-    canary, base = Contestant("null", "canary"), Contestant(BASELINE, "baseline")
+    models = [System(name) for name in STRENGTHS]
+    canary, base = System("null", "canary"), System(BASELINE, "baseline")
     per_row = 2 * (len(models) + 1) + 2
-    few = make_contest(-(-arguments.judgements // per_row), [*models, canary, base])
+    few = make_comparison(-(-arguments.judgements // per_row), [*models, canary, base])
     judged = judge(few, rotations=2)[: arguments.judgements]
     figures |= {f"judgements_{name}": value for name, value in timed(few, judged, arguments.resamples).items()}
-    split = make_contest(arguments.rows, [*models, base])
+    split = make_comparison(arguments.rows, [*models, base])
     all_judged = judge(split, rotations=0)
     figures |= {f"split_{name}": value for name, value in timed(split, all_judged, arguments.resamples).items()}
     figures["peak_memory_mb"] = peak_memory_mb()

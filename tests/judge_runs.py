@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from rolellm.core.records import Row
-from rolellm.judging.folder import RESULT, write_contest, write_judgements, write_manifest
-from rolellm.judging.types import Contest, Contestant, ContestantKind, Judgement
+from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
+from rolellm.judging.types import Comparison, Judgement, System, SystemKind
 
 #: Names that stand nowhere but in the run's own files.
-CONTESTANTS: Mapping[str, ContestantKind] = {
+CONTESTANTS: Mapping[str, SystemKind] = {
     "quill-7b": "model",
     "marrow-13b": "model",
     "harbour-gpt": "baseline",
@@ -34,24 +34,24 @@ def make_rows(count: int = 6) -> list[Row]:
     ]
 
 
-def make_contest(
+def make_comparison(
     rows: Iterable[Row],
-    contestants: Mapping[str, ContestantKind] = CONTESTANTS,
+    systems: Mapping[str, SystemKind] = CONTESTANTS,
     answer: Callable[[int, Row], str | None] = lambda number, row: f"Answer {number} to {row.question}",
-) -> Contest:
-    """All contestants and what they answered: `answer` is given the contestant's number and the row, never a name."""
+) -> Comparison:
+    """All systems and what they answered: `answer` is given the system's number and the row, never a name."""
     rows = list(rows)
     given = {
         name: {row.id: text for row in rows if (text := answer(number, row)) is not None}
-        for number, name in enumerate(contestants)
+        for number, name in enumerate(systems)
     }
-    return Contest(rows, [Contestant(name, kind) for name, kind in contestants.items()], given)
+    return Comparison(rows, [System(name, kind) for name, kind in systems.items()], given)
 
 
-def write_run(folder: Path, contest: Contest, judgements: Iterable[Judgement] = ()) -> Path:
+def write_run(folder: Path, comparison: Comparison, judgements: Iterable[Judgement] = ()) -> Path:
     """A finished run, as far as labels and agreement need one."""
-    write_contest(folder, contest)
+    write_comparison(folder, comparison)
     write_judgements(folder, judgements)
-    write_manifest(folder, {"contestants": [one.to_dict() for one in contest.contestants]})
+    write_manifest(folder, {"systems": [one.to_dict() for one in comparison.systems]})
     (folder / RESULT).write_text(json.dumps({}))
     return folder

@@ -3,7 +3,8 @@
 import datasets
 import evaluate
 
-from rolellm.judging.columns import ColumnsSetup, JudgeColumns, check_answers, judge_columns
+from rolellm.judging.columns import JudgeColumns, check_answers
+from rolellm.judging.run import judge_columns
 
 _DESCRIPTION = """\
 A language model compares a model's role-play answers with a baseline's by the two criteria of RoleLLM (arXiv
@@ -89,4 +90,4 @@ class RoleJudge(evaluate.Metric):
         **setup,
     ):
         columns = JudgeColumns(questions, roles, descriptions, knowledge, subsets, language, ids)
-        return judge_columns(predictions, references, columns, ColumnsSetup(llm=llm, **setup))
+        return judge_columns(predictions, references, columns, llm, **setup)

@@ -15,9 +15,9 @@ from rolellm import load_rolebench
 from rolellm.cli.app import main
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
-from rolellm.judging.folder import RESULT, write_contest, write_judgements, write_manifest
+from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
 from rolellm.judging.result import ResultOptions, summarise
-from rolellm.judging.types import Contest, Contestant, Judgement
+from rolellm.judging.types import Comparison, Judgement, System
 
 
 class Shown(NamedTuple):
@@ -55,18 +55,18 @@ def rows() -> list[Row]:
 def judged(folder: Path, rows: list[Row], wins: Callable[[int], bool], answer: str, judge: str = "judge") -> Path:
     """A finished run of one model, called ``fox``, that wins in the rows named."""
     folder.mkdir()
-    people = [Contestant("fox"), Contestant("base", "baseline")]
-    contest = Contest(rows, people, {name: {row.id: answer for row in rows} for name in ("fox", "base")})
+    people = [System("fox"), System("base", "baseline")]
+    comparison = Comparison(rows, people, {name: {row.id: answer for row in rows} for name in ("fox", "base")})
     judgements = [
         Judgement(row.id, judge, "pairwise", order, (1.0, 2.0) if wins(number) == (order[0] == "fox") else (2.0, 1.0))
         for number, row in enumerate(rows)
         for order in (("fox", "base"), ("base", "fox"))
     ]
     judges = [{"name": judge, "prompts": {}, "model": [], "family": None}]
-    write_manifest(folder, {"contestants": [one.to_dict() for one in people], "judges": judges})
-    write_contest(folder, contest)
+    write_manifest(folder, {"systems": [one.to_dict() for one in people], "judges": judges})
+    write_comparison(folder, comparison)
     write_judgements(folder, judgements)
-    write_json(folder / RESULT, summarise(contest, judgements, judges, ResultOptions(resamples=50)))
+    write_json(folder / RESULT, summarise(comparison, judgements, judges, ResultOptions(resamples=50)))
     return folder
 
 
@@ -119,7 +119,7 @@ def test_two_files_of_predictions(run: Run, rows: list[Row], tmp_path: Path) -> 
     shown = run(first, second, "--config", "sample", "--json", "--resamples", 100)
     assert (shown.code, shown.err) == (0, "")
     result = json.loads(shown.out)
-    assert result["shared"]["contestants"] == [["a.jsonl", "b.jsonl"]]
+    assert result["shared"]["systems"] == [["a.jsonl", "b.jsonl"]]
     assert [one["measure"] for one in result["changes"]] == ["CUS", "RAW", "SPE"]
     assert all(one["p_adjusted"] >= one["p"] for one in result["changes"])
     people = run(first, second, "--config", "sample", "--resamples", 100)
@@ -133,7 +133,7 @@ def test_two_files_of_predictions(run: Run, rows: list[Row], tmp_path: Path) -> 
         pytest.param(["RUN", "FILE"], 2, "two folders of judging runs, or two files", id="a run and a file"),
         pytest.param(["FILE", "FILE"], 2, "--config", id="predictions without a data set"),
         pytest.param(["RUN", "RUN", "--pair", "fox"], 2, "expected NAME_A=NAME_B", id="half a pair"),
-        pytest.param(["RUN", "RUN", "--pair", "fox=owl"], 2, "no contestant 'owl'", id="a pair of nobody"),
+        pytest.param(["RUN", "RUN", "--pair", "fox=owl"], 2, "no system 'owl'", id="a pair of nobody"),
         pytest.param(["EMPTY", "RUN"], 1, "not the folder of a judging run", id="another folder"),
         pytest.param(["RUN"], 2, "RUN_B", id="one run"),
         pytest.param(["RUN", "RUN", "--protocol", "bleu"], 2, "bleu", id="no such protocol"),

@@ -151,7 +151,7 @@ def test_a_jury_of_servers_asks_each_of_them_everything(
     asked = Counter(body["model"] for body in server.bodies)
     assert asked == dict.fromkeys(("one", "two", "contrary"), 6 * (4 * 2 + 2))
     assert result["diagnostics"]["jury"]["judges"] == 3
-    # No name of a contestant was ever sent.
+    # No name of a system was ever sent.
     assert not any(
         "dull-7b" in json.dumps(body["messages"]) or "RoleGPT" in json.dumps(body["messages"]) for body in server.bodies
     )
@@ -238,7 +238,7 @@ def test_a_model_on_this_machine_can_be_asked_without_a_key(
     ("words", "code", "message"),
     [
         pytest.param(("no.jsonl", *ASK[2:]), 1, "no.jsonl: not a file", id="no-file"),
-        pytest.param(("good.jsonl", "good.jsonl", *ASK[2:]), 2, "two contestants would be called good", id="same-name"),
+        pytest.param(("good.jsonl", "good.jsonl", *ASK[2:]), 2, "two systems would be called good", id="same-name"),
         pytest.param(ASK[:4], 2, "no model is named", id="no-model"),
         pytest.param((*ASK, "--judge", "gpt"), 2, "no judge 'gpt'", id="no-judge"),
         pytest.param((*ASK, "--baseline", "none"), 2, "compares with a baseline", id="no-baseline"),

@@ -160,7 +160,7 @@ def test_the_other_commands_do_what_the_page_says(shown: dict[str, str], place: 
 
 
 def keys(value: Any, name: str = "") -> Iterator[str]:
-    """Every key of a result, but those that are names of contestants, rows, roles or reasons."""
+    """Every key of a result, but those that are names of systems, rows, roles or reasons."""
     if isinstance(value, list):
         for item in value:
             yield from keys(item, name)
@@ -212,7 +212,7 @@ def test_the_judges_are_as_the_page_says(page: str, name: str, design: Design) -
 
 @pytest.mark.slow
 def test_the_python_of_the_page_runs(place: Path, page: str) -> None:
-    (code,) = blocks(page, "python")
+    *_, code = blocks(page, "python")
     done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert "canary: echo" in done.stdout

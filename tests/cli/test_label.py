@@ -18,7 +18,7 @@ from rolellm.cli.app import main
 from rolellm.judging.types import Judgement
 
 from ..forking import Forked, Forking
-from ..judge_runs import CONTESTANTS, make_contest, make_rows, write_run
+from ..judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
 
 NAMES = [name for name, kind in CONTESTANTS.items() if kind != "canary"]
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
         for name in NAMES[:2]:
             said.append(Judgement(row.id, "judge", "pairwise", (name, NAMES[2]), (1.0, 2.0)))
             said.append(Judgement(row.id, "judge", "pairwise", (NAMES[2], name), (2.0, 1.0)))
-    return write_run(tmp_path / "a run", make_contest(rows), said)
+    return write_run(tmp_path / "a run", make_comparison(rows), said)
 
 
 class Labelling:
@@ -141,7 +141,7 @@ def test_a_kill_loses_nothing_that_was_saved(start: Start, folder: Path) -> None
 
 
 def test_the_audit_of_the_references_stands_beside_the_papers(start: Start, folder: Path, run: Any) -> None:
-    running = start(folder, "--annotator", "anna", "--audit", "--contestant", "reference", "--sample", 2)
+    running = start(folder, "--annotator", "anna", "--audit", "--system", "reference", "--sample", 2)
     running.save(0, instruction=True, style=True, correct=None)
     running.save(1, instruction=True, style=False, correct=False)
     assert running.stop()[0] == 0
@@ -170,9 +170,9 @@ def test_who_labels_is_who_is_logged_in(forking: Forking, folder: Path, tmp_path
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        pytest.param(["--annotator", "../anna"], 2, "no file name", id="a path for a name"),
-        pytest.param(["--annotator", "anna", "--contestant", "quill-7b"], 2, "is for --audit", id="a ranking of one"),
-        pytest.param(["--annotator", "anna", "--audit", "--contestant", "x"], 2, "choose one of", id="nobody"),
+        pytest.param(["--annotator", "../anna"], 2, "not a file name", id="a path for a name"),
+        pytest.param(["--annotator", "anna", "--system", "quill-7b"], 2, "is for --audit", id="a ranking of one"),
+        pytest.param(["--annotator", "anna", "--audit", "--system", "x"], 2, "choose one of", id="nobody"),
         pytest.param(["--annotator", "anna", "--sample", "0"], 2, "", id="no sample"),
         pytest.param(["--annotator", "anna", "--port", "70000"], 2, "", id="no port"),
     ],

@@ -48,8 +48,7 @@ def test_notebook(name, kind, shows, root, tmp_path, monkeypatch):
     if name == "03_your_character":
         check_your_character(texts, tmp_path)
     if name == "04_judging":
-        assert "0 of them missing" in "\n".join(texts) and "again: 0 calls, 920 replies" in "\n".join(texts)
-        assert any(text.startswith("PairedTest(") for text in texts) and (tmp_path / "report.html").is_file()
+        assert "again: 0 calls, 920 replies" in "\n".join(texts) and (tmp_path / "report.html").is_file()
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
 
 

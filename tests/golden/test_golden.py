@@ -290,7 +290,7 @@ FAILURES = {
     "judge: most verdicts are missing": "judge tuned.jsonl base.jsonl --config sample --sample 3 --judge role-list"
     " --name-probe 0 --max-attempts 1 --base-url {judge} --model invented --out failed-judge",
     "label: no run": "label nowhere",
-    "label: a contestant without the audit": "label nowhere --contestant tuned",
+    "label: a system without the audit": "label nowhere --system tuned",
     "agreement: no run": "agreement nowhere",
     "report: no run": "report nowhere",
     "report: predictions without a config": "report tuned.jsonl",

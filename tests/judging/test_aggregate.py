@@ -16,7 +16,7 @@ WIN, TIE, LOSS = (1.0, 2.0), (1.5, 1.5), (2.0, 1.0)
 
 
 def pair(first: Any, second: Any, judge: str = "j", name: str = "a", row: str = "r", **more: Any) -> list[Judgement]:
-    """A pair from the contestant's side: `first` with its answer shown first, `second` with it shown second."""
+    """A pair from the system's side: `first` with its answer shown first, `second` with it shown second."""
     orders = [((name, "base"), first), (("base", name), second and second[::-1])]
     return [Judgement(row, judge, "pairwise", order, ranks, **more) for order, ranks in orders]
 

@@ -12,7 +12,7 @@ from rolellm.core.typed_json import read_as
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.prompts import LIMIT, fenced, nonce, read_fenced, show
 from rolellm.judging.systems import CANARIES, ECHO, NULL_MODEL, canary_answers
-from rolellm.judging.types import Contestant
+from rolellm.judging.types import System
 from rolellm.llm.json_reply import json_of
 
 
@@ -37,7 +37,7 @@ def test_each_is_a_canary_that_can_be_written_down() -> None:
     assert [one.name for one in CANARIES] == [NULL_MODEL, ECHO] == ["canary: null model", "canary: echo"]
     assert all(one.kind == "canary" and one.family is None and one.model is None for one in CANARIES)
     for one in CANARIES:
-        assert read_as(Contestant, json.loads(json.dumps(one.to_dict())), "one") == one
+        assert read_as(System, json.loads(json.dumps(one.to_dict())), "one") == one
 
 
 def test_the_null_model_says_one_thing_in_each_language() -> None:
@@ -62,7 +62,7 @@ def test_the_echo_gives_back_what_it_was_given_and_claims_the_verdict(language: 
     assert verdicts[2]["ranking"][0]["style"] == verdicts[2]["ranking"][0]["knowledge"] == 1
 
 
-def test_the_echo_knows_no_more_than_a_contestant() -> None:
+def test_the_echo_knows_no_more_than_a_system() -> None:
     plain, other = row(1), row(1, references=("Other.",), rolegpt="Baseline.", raw_reference="Plain.")
     assert answers([plain]) == answers([other])
 

@@ -15,9 +15,10 @@ from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedS
 from rolellm.evaluation.predictions import Predictions
 from rolellm.evaluation.score import score_rows
 from rolellm.judging.ask import make_jury
-from rolellm.judging.columns import ColumnsSetup, JudgeColumns, check_answers, judge_columns
+from rolellm.judging.columns import JudgeColumns, check_answers
 from rolellm.judging.folder import read_run
 from rolellm.judging.overlap_judge import words_judge
+from rolellm.judging.run import judge_columns
 
 QUESTIONS = ["What is that bell?", "Who cast it?", "What is two and two?"]
 COLUMNS = JudgeColumns(
@@ -31,16 +32,10 @@ THEIRS = ["I do not know.", "No idea.", "Four"]
 
 
 @pytest.fixture
-def words(tmp_path: Path) -> ColumnsSetup:
+def words(tmp_path: Path) -> dict[str, Any]:
     path = tmp_path / "words.yaml"
     path.write_text("endpoints:\n  - backend: scripted\n    rules: words\n    price: {prompt: 1.0}\n", encoding="utf-8")
-    return ColumnsSetup(llm=path, folder=tmp_path / "run", resamples=20)
-
-
-def with_(setup: ColumnsSetup, **changed: Any) -> ColumnsSetup:
-    from dataclasses import replace
-
-    return replace(setup, **changed)
+    return {"llm": path, "folder": tmp_path / "run", "resamples": 20}
 
 
 def test_rows_are_made_of_what_is_known() -> None:
@@ -100,42 +95,42 @@ def test_odd_columns_are_refused_in_words(columns: dict[str, Any], words: str) -
         JudgeColumns(**given).rows(1)
 
 
-def test_lists_in_another_order_ask_nothing_anew(words: ColumnsSetup) -> None:
-    first = judge_columns(MINE, THEIRS, COLUMNS, words)
+def test_lists_in_another_order_ask_nothing_anew(words: dict[str, Any]) -> None:
+    first = judge_columns(MINE, THEIRS, COLUMNS, **words)
     turned = JudgeColumns(
         QUESTIONS[::-1],
         ["Tobin Ash"] * 3,
         ["You keep the tower."] * 3,
         [None, ["Old Hawke, of anchors.", "Hawke cast it."], "It is the storm bell."],
     )
-    second = judge_columns(MINE[::-1], THEIRS[::-1], turned, words)
+    second = judge_columns(MINE[::-1], THEIRS[::-1], turned, **words)
     assert first["result"]["spent"]["calls"] > 0
     assert second["result"]["spent"]["calls"] == 0
     assert first["win_rate"] == second["win_rate"] > 0.5
     assert first["canaries"] == second["canaries"]
 
 
-def test_one_more_row_asks_for_that_row_alone(words: ColumnsSetup) -> None:
-    quiet = with_(words, name_probe=0)
-    judge_columns(MINE, THEIRS, COLUMNS, quiet)
+def test_one_more_row_asks_for_that_row_alone(words: dict[str, Any]) -> None:
+    quiet = {**words, "name_probe": 0}
+    judge_columns(MINE, THEIRS, COLUMNS, **quiet)
     more = JudgeColumns(
         ["Why?", *QUESTIONS],
         ["Tobin Ash"] * 4,
         ["You keep the tower."] * 4,
         [None, *(COLUMNS.knowledge or ())],
     )
-    found = judge_columns(["Because of the storm.", *MINE], ["Why not?", *THEIRS], more, quiet)
+    found = judge_columns(["Because of the storm.", *MINE], ["Why not?", *THEIRS], more, **quiet)
     # The model and two canaries, each in both orders; the list twice.
     assert found["result"]["spent"]["calls"] == 3 * 2 + 2
     assert found["n"] == 4
 
 
-def test_a_budget_stops_and_the_same_call_goes_on(words: ColumnsSetup) -> None:
+def test_a_budget_stops_and_the_same_call_goes_on(words: dict[str, Any]) -> None:
     with pytest.raises(StoppedShortError):
-        judge_columns(MINE, THEIRS, COLUMNS, with_(words, budget=0.02))
+        judge_columns(MINE, THEIRS, COLUMNS, **{**words, "budget": 0.02})
     with pytest.raises(DataError, match="not finished"):
-        read_run(words.folder)
-    found = judge_columns(MINE, THEIRS, COLUMNS, words)
+        read_run(words["folder"])
+    found = judge_columns(MINE, THEIRS, COLUMNS, **words)
     assert found["result"]["spent"]["from_journal"] > 0
     assert found["result"]["spent"]["calls"] > 0
 
@@ -149,7 +144,7 @@ def test_a_rate_of_pairs_that_is_withheld_is_not_that_of_lists(llm_server: Calla
 
     path = tmp_path / "server.yaml"
     path.write_text(json.dumps({"endpoints": [{"base_url": llm_server(first).url, "model": "local"}]}))
-    found = judge_columns(MINE, THEIRS, COLUMNS, ColumnsSetup(llm=path, folder=tmp_path / "run", resamples=20))
+    found = judge_columns(MINE, THEIRS, COLUMNS, llm=path, folder=tmp_path / "run", resamples=20)
     assert found["win_rate"] is found["win_rate_ci95"] is found["wins"] is None
     assert set(found["canaries"].values()) == {None}
     assert found["position_consistency"] == 0 and found["average_rank"] == 1.5
@@ -163,24 +158,30 @@ def test_what_is_no_verdict_fails_the_run(
     path = tmp_path / "server.yaml"
     entry = {"base_url": server.url, "model": "local"}
     path.write_text(json.dumps({"endpoints": [entry], "max_attempts": 1}), encoding="utf-8")
-    setup = ColumnsSetup(llm=path, folder=tmp_path / "run", resamples=20, name_probe=0, judges=["role-pair"])
+    setup: dict[str, Any] = {
+        "llm": path,
+        "folder": tmp_path / "run",
+        "resamples": 20,
+        "name_probe": 0,
+        "judges": ["role-pair"],
+    }
     with pytest.raises(JudgingError, match=r"6 of 6 verdicts are missing \(100.0%"):
-        judge_columns(MINE, THEIRS, COLUMNS, setup)
-    assert read_run(setup.folder).result["valid"] is False
-    found = judge_columns(MINE, THEIRS, COLUMNS, with_(setup, max_unscored=1.0))
+        judge_columns(MINE, THEIRS, COLUMNS, **setup)
+    assert read_run(setup["folder"]).result["valid"] is False
+    found = judge_columns(MINE, THEIRS, COLUMNS, **{**setup, "max_unscored": 1.0})
     assert found["unscored"] == 1.0
     assert found["win_rate"] is None
     assert found["wins"] is None
     assert set(found["canaries"].values()) == {None}
 
 
-def test_without_a_model_nothing_is_written(words: ColumnsSetup) -> None:
+def test_without_a_model_nothing_is_written(words: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match="llm is missing"):
-        judge_columns(MINE, THEIRS, COLUMNS, with_(words, llm=None))
-    assert not Path(words.folder).exists()
+        judge_columns(MINE, THEIRS, COLUMNS, **{**words, "llm": None})
+    assert not Path(words["folder"]).exists()
 
 
-def test_a_jury_has_a_juror_for_each_model() -> None:
+def test_a_jury_has_a_judge_model_for_each_model() -> None:
     models = [words_judge(), words_judge()]
     assert [(one.name, len(one.models)) for one in make_jury(models, each=False)] == [("words", 2)]
     each = make_jury(models, each=True)

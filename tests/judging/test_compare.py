@@ -14,9 +14,9 @@ from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.judging.compare import CompareOptions, compare, flatten, judged_side, scored_side
-from rolellm.judging.folder import RESULT, write_contest, write_judgements, write_manifest
+from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
 from rolellm.judging.result import ResultOptions, summarise
-from rolellm.judging.types import Contest, Judgement
+from rolellm.judging.types import Comparison, Judgement
 
 Make = Callable[..., Any]
 QUICK = CompareOptions(resamples=300)
@@ -24,28 +24,28 @@ SCORE = ScoreOptions(resamples=1)
 
 
 def write_run(
-    folder: Path, contest: Contest, judgements: Sequence[Judgement], judge: str = "judge", **manifest: Any
+    folder: Path, comparison: Comparison, judgements: Sequence[Judgement], judge: str = "judge", **manifest: Any
 ) -> Path:
     """A finished judging run."""
     judges = [{"name": judge, "prompts": {"pairwise": {"name": "role-pair", "hash": "abc"}}, "family": None}]
     folder.mkdir()
-    write_manifest(folder, {"contestants": [one.to_dict() for one in contest.contestants], "judges": judges} | manifest)
-    write_contest(folder, contest)
+    write_manifest(folder, {"systems": [one.to_dict() for one in comparison.systems], "judges": judges} | manifest)
+    write_comparison(folder, comparison)
     write_judgements(folder, judgements)
-    write_json(folder / RESULT, summarise(contest, judgements, judges, ResultOptions(resamples=100)))
+    write_json(folder / RESULT, summarise(comparison, judgements, judges, ResultOptions(resamples=100)))
     return folder
 
 
 def changes(result: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    return {(one["contestant"], one["measure"]): one for one in result["changes"]}
+    return {(one["system"], one["measure"]): one for one in result["changes"]}
 
 
 def test_a_run_beside_itself_has_not_changed(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.5, "b": -0.5}, questions=40, spread=100)
-    run = judged_side(write_run(tmp_path / "run", made.contest(), [*made.pairs(), *made.lists()]))
+    run = judged_side(write_run(tmp_path / "run", made.comparison(), [*made.pairs(), *made.lists()]))
     result = compare(run, run, QUICK)
     assert result["settings"] == result["moved"] == result["problems"] == []
-    assert result["shared"]["contestants"] == [["a", "a"], ["b", "b"], ["base", "base"]]
+    assert result["shared"]["systems"] == [["a", "a"], ["b", "b"], ["base", "base"]]
     found = changes(result)
     assert set(found) == {
         ("a", "win_rate"),
@@ -64,8 +64,8 @@ def test_a_run_beside_itself_has_not_changed(simulator: Make, tmp_path: Path) ->
 def test_who_got_better_is_found_and_who_did_not_is_not(simulator: Make, tmp_path: Path) -> None:
     before = simulator({"a": 0.0, "b": 0.0}, questions=80, seed=1)
     after = simulator({"a": 1.6, "b": 0.0}, questions=80, seed=2)
-    first = judged_side(write_run(tmp_path / "first", before.contest(), before.pairs()))
-    second = judged_side(write_run(tmp_path / "second", after.contest(), after.pairs()))
+    first = judged_side(write_run(tmp_path / "first", before.comparison(), before.pairs()))
+    second = judged_side(write_run(tmp_path / "second", after.comparison(), after.pairs()))
     result = compare(first, second, QUICK)
     found = changes(result)
     assert found["a", "win_rate"]["difference"]["ci95"][0] > 0
@@ -79,7 +79,7 @@ def test_who_got_better_is_found_and_who_did_not_is_not(simulator: Make, tmp_pat
 
 def test_what_moved_says_all_that_one_must_see(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 9.0}, questions=10, noise=0.1)
-    contest, judgements = made.contest(), made.pairs()
+    comparison, judgements = made.comparison(), made.pairs()
     row = made.rows[7]
     lost = [
         replace(one, ranks=(2.0, 1.0) if one.order[0] == "a" else (1.0, 2.0), reasons=("so", "dull"))
@@ -87,16 +87,16 @@ def test_what_moved_says_all_that_one_must_see(simulator: Make, tmp_path: Path) 
         else one
         for one in judgements
     ]
-    answers = {**contest.answers, "a": {**contest.answers["a"], row.id: "Something else."}}
-    first = judged_side(write_run(tmp_path / "first", contest, judgements))
-    second = judged_side(write_run(tmp_path / "second", replace(contest, answers=answers), lost))
+    answers = {**comparison.answers, "a": {**comparison.answers["a"], row.id: "Something else."}}
+    first = judged_side(write_run(tmp_path / "first", comparison, judgements))
+    second = judged_side(write_run(tmp_path / "second", replace(comparison, answers=answers), lost))
     (moved,) = compare(first, second, QUICK)["moved"]
     assert moved == {
         "row": row.id,
         "role": row.role,
         "question": row.question,
-        "contestant": "a",
-        "contestant_b": "a",
+        "system": "a",
+        "system_b": "a",
         "measure": "win_rate",
         "before": 1.0,
         "after": 0.0,
@@ -111,9 +111,9 @@ def test_what_moved_says_all_that_one_must_see(simulator: Make, tmp_path: Path) 
 
 def test_what_is_set_otherwise_is_listed(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.0}, questions=4)
-    contest, other = made.contest(), made.contest()
+    comparison, other = made.comparison(), made.comparison()
     other.answers["a"][made.rows[0].id] = "Changed."
-    first = judged_side(write_run(tmp_path / "first", contest, made.pairs(), models={"seed": 1, "kept": [1]}))
+    first = judged_side(write_run(tmp_path / "first", comparison, made.pairs(), models={"seed": 1, "kept": [1]}))
     second = judged_side(
         write_run(tmp_path / "second", other, made.pairs("k"), judge="k", models={"seed": 2, "kept": [1], "new": True})
     )
@@ -125,9 +125,9 @@ def test_what_is_set_otherwise_is_listed(simulator: Make, tmp_path: Path) -> Non
 
 def test_rouge_is_compared_where_answers_changed_and_only_there(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.0, "b": 0.0}, questions=20)
-    contest, other = made.contest(), made.contest()
+    comparison, other = made.comparison(), made.comparison()
     other.answers["a"].update({row.id: "None." for row in made.rows})
-    first = judged_side(write_run(tmp_path / "first", contest, made.pairs()))
+    first = judged_side(write_run(tmp_path / "first", comparison, made.pairs()))
     second = judged_side(write_run(tmp_path / "second", other, made.pairs()))
     result = compare(first, second, QUICK)
     found = changes(result)
@@ -139,30 +139,30 @@ def test_rouge_is_compared_where_answers_changed_and_only_there(simulator: Make,
     assert {one["measure"] for one in compare(first, second, replace(QUICK, rouge=False))["changes"]} == {"win_rate"}
 
 
-def test_contestants_are_paired_as_asked(simulator: Make, tmp_path: Path) -> None:
+def test_systems_are_paired_as_asked(simulator: Make, tmp_path: Path) -> None:
     before, after = simulator({"old": -1.0, "x": 0.0}, questions=30), simulator({"new": 2.0, "x": 0.0}, questions=30)
-    first = judged_side(write_run(tmp_path / "first", before.contest(), before.pairs()))
-    second = judged_side(write_run(tmp_path / "second", after.contest(), after.pairs()))
+    first = judged_side(write_run(tmp_path / "first", before.comparison(), before.pairs()))
+    second = judged_side(write_run(tmp_path / "second", after.comparison(), after.pairs()))
     same = compare(first, second, QUICK)["shared"]
-    assert same["contestants"] == [["x", "x"], ["base", "base"]]
+    assert same["systems"] == [["x", "x"], ["base", "base"]]
     assert (same["only_a"], same["only_b"]) == (["old"], ["new"])
     result = compare(first, second, replace(QUICK, pairs=[("old", "new")]))
-    assert result["shared"]["contestants"][0] == ["old", "new"]
+    assert result["shared"]["systems"][0] == ["old", "new"]
     assert changes(result)["old", "win_rate"]["difference"]["ci95"][0] > 0
-    with pytest.raises(SettingsError, match=r"no contestant 'odd' .* old, x, base"):
+    with pytest.raises(SettingsError, match=r"no system 'odd' .* old, x, base"):
         compare(first, second, replace(QUICK, pairs=[("odd", "new")]))
 
 
 def test_only_rows_of_both_count(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.0}, questions=20)
-    contest, judgements = made.contest(), made.pairs()
+    comparison, judgements = made.comparison(), made.pairs()
     kept = made.rows[:30]
     # The same id, another question: not the same row.
     odd = [replace(kept[0], question="Something else?"), *kept[1:]]
     ids = {row.id for row in kept}
-    answers = {name: {row: text for row, text in of.items() if row in ids} for name, of in contest.answers.items()}
-    few = Contest(odd, contest.contestants, answers)
-    first = judged_side(write_run(tmp_path / "first", contest, judgements))
+    answers = {name: {row: text for row, text in of.items() if row in ids} for name, of in comparison.answers.items()}
+    few = Comparison(odd, comparison.systems, answers)
+    first = judged_side(write_run(tmp_path / "first", comparison, judgements))
     second = judged_side(write_run(tmp_path / "second", few, [one for one in judgements if one.row in ids]))
     result = compare(first, second, QUICK)
     assert result["shared"]["rows"] == 29
@@ -176,10 +176,10 @@ def test_only_rows_of_both_count(simulator: Make, tmp_path: Path) -> None:
 def test_problems_of_either_run_are_said(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.0}, questions=10)
     lost = [replace(one, ranks=None, unscored="cut") for one in made.pairs()[:4]]
-    first = judged_side(write_run(tmp_path / "first", made.contest(), [*lost, *made.pairs()[4:]]))
-    alone = made.contest(baseline=False)
+    first = judged_side(write_run(tmp_path / "first", made.comparison(), [*lost, *made.pairs()[4:]]))
+    alone = made.comparison(baseline=False)
     second = judged_side(write_run(tmp_path / "second", alone, []))
-    problems = compare(first, replace(second, answers=made.contest().answers), QUICK)["problems"]
+    problems = compare(first, replace(second, answers=made.comparison().answers), QUICK)["problems"]
     assert any("first: 4 of 40 judgements" in problem for problem in problems)
     assert any("second: nothing was judged" in problem for problem in problems)
     assert any("against base in the first and nobody in the second" in problem for problem in problems)
@@ -196,7 +196,7 @@ def test_predictions_are_compared_by_rouge(simulator: Make, tmp_path: Path) -> N
     first = scored_side(predictions(tmp_path / "a.jsonl", rows, lambda n: "Wide of it."), rows, SCORE)
     second = scored_side(predictions(tmp_path / "b.jsonl", rows, lambda n: "None." if n != 9 else "No."), rows, SCORE)
     result = compare(first, second, replace(QUICK, top=60))
-    assert result["shared"]["contestants"] == [["a.jsonl", "b.jsonl"]]
+    assert result["shared"]["systems"] == [["a.jsonl", "b.jsonl"]]
     found = changes(result)
     assert set(found) == {("a.jsonl", "CUS"), ("a.jsonl", "SPE")}
     assert all(one["p_adjusted"] < 0.05 for one in found.values())
@@ -206,7 +206,7 @@ def test_predictions_are_compared_by_rouge(simulator: Make, tmp_path: Path) -> N
 
 def test_a_run_and_predictions_are_no_pair(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.0}, questions=3)
-    run = judged_side(write_run(tmp_path / "run", made.contest(), made.pairs()))
+    run = judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))
     scored = scored_side(predictions(tmp_path / "a.jsonl", made.rows, lambda n: "None."), made.rows, SCORE)
     with pytest.raises(SettingsError, match="give two of one kind"):
         compare(run, scored, QUICK)
@@ -214,11 +214,11 @@ def test_a_run_and_predictions_are_no_pair(simulator: Make, tmp_path: Path) -> N
 
 def test_what_has_nothing_in_common_is_refused(simulator: Make, tmp_path: Path) -> None:
     made, other = simulator({"a": 0.0}, questions=3), simulator({"b": 0.0}, questions=3)
-    run = judged_side(write_run(tmp_path / "run", made.contest(), made.pairs()))
+    run = judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))
     elsewhere = [replace(row, id=f"{row.id}-other") for row in made.rows]
     with pytest.raises(DataError, match="no row in common"):
         compare(run, replace(run, rows=elsewhere), QUICK)
-    alone = other.contest(baseline=False)
+    alone = other.comparison(baseline=False)
     second = judged_side(write_run(tmp_path / "second", alone, []))
     with pytest.raises(DataError, match="--pair NAME_A=NAME_B"):
         compare(replace(run, answers={"a": run.answers["a"]}), second, QUICK)
@@ -228,7 +228,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, simulator: Make) -> None:
     with pytest.raises(DataError, match="no such folder"):
         judged_side(tmp_path / "none")
     made = simulator({"a": 0.0}, questions=3)
-    run = write_run(tmp_path / "run", made.contest(), made.pairs())
+    run = write_run(tmp_path / "run", made.comparison(), made.pairs())
     write_json(run / RESULT, {"models": []})
     with pytest.raises(DataError, match="not a result of this version"):
         judged_side(run)

@@ -15,14 +15,14 @@ from rolellm.evaluation.statistics import Bootstrap
 from rolellm.judging.aggregate import make_tally
 from rolellm.judging.diagnostics import diagnose
 from rolellm.judging.result import ResultOptions, summarise
-from rolellm.judging.types import Contest
+from rolellm.judging.types import Comparison
 
 Make = Callable[..., Any]
 QUICK = Bootstrap(400)
 
 
-def diagnosed(contest: Any, judgements: Any) -> dict[str, Any]:
-    return diagnose(make_tally(contest, judgements, QUICK), 0.01)[0]
+def diagnosed(comparison: Any, judgements: Any) -> dict[str, Any]:
+    return diagnose(make_tally(comparison, judgements, QUICK), 0.01)[0]
 
 
 def contains(estimate: dict[str, Any], value: float) -> bool:
@@ -33,7 +33,7 @@ def contains(estimate: dict[str, Any], value: float) -> bool:
 @pytest.mark.parametrize("bias", [0.0, 0.8, -0.5], ids=["none", "for the first", "for the second"])
 def test_a_taste_for_a_place_is_measured_in_pairs(simulator: Make, bias: float) -> None:
     made = simulator({"a": 0.0}, questions=300, first=bias, seed=1)
-    found = diagnosed(made.contest(), made.pairs())["position"]["pairwise"]
+    found = diagnosed(made.comparison(), made.pairs())["position"]["pairwise"]
     # Preferences are drawn by Bradley and Terry's law: this is what the bias given does to equals.
     given = 1 / (1 + math.exp(-bias))
     assert contains(found["first_preferred"], given)
@@ -46,7 +46,7 @@ def test_intervals_hold_the_truth_in_most_runs_and_not_in_all(simulator: Make) -
     runs, held = 40, Counter[str]()
     for seed in range(runs):
         made = simulator({"a": 0.0}, questions=60, spread=150, first=0.6, seed=seed)
-        found = diagnosed(made.contest(), [one for judge in "jkl" for one in made.pairs(judge)])
+        found = diagnosed(made.comparison(), [one for judge in "jkl" for one in made.pairs(judge)])
         pairs, length = found["position"]["pairwise"], found["length"]
         held["first"] += contains(pairs["first_preferred"], 1 / (1 + math.exp(-0.6)))
         held["longer"] += contains(length["longer_preferred"], 0.5)
@@ -59,43 +59,43 @@ def test_intervals_hold_the_truth_in_most_runs_and_not_in_all(simulator: Make) -
 
 def test_who_is_better_does_not_look_like_a_taste_for_a_place(simulator: Make) -> None:
     made = simulator({"a": 2.5, "b": 1.0}, questions=150)
-    found = diagnosed(made.contest(), made.pairs())["position"]["pairwise"]
+    found = diagnosed(made.comparison(), made.pairs())["position"]["pairwise"]
     assert contains(found["first_preferred"], 0.5)
 
 
 def test_pairs_that_lack_an_order_do_not_look_like_a_taste_for_a_place(simulator: Make) -> None:
     made = simulator({"a": 3.0}, questions=80, noise=0.1)
     judgements = [one if one.order[0] == "a" else replace(one, ranks=None, unscored="cut") for one in made.pairs()]
-    found = diagnosed(made.contest(), judgements)
+    found = diagnosed(made.comparison(), judgements)
     assert found["position"]["pairwise"] is None
     assert found["unscored"]["incomplete_pairs"] == 160
 
 
 def test_consistency_is_the_share_of_pairs_whose_orders_agree(simulator: Make) -> None:
     made = simulator({"a": 0.0}, questions=50, noise=0.0, first=1.0)
-    found = diagnosed(made.contest(), made.pairs())["position"]["pairwise"]
+    found = diagnosed(made.comparison(), made.pairs())["position"]["pairwise"]
     assert found["consistency"]["mean"] == 0
     assert found["first_preferred"]["mean"] == 1
     made = simulator({"a": 1.0}, questions=50, noise=0.0, first=0.5)
-    found = diagnosed(made.contest(), made.pairs())["position"]["pairwise"]
+    found = diagnosed(made.comparison(), made.pairs())["position"]["pairwise"]
     assert found["consistency"]["mean"] == 1
     assert found["first_preferred"]["mean"] == 0.5
 
 
 def test_a_taste_for_a_place_is_measured_in_lists(simulator: Make) -> None:
     made = simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100, first=1.5)
-    found = diagnosed(made.contest(), made.lists(rotations=4))["position"]["listwise"]
+    found = diagnosed(made.comparison(), made.lists(rotations=4))["position"]["listwise"]
     assert len(found["mean_rank_by_place"]) == 4
     assert sum(found["mean_rank_by_place"]) == pytest.approx(10)
     assert min(found["mean_rank_by_place"]) == found["mean_rank_by_place"][0]
     assert found["slope"]["ci95"][0] > 0
     fair = simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100)
-    assert contains(diagnosed(fair.contest(), fair.lists())["position"]["listwise"]["slope"], 0)
+    assert contains(diagnosed(fair.comparison(), fair.lists())["position"]["listwise"]["slope"], 0)
 
 
 def test_all_rotations_cancel_who_is_better_exactly(simulator: Make) -> None:
     made = simulator({"a": 9.0, "b": 5.0, "c": -5.0}, questions=10, noise=0.0)
-    found = diagnosed(made.contest(), made.lists(rotations=4))["position"]["listwise"]
+    found = diagnosed(made.comparison(), made.lists(rotations=4))["position"]["listwise"]
     assert found["mean_rank_by_place"] == [2.5] * 4
     assert found["slope"]["mean"] == pytest.approx(0, abs=1e-12)
 
@@ -103,30 +103,30 @@ def test_all_rotations_cancel_who_is_better_exactly(simulator: Make) -> None:
 def test_a_judge_of_the_last_place_has_the_steepest_slope(simulator: Make) -> None:
     made = simulator({"a": 0.0, "b": 0.0}, questions=3)
     judgements = [replace(one, ranks=(3.0, 2.0, 1.0)) for one in made.lists()]
-    assert diagnosed(made.contest(), judgements)["position"]["listwise"]["slope"]["mean"] == -1
+    assert diagnosed(made.comparison(), judgements)["position"]["listwise"]["slope"]["mean"] == -1
 
 
 def test_a_taste_for_length_is_measured(simulator: Make) -> None:
     made = simulator({"a": 0.0, "b": 0.0}, questions=120, spread=150, length=0.8)
-    found = diagnosed(made.contest(), made.pairs())["length"]
+    found = diagnosed(made.comparison(), made.pairs())["length"]
     assert found["longer_preferred"]["ci95"][0] > 0.5
     assert found["coefficient"]["ci95"][0] > 0
 
 
 def test_answers_of_one_length_say_nothing_of_length(simulator: Make) -> None:
     made = simulator({"a": 1.0}, questions=40)
-    assert diagnosed(made.contest(), made.pairs())["length"] == {"longer_preferred": None, "coefficient": None}
+    assert diagnosed(made.comparison(), made.pairs())["length"] == {"longer_preferred": None, "coefficient": None}
 
 
 def test_a_canary_that_is_short_is_no_taste_for_length(simulator: Make) -> None:
     made = simulator({"null": -9.0}, questions=40, canaries=("null",), lengths={"null": 3})
-    assert diagnosed(made.contest(), made.pairs())["length"] == {"longer_preferred": None, "coefficient": None}
+    assert diagnosed(made.comparison(), made.pairs())["length"] == {"longer_preferred": None, "coefficient": None}
 
 
 def test_the_effect_of_a_name_is_found_and_is_its_own(simulator: Make) -> None:
     made = simulator({"famous": 0.0, "plain": 0.0}, questions=150, names={"famous": 1.0}, seed=2)
     probes = made.pairs(named=True)
-    found, effects = diagnose(make_tally(made.contest(), [*made.pairs(), *probes], QUICK), 0.01)
+    found, effects = diagnose(make_tally(made.comparison(), [*made.pairs(), *probes], QUICK), 0.01)
     names = found["name"]
     assert names["probes"] == len(probes) == found["judgements"]["named"]
     assert names["by_model"] == effects
@@ -140,7 +140,7 @@ def test_names_that_change_nothing_have_no_effect(simulator: Make) -> None:
     made = simulator({"a": 0.5, "b": -0.5}, questions=20)
     judgements = made.pairs()
     probes = [replace(one, named=True) for one in judgements]
-    names = diagnosed(made.contest(), [*judgements, *probes])["name"]
+    names = diagnosed(made.comparison(), [*judgements, *probes])["name"]
     assert names["changed"]["mean"] == 0
     assert {name: one["mean"] for name, one in names["by_model"].items()} == {"a": 0, "b": 0}
 
@@ -149,7 +149,7 @@ def test_a_probe_without_its_masked_verdict_counts_in_nothing(simulator: Make) -
     made = simulator({"a": 0.5}, questions=4)
     probes = made.pairs(named=True)
     masked = [replace(one, ranks=None, unscored="cut") for one in made.pairs()]
-    names = diagnosed(made.contest(), [*masked, *probes])["name"]
+    names = diagnosed(made.comparison(), [*masked, *probes])["name"]
     assert names == {"probes": 0, "changed": None, "by_model": {}}
 
 
@@ -161,7 +161,7 @@ def test_attacks_are_counted_with_what_they_won(simulator: Make) -> None:
         for one in [*made.pairs(), *made.lists()]
     ]
     judgements[0] = replace(judgements[0], touched={"a": ("cut",)}, ranks=None, unscored="cut")
-    found = diagnosed(made.contest(), judgements)["attacks"]
+    found = diagnosed(made.comparison(), judgements)["attacks"]
     # Three rows, two orders and two rotations each; two of them share a question.
     rate = {"mean": 1.0, "ci95": [pytest.approx(0.025**0.5), 1.0], "n": 3, "questions": 2}
     assert found["echo"] == {
@@ -178,7 +178,7 @@ def test_reasons_are_counted_without_what_they_quote_of_a_reply(simulator: Make)
         for one, words in zip(made.pairs(), said, strict=True)
     ]
     short = replace(lost[0], unscored="malformed: $.better: 'C' is not one of ['A', 'B', 'tie']")
-    reasons = diagnosed(made.contest(), [*lost, short])["unscored"]["by_reason"]
+    reasons = diagnosed(made.comparison(), [*lost, short])["unscored"]["by_reason"]
     assert reasons == {
         "malformed: no JSON in the model's reply, which opens with …": len(lost),
         "malformed: $.better: 'C' is not one of ['A', 'B', 'tie']": 1,
@@ -188,27 +188,27 @@ def test_reasons_are_counted_without_what_they_quote_of_a_reply(simulator: Make)
 def test_judges_who_agree_have_a_kappa_of_1(simulator: Make) -> None:
     made = simulator({"a": 0.5, "b": -0.5}, questions=20)
     judgements = [*made.pairs(), *(replace(one, judge="other") for one in made.pairs())]
-    jury = diagnosed(made.contest(), judgements)["jury"]
+    jury = diagnosed(made.comparison(), judgements)["jury"]
     assert jury["judges"] == 2
     assert jury["fleiss_kappa"]["mean"] == 1
-    assert diagnosed(made.contest(), made.pairs())["jury"] is None
+    assert diagnosed(made.comparison(), made.pairs())["jury"] is None
 
 
 def test_a_jury_of_lists_is_compared_pair_by_pair(simulator: Make) -> None:
     made = simulator({"a": 2.0, "b": 0.5, "c": -2.0}, questions=40, noise=0.4)
-    contest = made.contest(baseline=False)
+    comparison = made.comparison(baseline=False)
     judgements = [one for judge in "jk" for one in made.lists(judge, baseline=False)]
-    jury = diagnosed(contest, judgements)["jury"]
+    jury = diagnosed(comparison, judgements)["jury"]
     assert jury["fleiss_kappa"]["n"] == 3 * len(made.rows)
     assert jury["fleiss_kappa"]["ci95"][0] > 0.8
-    back = Contest(contest.rows, contest.contestants[::-1], contest.answers)
+    back = Comparison(comparison.rows, comparison.systems[::-1], comparison.answers)
     assert diagnosed(back, judgements)["jury"] == jury
 
 
 def test_a_jury_of_which_only_one_ever_answers_has_no_kappa(simulator: Make) -> None:
     made = simulator({"a": 0.5}, questions=5)
     silent = [replace(one, ranks=None, unscored="refused") for one in made.pairs("silent")]
-    assert diagnosed(made.contest(), [*made.pairs(), *silent])["jury"] == {"fleiss_kappa": None, "judges": 2}
+    assert diagnosed(made.comparison(), [*made.pairs(), *silent])["jury"] == {"fleiss_kappa": None, "judges": 2}
 
 
 def unfit(simulator: Make, **more: Any) -> Any:
@@ -218,7 +218,7 @@ def unfit(simulator: Make, **more: Any) -> Any:
 
 def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit(simulator: Make) -> None:
     made = unfit(simulator)
-    result = summarise(made.contest(), made.pairs(), [{"name": "judge"}], ResultOptions(resamples=100))
+    result = summarise(made.comparison(), made.pairs(), [{"name": "judge"}], ResultOptions(resamples=100))
     a, b, null, _ = (one["pairwise"] for one in result["models"])
     for one in (a, b):
         assert one["win_rate"] is one["lc_win_rate"] is one["wins"] is one["ties"] is one["sign_test_p"] is None
@@ -238,14 +238,14 @@ def test_a_jury_with_one_unfit_judge_still_judges(simulator: Make) -> None:
     made = unfit(simulator)
     sound = simulator({"a": 2.0, "b": -2.0, "null": -99.0}, questions=40, canaries=("null",), noise=0.1)
     judgements = [*made.pairs("places"), *sound.pairs("one"), *sound.pairs("two")]
-    result = summarise(made.contest(), judgements, [], ResultOptions(resamples=100))
+    result = summarise(made.comparison(), judgements, [], ResultOptions(resamples=100))
     assert result["valid"] and "the judge places is not fit" in result["problems"][0]
     assert [one["pairwise"]["win_rate"]["mean"] for one in result["models"][:3]] == [1, 0, 0]
 
 
 def test_only_the_model_that_cannot_be_told_apart_has_its_rate_withheld(simulator: Make) -> None:
     made = simulator({"better": 9.0, "equal": 0.0}, questions=40, first=3.0)
-    result = summarise(made.contest(), made.pairs(), [], ResultOptions(resamples=100))
+    result = summarise(made.comparison(), made.pairs(), [], ResultOptions(resamples=100))
     better, equal, _ = (one["pairwise"] for one in result["models"])
     assert better["win_rate"]["mean"] > 0.9 and equal["win_rate"] is None
     assert result["valid"] and [problem.partition(": ")[2][:7] for problem in result["problems"]] == ["equal ("]
@@ -254,6 +254,6 @@ def test_only_the_model_that_cannot_be_told_apart_has_its_rate_withheld(simulato
 @pytest.mark.parametrize("tie", [0.0, 1.0], ids=["no ties", "ties"])
 def test_a_judge_who_guesses_without_a_taste_is_not_called_unfit(simulator: Make, tie: float) -> None:
     made = simulator({"a": 0.0}, questions=150, tie=tie)
-    result = summarise(made.contest(), made.pairs(), [], ResultOptions(resamples=100))
+    result = summarise(made.comparison(), made.pairs(), [], ResultOptions(resamples=100))
     assert result["valid"] and result["problems"] == []
     assert contains(result["models"][0]["pairwise"]["win_rate"], 0.5)

@@ -59,10 +59,10 @@ BAD = {
     "no-llm": (SIMPLE, "llm is missing"),
     "llm-nowhere": ({**WHOLE, "llm": "none.yaml"}, "no settings file at none.yaml"),
     "judge": ({**WHOLE, "judges": ["role-trio"]}, "no judge 'role-trio'"),
-    "same-names": ({**WHOLE, "name": "x", "baseline_name": "x"}, "they need different names"),
-    "canary-name": ({**WHOLE, "name": "canary: echo"}, "they need different names"),
-    "rotations": ({**WHOLE, "rotations": 0}, "rotations is 0"),
-    "resamples": ({**WHOLE, "resamples": 0}, "resamples must be at least 1"),
+    "same-names": ({**WHOLE, "name": "x", "baseline_name": "x"}, "use two different names"),
+    "canary-name": ({**WHOLE, "name": "canary: echo"}, "is the name of a canary"),
+    "rotations": ({**WHOLE, "rotations": 0}, "rotations: must be"),
+    "resamples": ({**WHOLE, "resamples": 0}, "resamples: must be"),
     "other-folder": ({**WHOLE, "folder": "evaluate_metrics"}, "holds other files"),
 }
 
@@ -210,10 +210,10 @@ def test_lists_alone_have_no_figures_of_pairs(results: dict[str, Any]) -> None:
 
 def test_the_folder_is_that_of_a_judging_run(results: dict[str, Any], place: Path, rows: list[Row]) -> None:
     run = read_run(place / "sample")
-    assert [row.id for row in run.contest.rows] == [row.id for row in rows]
+    assert [row.id for row in run.comparison.rows] == [row.id for row in rows]
     assert run.result["models"] == results["sample"]["result"]["models"]
-    assert run.contest.baseline is not None
-    assert run.contest.baseline.name == "RoleGPT"
+    assert run.comparison.baseline is not None
+    assert run.comparison.baseline.name == "RoleGPT"
     assert len(run.judgements()) == results["sample"]["result"]["spent"]["calls"]
 
 

@@ -13,39 +13,39 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.orders import Ask, Design, planned, rotated
-from rolellm.judging.types import Contest, Contestant
+from rolellm.judging.types import Comparison, System
 
 NAMES = ("base", "one", "two", "three")
 
 
-def contest(rows: int = 6, names: tuple[str, ...] = NAMES, missing: tuple[tuple[str, int], ...] = ()) -> Contest:
+def comparison(rows: int = 6, names: tuple[str, ...] = NAMES, missing: tuple[tuple[str, int], ...] = ()) -> Comparison:
     given = [Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",)) for n in range(rows)]
-    contestants = [Contestant(name, "baseline" if name == "base" else "model") for name in names]
+    systems = [System(name, "baseline" if name == "base" else "model") for name in names]
     answers = {
         name: {row.id: f"{name} {row.id}" for n, row in enumerate(given) if (name, n) not in missing} for name in names
     }
-    return Contest(given, contestants, answers)
+    return Comparison(given, systems, answers)
 
 
-def keys(asks: list[Ask], found: Contest) -> set[tuple[object, ...]]:
+def keys(asks: list[Ask], found: Comparison) -> set[tuple[object, ...]]:
     return {(found.rows[ask.row].id, ask.judge.design, ask.order, ask.named) for ask in asks}
 
 
 def test_pairs_in_both_orders_and_lists_turned() -> None:
-    found = contest()
+    found = comparison()
     asks = planned(found, load_judges(), Design(rotations=4, name_probe=0))
     pairs = [ask for ask in asks if ask.judge.design == "pairwise"]
     assert len(pairs) == 6 * 3 * 2
     assert all((ask.row, ask.order[::-1]) in {(other.row, other.order) for other in pairs} for ask in pairs)
     lists = [ask for ask in asks if ask.judge.design == "listwise"]
     assert len(lists) == 6 * 4
-    # As many turns as contestants: each stands in each place once for each row.
+    # As many turns as systems: each stands in each place once for each row.
     assert set(Counter((ask.row, place, name) for ask in lists for place, name in enumerate(ask.order)).values()) == {1}
 
 
-def test_another_contestant_or_more_rows_leave_the_pairs_as_they_are() -> None:
+def test_another_system_or_more_rows_leave_the_pairs_as_they_are() -> None:
     pair = load_judges(["role-pair"])
-    small, more, longer = contest(names=NAMES[:3]), contest(), contest(rows=9, names=NAMES[:3])
+    small, more, longer = comparison(names=NAMES[:3]), comparison(), comparison(rows=9, names=NAMES[:3])
     asked = keys(planned(small, pair, Design(name_probe=0)), small)
     assert asked < keys(planned(more, pair, Design(name_probe=0)), more)
     assert asked < keys(planned(longer, pair, Design(name_probe=0)), longer)
@@ -70,7 +70,7 @@ def test_other_rows_and_seeds_draw_other_orders() -> None:
 
 
 def test_what_was_not_answered_is_not_asked_for() -> None:
-    found = contest(missing=(("two", 0), ("base", 1)))
+    found = comparison(missing=(("two", 0), ("base", 1)))
     asks = planned(found, load_judges(), Design(rotations=1, name_probe=0))
     lists = {ask.row for ask in asks if ask.judge.design == "listwise"}
     assert lists == {2, 3, 4, 5}
@@ -80,9 +80,9 @@ def test_what_was_not_answered_is_not_asked_for() -> None:
 
 
 def test_the_probe_of_names_is_of_so_many_rows_and_of_no_canary() -> None:
-    plain = contest(rows=30)
-    found = Contest(
-        plain.rows, [*plain.contestants, Contestant("null", "canary")], {**plain.answers, "null": plain.answers["one"]}
+    plain = comparison(rows=30)
+    found = Comparison(
+        plain.rows, [*plain.systems, System("null", "canary")], {**plain.answers, "null": plain.answers["one"]}
     )
     named = [ask for ask in planned(found, load_judges(), Design(name_probe=7)) if ask.named]
     assert len({ask.row for ask in named}) == 7
@@ -91,7 +91,7 @@ def test_the_probe_of_names_is_of_so_many_rows_and_of_no_canary() -> None:
 
 
 def test_the_probe_is_of_rows_that_have_a_pair() -> None:
-    found = contest(rows=30, missing=tuple(("base", n) for n in range(20)))
+    found = comparison(rows=30, missing=tuple(("base", n) for n in range(20)))
     named = [ask for ask in planned(found, load_judges(), Design(name_probe=7)) if ask.named]
     assert len({ask.row for ask in named}) == 7 and all(ask.row >= 20 for ask in named)
 
@@ -99,12 +99,14 @@ def test_the_probe_is_of_rows_that_have_a_pair() -> None:
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        pytest.param(contest(names=("one", "two")), "no baseline|there is none", id="no-baseline"),
-        pytest.param(contest(names=("base",)), "nobody to compare", id="alone"),
-        pytest.param(contest(names=("base", *(f"m{n}" for n in range(26)))), "more than a list holds", id="too-many"),
+        pytest.param(comparison(names=("one", "two")), "this run has none", id="no-baseline"),
+        pytest.param(comparison(names=("base",)), "nothing to compare", id="alone"),
+        pytest.param(
+            comparison(names=("base", *(f"m{n}" for n in range(26)))), "more than a list holds", id="too-many"
+        ),
     ],
 )
-def test_a_contest_that_cannot_be_judged_says_why(found: Contest, said: str) -> None:
+def test_a_comparison_that_cannot_be_judged_says_why(found: Comparison, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         planned(found, load_judges(), Design())
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Row
-from rolellm.judging.ask import JudgingOptions, Juror
+from rolellm.judging.ask import JudgeModel, JudgingOptions
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.orders import Design
 from rolellm.judging.overlap_judge import Preferences, scripted_judge
 from rolellm.judging.run import JudgingSetup, run_judging
-from rolellm.judging.types import Contest, Contestant
+from rolellm.judging.types import Comparison, System
 from rolellm.llm.model import RunOptions
 
 QUESTIONS = 160
@@ -25,11 +25,11 @@ TRUE = {"base": 0.0, "poor": -1.0, "good": 0.7, "best": 1.5}
 FIRST = 0.8
 
 
-def contest(strengths: Mapping[str, float], longer: Mapping[str, int] | None = None) -> Contest:
+def comparison(strengths: Mapping[str, float], longer: Mapping[str, int] | None = None) -> Comparison:
     """Answers that say how good they are, of a length drawn around 300 characters, longer for some."""
     chance = random.Random(12)
     rows = [Row(f"r{n}", f"Role {n % 4}", "en", "general", f"Question {n}?", ("Aye.",)) for n in range(QUESTIONS)]
-    people = [Contestant(name, "baseline" if name == "base" else "model") for name in strengths]
+    people = [System(name, "baseline" if name == "base" else "model") for name in strengths]
     extra = longer or {}
     answers = {
         name: {
@@ -38,7 +38,7 @@ def contest(strengths: Mapping[str, float], longer: Mapping[str, int] | None = N
         }
         for name, strength in strengths.items()
     }
-    return Contest(rows, people, answers)
+    return Comparison(rows, people, answers)
 
 
 def worth(_: Mapping[str, str], answer: str) -> float:
@@ -47,11 +47,11 @@ def worth(_: Mapping[str, str], answer: str) -> float:
     return float(found[1])
 
 
-def judge(folder: Path, found: Contest, probe: int = 0, **preferences: Any) -> dict[str, Any]:
-    juror = Juror("known", [scripted_judge(Preferences(worth, noise=1.0, **preferences), rules="worth")])
+def judge(folder: Path, found: Comparison, probe: int = 0, **preferences: Any) -> dict[str, Any]:
+    judge_model = JudgeModel("known", [scripted_judge(Preferences(worth, noise=1.0, **preferences), rules="worth")])
     options = JudgingOptions(Design(name_probe=probe))
     setup = JudgingSetup(options=options, run=RunOptions(show_progress=False))
-    return run_judging(folder, found, load_judges(), [juror], setup)
+    return run_judging(folder, found, load_judges(), [judge_model], setup)
 
 
 def inside(value: float, estimate: Mapping[str, Any]) -> bool:
@@ -66,7 +66,7 @@ def chance_of(lead: float) -> float:
 @pytest.fixture(scope="module")
 def biased(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Judged by one that likes the first place. (Of seeds 0 to 4 one draws a model over three standard errors off.)"""
-    return judge(tmp_path_factory.mktemp("biased"), contest(TRUE), position=FIRST, seed=1)
+    return judge(tmp_path_factory.mktemp("biased"), comparison(TRUE), position=FIRST, seed=1)
 
 
 def test_the_true_ranking_comes_back_in_spite_of_noise_and_place(biased: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ def test_the_bias_given_lies_in_its_interval(biased: dict[str, Any]) -> None:
 
 
 def test_a_planted_liking_for_length_is_undone(tmp_path: Path) -> None:
-    found = contest({"base": 0.0, "wordy": 0.0, "terse": 0.0}, {"wordy": 80, "terse": -80})
+    found = comparison({"base": 0.0, "wordy": 0.0, "terse": 0.0}, {"wordy": 80, "terse": -80})
     result = judge(tmp_path, found, length=1.0)
     models = {one["name"]: one["pairwise"] for one in result["models"]}
     assert models["wordy"]["win_rate"]["ci95"][0] > 0.5 > models["terse"]["win_rate"]["ci95"][1]
@@ -110,15 +110,15 @@ def test_a_planted_liking_for_length_is_undone(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_likes_a_name_is_found_out_by_the_probe(tmp_path: Path) -> None:
-    result = judge(tmp_path, contest({"base": 0.0, "famous": 0.0}), probe=QUESTIONS, name={"famous": 1.5})
+    result = judge(tmp_path, comparison({"base": 0.0, "famous": 0.0}), probe=QUESTIONS, name={"famous": 1.5})
     (famous,) = [one["pairwise"] for one in result["models"] if one["name"] == "famous"]
     assert inside(0.5, famous["win_rate"])
     assert inside(chance_of(1.5) - 0.5, famous["name_effect"])
 
 
 def test_the_same_answers_under_two_names_get_the_same_figures(tmp_path: Path) -> None:
-    found = contest({"base": 0.0, "one": 0.4})
-    twins = Contest(found.rows, [*found.contestants, Contestant("two")], {**found.answers, "two": found.answers["one"]})
+    found = comparison({"base": 0.0, "one": 0.4})
+    twins = Comparison(found.rows, [*found.systems, System("two")], {**found.answers, "two": found.answers["one"]})
     result = judge(tmp_path, twins, position=0.3)
     one, two = (
         {**model["pairwise"], "by_judge": None} for model in result["models"] if model["name"] in ("one", "two")

@@ -12,7 +12,7 @@ from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.orders import Ask, Design, planned
 from rolellm.judging.prompts import judge_request, material, read_fenced
-from rolellm.judging.types import Contest, Contestant
+from rolellm.judging.types import Comparison, System
 from rolellm.llm.model import Request
 
 LISTS, PAIRS = load_judges()
@@ -22,12 +22,12 @@ ROW = Row(
 NAMES = ("base", "Zed-7B", "Yon-13B")
 
 
-def contest(row: Row = ROW, answers: tuple[str, ...] = ("Very.", "As a fox.", "Who asks?")) -> Contest:
-    people = [Contestant(name, "baseline" if name == "base" else "model") for name in NAMES]
-    return Contest([row], people, {name: {row.id: text} for name, text in zip(NAMES, answers, strict=True)})
+def comparison(row: Row = ROW, answers: tuple[str, ...] = ("Very.", "As a fox.", "Who asks?")) -> Comparison:
+    people = [System(name, "baseline" if name == "base" else "model") for name in NAMES]
+    return Comparison([row], people, {name: {row.id: text} for name, text in zip(NAMES, answers, strict=True)})
 
 
-def request(found: Contest, order: tuple[str, ...] = NAMES, *, named: bool = False, limit: int = 8000) -> Request:
+def request(found: Comparison, order: tuple[str, ...] = NAMES, *, named: bool = False, limit: int = 8000) -> Request:
     judge = LISTS if len(order) > 2 else PAIRS
     return judge_request(material(found, found.rows[0], limit), Ask(0, judge, order, named))
 
@@ -37,7 +37,7 @@ def fences(found: Request) -> dict[str, str]:
 
 
 def test_everything_stands_behind_a_fence_under_letters() -> None:
-    assert fences(request(contest())) == {
+    assert fences(request(comparison())) == {
         "role": "Fox",
         "description": "A fox.",
         "question": "Fox, are you sly?",
@@ -53,42 +53,44 @@ def test_no_name_is_shown_but_in_the_probe() -> None:
     def words(found: Request) -> str:
         return "".join(message.content for message in found.messages)
 
-    assert not any(name in words(request(contest())) for name in NAMES)
-    probe = words(request(contest(), ("Zed-7B", "base"), named=True))
+    assert not any(name in words(request(comparison())) for name in NAMES)
+    probe = words(request(comparison(), ("Zed-7B", "base"), named=True))
     assert "A is Zed-7B, B is base" in probe
-    assert fences(request(contest(), ("Zed-7B", "base"), named=True)) == fences(request(contest(), ("Zed-7B", "base")))
+    assert fences(request(comparison(), ("Zed-7B", "base"), named=True)) == fences(
+        request(comparison(), ("Zed-7B", "base"))
+    )
 
 
 def test_both_orders_share_their_beginning_and_their_mark() -> None:
-    one, other = (request(contest(), order) for order in (("base", "Zed-7B"), ("Zed-7B", "base")))
+    one, other = (request(comparison(), order) for order in (("base", "Zed-7B"), ("Zed-7B", "base")))
     assert one.messages[0] == other.messages[0]
     start = one.messages[1].content.index(" answer A>>>")
     assert one.messages[1].content[:start] == other.messages[1].content[:start]
 
 
-def test_another_contestant_changes_nothing_about_a_pair() -> None:
-    found = contest()
-    fewer = Contest(found.rows, found.contestants[:2], {name: found.answers[name] for name in NAMES[:2]})
+def test_another_system_changes_nothing_about_a_pair() -> None:
+    found = comparison()
+    fewer = Comparison(found.rows, found.systems[:2], {name: found.answers[name] for name in NAMES[:2]})
     assert request(found, ("Zed-7B", "base")).payload() == request(fewer, ("Zed-7B", "base")).payload()
 
 
 def test_a_general_row_shows_no_reply_of_the_baselines_siblings() -> None:
     row = replace(ROW, subset="general", raw_reference="Yes.", references=("RoleGPT says: ever so.",))
-    assert fences(request(contest(row))).get("reference 1") == "Yes."
-    bare = request(contest(replace(row, raw_reference=None)))
+    assert fences(request(comparison(row))).get("reference 1") == "Yes."
+    bare = request(comparison(replace(row, raw_reference=None)))
     assert "reference 1" not in fences(bare) and "no reference" in bare.messages[1].content
     assert "RoleGPT says" not in bare.messages[1].content
 
 
 def test_chinese_rows_get_chinese_prompts() -> None:
     row = replace(ROW, language="zh", role="李白", question="李白，你爱喝酒吗？", role_description=None)
-    told, asked = request(contest(row)).messages
+    told, asked = request(comparison(row)).messages
     assert "评判" in told.content and "没有更多介绍" in asked.content
-    assert fences(request(contest(row)))["question"] == "李白，你爱喝酒吗？"
+    assert fences(request(comparison(row)))["question"] == "李白，你爱喝酒吗？"
 
 
 def test_long_answers_are_cut_and_counted() -> None:
-    found = material(contest(answers=("a" * 100, "b", "")), ROW, 10)
+    found = material(comparison(answers=("a" * 100, "b", "")), ROW, 10)
     assert found.touched(NAMES) == {"base": ("cut",)}
     shown = fences(judge_request(found, Ask(0, LISTS, NAMES)))
     assert shown["answer A"].startswith("a" * 10 + "\n[") and "90 more" in shown["answer A"]
@@ -98,12 +100,12 @@ def test_long_answers_are_cut_and_counted() -> None:
 @pytest.mark.parametrize("text", ["{mark}", "{answers}{question}", "{", "}}", "%s {0}"])
 def test_slots_in_texts_stay_text(text: str) -> None:
     row = replace(ROW, question=text, role_description=text)
-    assert fences(request(contest(row, (text, text, text))))["answer B"] == text
+    assert fences(request(comparison(row, (text, text, text))))["answer B"] == text
 
 
 @given(st.lists(st.text(max_size=40), min_size=3, max_size=3), st.text(min_size=1, max_size=40))
 def test_whatever_the_texts_each_answer_comes_back_whole(answers: list[str], question: str) -> None:
-    found = contest(replace(ROW, question=question), tuple(answers))
+    found = comparison(replace(ROW, question=question), tuple(answers))
     shown = material(found, found.rows[0], 8000)
     read = fences(judge_request(shown, Ask(0, LISTS, NAMES)))
     wanted = [shown.answers[name].text or "(the answer is empty)" for name in NAMES]
@@ -112,7 +114,7 @@ def test_whatever_the_texts_each_answer_comes_back_whole(answers: list[str], que
 
 
 def test_what_is_planned_can_be_asked() -> None:
-    found = contest()
+    found = comparison()
     asks = planned(found, [LISTS, PAIRS], Design(rotations=3))
     made = [judge_request(material(found, ROW, 100), ask) for ask in asks]
     assert len({one.prompt_hash for one in made}) == len(made) == 3 + 2 * 2 * 2

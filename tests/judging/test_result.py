@@ -12,7 +12,7 @@ import pytest
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.judging.result import ResultOptions, summarise
-from rolellm.judging.types import Contest, Contestant, Judgement
+from rolellm.judging.types import Comparison, Judgement, System
 
 QUICK = ResultOptions(resamples=400)
 JUDGES = [{"name": "judge", "prompts": {"pairwise": {"hash": "abc"}}, "model": {"model": "m"}, "family": None}]
@@ -35,7 +35,7 @@ def numbers(value: Any) -> Any:
 
 def test_the_true_ranking_is_recovered(simulator: Make) -> None:
     made = simulator({"best": 1.2, "good": 0.5, "poor": -0.9}, questions=80, first=0.4, seed=1)
-    result = summarise(made.contest(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
+    result = summarise(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
     found = by_name(result)
     rates = [found[name]["pairwise"]["win_rate"]["mean"] for name in ("best", "good", "poor")]
     ranks = [found[name]["listwise"]["average_rank"]["mean"] for name in ("best", "good", "base", "poor")]
@@ -53,7 +53,7 @@ def test_the_true_ranking_is_recovered(simulator: Make) -> None:
 
 def test_the_shape_is_the_contracts(simulator: Make) -> None:
     made = simulator({"a": 0.5}, questions=6)
-    result = summarise(made.contest(), made.pairs(), JUDGES, replace(QUICK, config="sample", split="test"))
+    result = summarise(made.comparison(), made.pairs(), JUDGES, replace(QUICK, config="sample", split="test"))
     assert (result["config"], result["split"], result["rows"], result["questions"]) == ("sample", "test", 12, 6)
     assert result["judges"] == [{**JUDGES[0], "flagged": []}]
     (one, base) = result["models"]
@@ -73,14 +73,14 @@ def test_the_shape_is_the_contracts(simulator: Make) -> None:
 
 def test_questions_are_clusters_however_they_are_spelt(simulator: Make) -> None:
     made = simulator({"a": 0.3}, questions=30, roles=("Ada", "Brom", "Cy"))
-    estimate = by_name(summarise(made.contest(), made.pairs(), JUDGES, QUICK))["a"]["pairwise"]["win_rate"]
+    estimate = by_name(summarise(made.comparison(), made.pairs(), JUDGES, QUICK))["a"]["pairwise"]["win_rate"]
     assert (estimate["n"], estimate["questions"]) == (90, 30)
 
 
 def test_wins_by_length_alone_are_undone_by_length_control(simulator: Make) -> None:
     lengths = {"long": 330, "base": 200}
     made = simulator({"long": 0.0}, questions=250, lengths=lengths, spread=200, length=1.0, seed=3)
-    result = summarise(made.contest(), made.pairs(), JUDGES, QUICK)
+    result = summarise(made.comparison(), made.pairs(), JUDGES, QUICK)
     pairs = by_name(result)["long"]["pairwise"]
     assert pairs["win_rate"]["ci95"][0] > 0.55
     assert contains(pairs["lc_win_rate"], 0.5)
@@ -89,63 +89,65 @@ def test_wins_by_length_alone_are_undone_by_length_control(simulator: Make) -> N
 
 def test_without_a_taste_for_length_the_controlled_rate_is_the_raw_one(simulator: Make) -> None:
     made = simulator({"a": 0.8}, questions=150, lengths={"a": 260}, spread=200, seed=2)
-    pairs = by_name(summarise(made.contest(), made.pairs(), JUDGES, QUICK))["a"]["pairwise"]
+    pairs = by_name(summarise(made.comparison(), made.pairs(), JUDGES, QUICK))["a"]["pairwise"]
     assert pairs["lc_win_rate"]["mean"] == pytest.approx(pairs["win_rate"]["mean"], abs=0.03)
     assert contains(pairs["length_coefficient"], 0)
 
 
-def copied(contest: Contest, judgements: list[Judgement], name: str, copy: str) -> tuple[Contest, list[Judgement]]:
-    """One more contestant that gave the same answers and got the same verdicts in pairs."""
-    twin = replace(next(one for one in contest.contestants if one.name == name), name=copy)
-    answers = {**contest.answers, copy: contest.answers[name]}
+def copied(
+    comparison: Comparison, judgements: list[Judgement], name: str, copy: str
+) -> tuple[Comparison, list[Judgement]]:
+    """One more system that gave the same answers and got the same verdicts in pairs."""
+    twin = replace(next(one for one in comparison.systems if one.name == name), name=copy)
+    answers = {**comparison.answers, copy: comparison.answers[name]}
     more = [
         replace(one, order=tuple(copy if seen == name else seen for seen in one.order))
         for one in judgements
         if name in one.order
     ]
-    return Contest(contest.rows, [*contest.contestants, twin], answers), [*judgements, *more]
+    return Comparison(comparison.rows, [*comparison.systems, twin], answers), [*judgements, *more]
 
 
 def test_identical_models_get_identical_numbers(simulator: Make) -> None:
     made = simulator({"a": 0.4, "b": -0.4}, questions=40, spread=120)
-    contest, judgements = copied(made.contest(), made.pairs(), "a", "twin")
-    result = summarise(contest, judgements, JUDGES, QUICK)
+    comparison, judgements = copied(made.comparison(), made.pairs(), "a", "twin")
+    result = summarise(comparison, judgements, JUDGES, QUICK)
     found = by_name(result)
     assert numbers({**found["a"], "name": ""}) == numbers({**found["twin"], "name": ""})
     (test,) = [one for one in result["tests"] if {one["a"], one["b"]} == {"a", "twin"}]
     assert (test["difference"]["mean"], test["difference"]["ci95"], test["p"]) == (0, [0, 0], 1)
 
 
-def test_an_unrelated_contestant_changes_nobodys_pairs(simulator: Make) -> None:
+def test_an_unrelated_system_changes_nobodys_pairs(simulator: Make) -> None:
     made = simulator({"a": 0.4, "b": -0.4}, questions=40, spread=120, seed=5)
     alone = [one for one in made.pairs() if "b" not in one.order]
-    everybody = made.contest()
+    everybody = made.comparison()
     # b answered half the rows only, so that it brings fewer questions.
     some = {row.id for row in made.rows[:40]}
     few = {row: text for row, text in everybody.answers["b"].items() if row in some}
-    contest = Contest(everybody.rows, everybody.contestants, {**everybody.answers, "b": few})
+    comparison = Comparison(everybody.rows, everybody.systems, {**everybody.answers, "b": few})
     both = [one for one in made.pairs() if "b" not in one.order or one.row in some]
-    two = Contest(made.rows, [one for one in contest.contestants if one.name != "b"], everybody.answers)
-    before, after = (summarise(who, what, JUDGES, QUICK) for who, what in ((two, alone), (contest, both)))
+    two = Comparison(made.rows, [one for one in comparison.systems if one.name != "b"], everybody.answers)
+    before, after = (summarise(who, what, JUDGES, QUICK) for who, what in ((two, alone), (comparison, both)))
     assert numbers(by_name(before)["a"]) == numbers(by_name(after)["a"])
     assert by_name(after)["b"]["pairwise"]["win_rate"]["questions"] == 20
-    assert after["problems"] == ["b answered 40 of 80 rows: its figures are of those alone"]
+    assert after["problems"] == ["b answered 40 of 80 rows: its figures cover only those"]
 
 
 def test_the_order_of_judgements_and_rows_changes_nothing_to_the_digit(simulator: Make) -> None:
     made = simulator({"a": 0.6, "b": 0.1, "null": -1.0}, questions=35, canaries=("null",), spread=90, tie=0.2)
     judgements = [*made.pairs(), *made.pairs("k"), *made.lists(), *made.lists("k"), *made.pairs(named=True)]
     judgements = [replace(one, ranks=None, unscored="cut") if n % 37 == 0 else one for n, one in enumerate(judgements)]
-    contest = made.contest()
+    comparison = made.comparison()
     shuffled = judgements.copy()
     random.Random(0).shuffle(shuffled)
-    first = summarise(contest, judgements, JUDGES, QUICK)
-    assert numbers(summarise(contest, shuffled, JUDGES, QUICK)) == numbers(first)
+    first = summarise(comparison, judgements, JUDGES, QUICK)
+    assert numbers(summarise(comparison, shuffled, JUDGES, QUICK)) == numbers(first)
 
 
 def test_ties_stay_ties(simulator: Make) -> None:
     made = simulator({"a": 0.0}, questions=40, tie=100.0)
-    result = summarise(made.contest(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
+    result = summarise(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
     one = by_name(result)["a"]
     assert one["pairwise"]["win_rate"] == {"mean": 0.5, "ci95": [0.5, 0.5], "n": 80, "questions": 40}
     assert (one["pairwise"]["wins"], one["pairwise"]["ties"], one["pairwise"]["losses"]) == (0, 1, 0)
@@ -157,7 +159,7 @@ def test_ties_stay_ties(simulator: Make) -> None:
 
 
 def test_nothing_judged_is_null_and_never_0(simulator: Make) -> None:
-    result = summarise(simulator({"a": 1.0}).contest(), [], JUDGES, QUICK)
+    result = summarise(simulator({"a": 1.0}).comparison(), [], JUDGES, QUICK)
     assert not result["valid"]
     assert result["problems"] == ["nothing was judged"]
     assert [one["pairwise"] for one in result["models"]] == [None, None]
@@ -173,7 +175,7 @@ def test_nothing_judged_is_null_and_never_0(simulator: Make) -> None:
 def test_a_run_without_any_verdict_is_no_run_of_losses(simulator: Make) -> None:
     made = simulator({"a": 1.0}, questions=5)
     judgements = [replace(one, ranks=None, unscored="refused") for one in [*made.pairs(), *made.lists()]]
-    result = summarise(made.contest(), judgements, JUDGES, QUICK)
+    result = summarise(made.comparison(), judgements, JUDGES, QUICK)
     assert by_name(result)["a"]["pairwise"] is by_name(result)["a"]["listwise"] is None
     assert not result["valid"]
     assert result["diagnostics"]["unscored"]["incomplete_pairs"] == 10
@@ -181,7 +183,7 @@ def test_a_run_without_any_verdict_is_no_run_of_losses(simulator: Make) -> None:
 
 def test_who_always_wins_is_not_sure_to(simulator: Make) -> None:
     made = simulator({"a": 9.0, "b": -9.0, "cheat": 9.0}, questions=5, noise=0.0, canaries=("cheat",))
-    result = summarise(made.contest(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
+    result = summarise(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
     least = 0.025 ** (1 / 5)
     for name, ends in (("a", [least, 1]), ("b", [0, 1 - least]), ("cheat", [least, 1])):
         of = by_name(result)[name]
@@ -198,13 +200,13 @@ def test_who_was_compared_with_nobody_is_said_to_be(simulator: Make) -> None:
     made = simulator({"a": 1.0, "apart": 1.0}, questions=5)
     judgements = [one for one in made.pairs() if "apart" not in one.order]
     both = [{**JUDGES[0], "prompts": {"pairwise": {}, "listwise": {}}}]
-    result = summarise(made.contest(), judgements, both, QUICK)
+    result = summarise(made.comparison(), judgements, both, QUICK)
     assert result["valid"] and by_name(result)["apart"]["pairwise"] is None
     assert result["problems"] == [
-        "no list was judged: there is no row that all answered",
-        "apart has no verdict: there is no row that both it and base answered, or no request brought one",
+        "no list was judged: no row was answered by all systems",
+        "apart has no verdict: no row was answered by both it and base, or no request returned one",
     ]
-    assert summarise(made.contest(), [*made.pairs(), *made.lists()], both, QUICK)["problems"] == []
+    assert summarise(made.comparison(), [*made.pairs(), *made.lists()], both, QUICK)["problems"] == []
 
 
 @pytest.mark.parametrize(
@@ -224,7 +226,7 @@ def test_more_unscored_than_allowed_fails_the_run(simulator: Make, missing: int,
         for number, one in enumerate(made.pairs())
     ]
     assert len(judgements) == 400
-    result = summarise(made.contest(), judgements, JUDGES, replace(QUICK, max_unscored=limit))
+    result = summarise(made.comparison(), judgements, JUDGES, replace(QUICK, max_unscored=limit))
     found = result["diagnostics"]["unscored"]
     assert (found["count"], found["of"], found["share"], found["limit"]) == (missing, 400, missing / 400, limit)
     assert sum(found["by_reason"].values()) == sum(found["by_judge"].values()) == missing
@@ -234,7 +236,7 @@ def test_more_unscored_than_allowed_fails_the_run(simulator: Make, missing: int,
 
 def test_a_canary_that_wins_is_a_problem_in_words(simulator: Make) -> None:
     made = simulator({"a": 0.0, "null": 1.5, "echo": -2.0}, canaries=("null", "echo"), questions=40)
-    result = summarise(made.contest(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
+    result = summarise(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
     assert result["valid"]
     pairs, lists = result["problems"]
     assert "canary null wins" in pairs
@@ -246,15 +248,15 @@ def test_a_canary_that_wins_is_a_problem_in_words(simulator: Make) -> None:
 
 def test_a_canary_even_with_the_baseline_is_none(simulator: Make) -> None:
     made = simulator({"null": 0.0, "a": 1.0}, canaries=("null",), questions=40)
-    assert summarise(made.contest(), made.pairs(), JUDGES, QUICK)["problems"] == []
+    assert summarise(made.comparison(), made.pairs(), JUDGES, QUICK)["problems"] == []
 
 
 def test_a_canary_above_all_is_found_without_a_baseline(simulator: Make) -> None:
     made = simulator({"a": -0.5, "b": -0.6, "null": 1.5}, canaries=("null",), questions=40)
-    result = summarise(made.contest(baseline=False), made.lists(baseline=False), JUDGES, QUICK)
+    result = summarise(made.comparison(baseline=False), made.lists(baseline=False), JUDGES, QUICK)
     assert result["baseline"] is None
     (problem,) = result["problems"]
-    assert "canary null is ranked above the mean" in problem
+    assert "canary null ranks above the mean" in problem
     found = by_name(result)
     # The models' strengths are about their own mean; the canary's is about the mean with it.
     assert sum(found[name]["listwise"]["strength"]["mean"] for name in "ab") == pytest.approx(0, abs=1e-8)
@@ -262,12 +264,12 @@ def test_a_canary_above_all_is_found_without_a_baseline(simulator: Make) -> None
     assert all(one["listwise"]["win_rate"] is None for one in found.values())
 
 
-def test_judges_of_a_contestants_family_are_flagged(simulator: Make) -> None:
+def test_judges_of_a_systems_family_are_flagged(simulator: Make) -> None:
     made = simulator({"a": 1.0, "b": 1.0}, questions=5, noise=0.1)
-    contest = made.contest()
-    people = [replace(one, family="llama") if one.name == "a" else one for one in contest.contestants]
+    comparison = made.comparison()
+    people = [replace(one, family="llama") if one.name == "a" else one for one in comparison.systems]
     judges = [{"name": "own", "family": "llama"}, {"name": "other", "family": "qwen"}, {"name": "who", "family": None}]
-    result = summarise(Contest(contest.rows, people, contest.answers), made.pairs("own"), judges, QUICK)
+    result = summarise(Comparison(comparison.rows, people, comparison.answers), made.pairs("own"), judges, QUICK)
     assert [judge["flagged"] for judge in result["judges"]] == [["a"], [], []]
     assert {one["name"]: one["self_judged_by"] for one in result["models"]} == {"a": ["own"], "b": [], "base": []}
     (problem,) = result["problems"]
@@ -276,7 +278,7 @@ def test_judges_of_a_contestants_family_are_flagged(simulator: Make) -> None:
 
 def test_differences_are_tested_and_corrected(simulator: Make) -> None:
     made = simulator({"best": 1.5, "same": 0.0, "poor": -1.5}, questions=60, seed=2)
-    tests = summarise(made.contest(), [*made.pairs(), *made.lists()], JUDGES, QUICK)["tests"]
+    tests = summarise(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)["tests"]
     assert len(tests) == 12
     for measure, sign in (("win_rate", 1), ("average_rank", -1)):
         found = {(one["a"], one["b"]): one for one in tests if one["measure"] == measure}
@@ -291,9 +293,9 @@ def test_a_judgement_of_what_is_not_there_is_refused(simulator: Make) -> None:
     made = simulator({"a": 0.0}, questions=2)
     (one, *_) = made.pairs()
     with pytest.raises(DataError, match="row 'gone'"):
-        summarise(made.contest(), [replace(one, row="gone")], JUDGES, QUICK)
+        summarise(made.comparison(), [replace(one, row="gone")], JUDGES, QUICK)
     with pytest.raises(DataError, match="'nobody'"):
-        summarise(made.contest(), [replace(one, order=("nobody", "base"))], JUDGES, QUICK)
+        summarise(made.comparison(), [replace(one, order=("nobody", "base"))], JUDGES, QUICK)
 
 
 @pytest.mark.parametrize(
@@ -306,19 +308,19 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
 
 def test_one_question_gives_a_mean_and_no_interval(simulator: Make) -> None:
     made = simulator({"a": 9.0, "b": 9.0}, questions=1, canaries=("a",))
-    result = summarise(made.contest(), made.pairs(), JUDGES, QUICK)
+    result = summarise(made.comparison(), made.pairs(), JUDGES, QUICK)
     assert by_name(result)["a"]["pairwise"]["win_rate"] == {"mean": 1.0, "ci95": None, "n": 2, "questions": 1}
     assert result["problems"] == []
 
 
 def test_lists_that_share_nobody_leave_strengths_open(simulator: Make) -> None:
     made = simulator({}, questions=4)
-    people = [Contestant(name) for name in "abcd"]
-    contest = Contest(made.rows, people, {name: {row.id: name for row in made.rows} for name in "abcd"})
+    people = [System(name) for name in "abcd"]
+    comparison = Comparison(made.rows, people, {name: {row.id: name for row in made.rows} for name in "abcd"})
     halves = [("a", "b"), ("c", "d")]
     judgements = [
         Judgement(row.id, "judge", "listwise", halves[number % 2], (1.0, 2.0)) for number, row in enumerate(made.rows)
     ]
-    found = by_name(summarise(contest, judgements, JUDGES, QUICK))
+    found = by_name(summarise(comparison, judgements, JUDGES, QUICK))
     assert found["a"]["listwise"]["average_rank"]["mean"] == 1
     assert found["a"]["listwise"]["strength"] is None

@@ -12,7 +12,7 @@ import pytest
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Row
-from rolellm.judging.ask import JudgingOptions, Juror
+from rolellm.judging.ask import JudgeModel, JudgingOptions
 from rolellm.judging.folder import read_run
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.orders import Design
@@ -20,7 +20,7 @@ from rolellm.judging.overlap_judge import Preferences, scripted_judge, shown_in
 from rolellm.judging.result import ResultOptions
 from rolellm.judging.run import JudgingSetup, run_judging
 from rolellm.judging.systems import ECHO, NULL_MODEL, canary_answers
-from rolellm.judging.types import Contest, Contestant
+from rolellm.judging.types import Comparison, System
 from rolellm.llm.model import Json, Price, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
 
@@ -32,9 +32,9 @@ GOOD = {"base": 1, "weak": 0, "strong": 2, "new": 3}
 QUIET = RunOptions(show_progress=False)
 
 
-def contest(*names: str) -> Contest:
-    people = [Contestant(name, "baseline" if name == "base" else "model") for name in ("base", *names)]
-    return Contest(
+def comparison(*names: str) -> Comparison:
+    people = [System(name, "baseline" if name == "base" else "model") for name in ("base", *names)]
+    return Comparison(
         ROWS, people, {one.name: {row.id: f"{'so ' * GOOD[one.name]}{row.id}" for row in ROWS} for one in people}
     )
 
@@ -43,14 +43,14 @@ def quality(_: Any, answer: str) -> float:
     return float(answer.count("so "))
 
 
-def juror(name: str = "judge", **preferences: Any) -> Juror:
-    return Juror(name, [scripted_judge(Preferences(quality, **preferences), name=name)])
+def judge_model(name: str = "judge", **preferences: Any) -> JudgeModel:
+    return JudgeModel(name, [scripted_judge(Preferences(quality, **preferences), name=name)])
 
 
-def judge(folder: Path, found: Contest, *jury: Juror, **settings: Any) -> dict[str, Any]:
+def judge(folder: Path, found: Comparison, *jury: JudgeModel, **settings: Any) -> dict[str, Any]:
     options = JudgingOptions(settings.pop("design", Design(name_probe=3)))
     setup = JudgingSetup("sample", "test", options=options, run=settings.pop("run", QUIET), **settings)
-    return run_judging(folder, found, settings.get("judges") or load_judges(), jury or (juror(),), setup)
+    return run_judging(folder, found, settings.get("judges") or load_judges(), jury or (judge_model(),), setup)
 
 
 def model(result: dict[str, Any], name: str) -> dict[str, Any]:
@@ -58,14 +58,14 @@ def model(result: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_the_better_win_and_the_folder_says_how(tmp_path: Path) -> None:
-    result = judge(tmp_path / "run", contest("weak", "strong"))
+    result = judge(tmp_path / "run", comparison("weak", "strong"))
     assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
     assert model(result, "weak")["pairwise"]["win_rate"]["mean"] == 0
     assert [model(result, name)["listwise"]["average_rank"]["mean"] for name in ("strong", "base", "weak")] == [1, 2, 3]
     assert result["valid"] and result["spent"]["calls"] == 12 * (2 + 2 * 2) + 3 * 2 * 2
     run = read_run(tmp_path / "run")
     assert run.result == result
-    assert run.contest.answers == contest("weak", "strong").answers and list(run.contest.rows) == ROWS
+    assert run.comparison.answers == comparison("weak", "strong").answers and list(run.comparison.rows) == ROWS
     assert len(run.judgements()) == result["spent"]["calls"]
     assert {one["hash"] for one in run.manifest["judges"][0]["prompts"].values()} == {one.hash for one in load_judges()}
     assert run.manifest["hash"] == result["fingerprint"]["hash"]
@@ -73,24 +73,24 @@ def test_the_better_win_and_the_folder_says_how(tmp_path: Path) -> None:
 
 
 def test_again_asks_nobody_and_says_the_same(tmp_path: Path) -> None:
-    first = judge(tmp_path, contest("weak", "strong"))
-    second = judge(tmp_path, contest("weak", "strong"))
+    first = judge(tmp_path, comparison("weak", "strong"))
+    second = judge(tmp_path, comparison("weak", "strong"))
     assert second["spent"]["calls"] == 0 and second["spent"]["from_journal"] == first["spent"]["calls"]
     assert {**second, "spent": None} == {**first, "spent": None}
 
 
 def test_one_more_model_asks_for_its_own_pairs_and_the_new_lists_only(tmp_path: Path) -> None:
     design = Design(name_probe=0)
-    first = judge(tmp_path, contest("weak", "strong"), design=design)
-    more = judge(tmp_path, contest("weak", "strong", "new"), design=design)
+    first = judge(tmp_path, comparison("weak", "strong"), design=design)
+    more = judge(tmp_path, comparison("weak", "strong", "new"), design=design)
     assert more["spent"]["calls"] == 12 * 2 + 12 * 2
     assert more["spent"]["from_journal"] == 12 * 2 * 2
     assert all(model(more, name)["pairwise"] == model(first, name)["pairwise"] for name in ("weak", "strong"))
 
 
 def test_other_settings_of_statistics_ask_nobody(tmp_path: Path) -> None:
-    judge(tmp_path, contest("weak"))
-    again = judge(tmp_path, contest("weak"), result=ResultOptions(resamples=50, seed=3))
+    judge(tmp_path, comparison("weak"))
+    again = judge(tmp_path, comparison("weak"), result=ResultOptions(resamples=50, seed=3))
     assert again["spent"]["calls"] == 0
 
 
@@ -118,9 +118,9 @@ class _Stubborn(ScriptedModel):
     ],
 )
 def test_no_verdict_is_none_and_too_many_fail_the_run(tmp_path: Path, text: str) -> None:
-    stubborn = Juror("stubborn", [_Stubborn({"r1", "r2"}, text)])
+    stubborn = JudgeModel("stubborn", [_Stubborn({"r1", "r2"}, text)])
     with pytest.raises(JudgingError, match=r"verdicts are missing \(16\.7%; at most 1\.0% may be\)") as caught:
-        judge(tmp_path, contest("strong"), stubborn, design=Design(name_probe=0))
+        judge(tmp_path, comparison("strong"), stubborn, design=Design(name_probe=0))
     assert "unscored.jsonl" in str(caught.value)
     result = json.loads((tmp_path / "result.json").read_text())
     assert not result["valid"] and result["diagnostics"]["unscored"]["count"] == 2 * 4
@@ -145,14 +145,14 @@ def parroting(request: Request) -> str | Json:
     return next((line for line in lines if line.startswith(f'{{"{design}"')), own)
 
 
-def with_answers(found: Contest, people: Sequence[tuple[Contestant, Mapping[str, str]]]) -> Contest:
+def with_answers(found: Comparison, people: Sequence[tuple[System, Mapping[str, str]]]) -> Comparison:
     more = {one.name: answers for one, answers in people}
-    return Contest(found.rows, [*found.contestants, *(one for one, _ in people)], {**found.answers, **more})
+    return Comparison(found.rows, [*found.systems, *(one for one, _ in people)], {**found.answers, **more})
 
 
 def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) -> None:
-    parrot = Juror("parrot", [ScriptedModel(parroting, rules_hash="parrot")])
-    result = judge(tmp_path, with_answers(contest("strong"), canary_answers(ROWS)), parrot)
+    parrot = JudgeModel("parrot", [ScriptedModel(parroting, rules_hash="parrot")])
+    result = judge(tmp_path, with_answers(comparison("strong"), canary_answers(ROWS)), parrot)
     assert result["valid"] and result["diagnostics"]["unscored"]["count"] == 0
     assert result["diagnostics"]["unscored"]["of"] == 12 * 2 + 3 * 2, "its own pairs and copied lists concern no system"
     canaries = result["diagnostics"]["canaries"]
@@ -169,53 +169,51 @@ def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) ->
 
 
 def test_a_verdict_copied_from_a_model_is_missing(tmp_path: Path) -> None:
-    parrot = Juror("parrot", [ScriptedModel(parroting, rules_hash="parrot")])
+    parrot = JudgeModel("parrot", [ScriptedModel(parroting, rules_hash="parrot")])
     (_, (_, echoed)) = canary_answers(ROWS)
-    with pytest.raises(JudgingError, match=r"repeats to the letter a verdict that stands in the answer [AB]"):
-        judge(tmp_path, with_answers(contest("strong"), [(Contestant("attacker"), echoed)]), parrot)
+    with pytest.raises(JudgingError, match=r"repeats a verdict from answer [AB] word for word"):
+        judge(tmp_path, with_answers(comparison("strong"), [(System("attacker"), echoed)]), parrot)
 
 
 def test_more_may_be_allowed_to_be_missing(tmp_path: Path) -> None:
-    stubborn = Juror("stubborn", [_Stubborn({"r1"}, "no")])
-    assert judge(tmp_path, contest("strong"), stubborn, result=ResultOptions(max_unscored=0.2))["valid"]
+    stubborn = JudgeModel("stubborn", [_Stubborn({"r1"}, "no")])
+    assert judge(tmp_path, comparison("strong"), stubborn, result=ResultOptions(max_unscored=0.2))["valid"]
 
 
 def test_what_is_malformed_now_and_then_is_asked_again(tmp_path: Path) -> None:
-    result = judge(tmp_path, contest("weak", "strong"), juror(malformed=0.3))
+    result = judge(tmp_path, comparison("weak", "strong"), judge_model(malformed=0.3))
     assert result["valid"] and result["diagnostics"]["unscored"]["count"] == 0
     assert any(one.attempts > 1 for one in read_run(tmp_path).judgements())
     assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
 
 
 def test_a_jury_decides_by_majority(tmp_path: Path) -> None:
-    contrary = Juror("contrary", [scripted_judge(Preferences(lambda m, a: -quality(m, a)), name="contrary")])
-    result = judge(tmp_path, contest("strong"), juror("one"), juror("two"), contrary)
+    contrary = JudgeModel("contrary", [scripted_judge(Preferences(lambda m, a: -quality(m, a)), name="contrary")])
+    result = judge(tmp_path, comparison("strong"), judge_model("one"), judge_model("two"), contrary)
     assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
     by_judge = model(result, "strong")["pairwise"]["by_judge"]
     assert {name: value["mean"] for name, value in by_judge.items()} == {"one": 1, "two": 1, "contrary": 0}
     assert result["diagnostics"]["jury"]["judges"] == 3
 
 
-def test_a_judge_of_a_contestants_family_is_flagged(tmp_path: Path) -> None:
-    found = contest("strong", "weak")
-    people = [
-        Contestant(one.name, one.kind, None, "llama" if one.name == "strong" else None) for one in found.contestants
-    ]
-    result = judge(tmp_path, Contest(ROWS, people, found.answers), juror("org/Llama-3-8B"))
+def test_a_judge_of_a_systems_family_is_flagged(tmp_path: Path) -> None:
+    found = comparison("strong", "weak")
+    people = [System(one.name, one.kind, None, "llama" if one.name == "strong" else None) for one in found.systems]
+    result = judge(tmp_path, Comparison(ROWS, people, found.answers), judge_model("org/Llama-3-8B"))
     assert result["judges"][0]["flagged"] == ["strong"]
     assert model(result, "strong")["self_judged_by"] == ["org/Llama-3-8B"]
     assert model(result, "weak")["self_judged_by"] == []
 
 
 def test_a_budget_stops_it_and_more_money_goes_on(tmp_path: Path) -> None:
-    def paid() -> Juror:
-        return Juror("judge", [_Paid(Preferences(quality))])
+    def paid() -> JudgeModel:
+        return JudgeModel("judge", [_Paid(Preferences(quality))])
 
     with pytest.raises(StoppedShortError, match="budget"):
-        judge(tmp_path, contest("strong"), paid(), run=RunOptions(budget=0.02, show_progress=False))
+        judge(tmp_path, comparison("strong"), paid(), run=RunOptions(budget=0.02, show_progress=False))
     with pytest.raises(DataError, match="not finished"):
         read_run(tmp_path)
-    done = judge(tmp_path, contest("strong"), paid(), run=RunOptions(budget=100.0, show_progress=False))
+    done = judge(tmp_path, comparison("strong"), paid(), run=RunOptions(budget=100.0, show_progress=False))
     assert done["valid"] and done["spent"]["from_journal"] > 0 and done["spent"]["calls"] > 0
 
 
@@ -239,34 +237,34 @@ def _other(folder: Path) -> None:
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
     make(tmp_path / "run")
     with pytest.raises(SettingsError, match=said):
-        judge(tmp_path / "run", contest("strong"))
+        judge(tmp_path / "run", comparison("strong"))
 
 
 @pytest.mark.parametrize(
     ("answered", "said"),
     [
         pytest.param(lambda name, row: name != "base", "and there is none", id="no-baseline"),
-        pytest.param(lambda name, row: (name == "base") == (row == "r1"), "no verdict can be asked", id="apart"),
+        pytest.param(lambda name, row: (name == "base") == (row == "r1"), "nothing to judge", id="apart"),
     ],
 )
 def test_what_cannot_be_judged_leaves_an_earlier_run_as_it_is(
     tmp_path: Path, answered: Callable[[str, str], bool], said: str
 ) -> None:
-    result = judge(tmp_path, contest("strong"))
-    whole = contest("strong", "weak")
+    result = judge(tmp_path, comparison("strong"))
+    whole = comparison("strong", "weak")
     answers = {
         name: {row: text for row, text in texts.items() if answered(name, row)} for name, texts in whole.answers.items()
     }
-    people = [one for one in whole.contestants if answers[one.name]]
+    people = [one for one in whole.systems if answers[one.name]]
     with pytest.raises(SettingsError, match=said):
-        judge(tmp_path, Contest(ROWS, people, answers))
+        judge(tmp_path, Comparison(ROWS, people, answers))
     run = read_run(tmp_path)
-    assert run.result == result and run.contest.answers == contest("strong").answers
+    assert run.result == result and run.comparison.answers == comparison("strong").answers
 
 
-def test_jurors_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_judge_models_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="different names"):
-        judge(tmp_path, contest("strong"), juror("one"), juror("one"))
+        judge(tmp_path, comparison("strong"), judge_model("one"), judge_model("one"))
 
 
 @pytest.mark.parametrize(
@@ -277,21 +275,21 @@ def test_jurors_of_one_name_are_refused(tmp_path: Path) -> None:
         pytest.param(lambda run: (run / "rows.jsonl").write_text('{"id": "r1"}\n'), "rows.jsonl:1: the row", id="rows"),
         pytest.param(
             lambda run: (run / "answers.jsonl").write_text('{"id": "r1", "answers": {"x": "y"}}\n'),
-            "'x' is not a contestant",
+            "'x' is not a system",
             id="stranger",
         ),
         pytest.param(lambda run: (run / "answers.jsonl").write_text(""), "do not have the same rows", id="no-answers"),
     ],
 )
 def test_a_damaged_run_is_refused_in_words(tmp_path: Path, harm: Callable[[Path], Any], said: str) -> None:
-    judge(tmp_path, contest("strong"))
+    judge(tmp_path, comparison("strong"))
     harm(tmp_path)
     with pytest.raises(DataError, match=said):
         read_run(tmp_path)
 
 
 def test_a_damaged_judgement_is_named_by_its_line(tmp_path: Path) -> None:
-    judge(tmp_path, contest("strong"))
+    judge(tmp_path, comparison("strong"))
     file = tmp_path / "judgements.jsonl"
     file.write_text(file.read_text() + '{"row": "r1"}\n')
     with pytest.raises(DataError, match=r"judgements\.jsonl:\d+: the judgement is damaged at judge"):
@@ -302,8 +300,8 @@ def test_a_damaged_judgement_is_named_by_its_line(tmp_path: Path) -> None:
 
 
 def test_damage_to_the_journal_is_told_as_it_costs(tmp_path: Path) -> None:
-    judge(tmp_path, contest("strong"))
+    judge(tmp_path, comparison("strong"))
     journal = tmp_path / "journal.jsonl"
     journal.write_bytes(journal.read_bytes()[:-400])
     with pytest.warns(UserWarning, match="asked, and paid for, again: 1 damaged pieces"):
-        assert judge(tmp_path, contest("strong"))["spent"]["calls"] > 0
+        assert judge(tmp_path, comparison("strong"))["spent"]["calls"] > 0

@@ -9,7 +9,7 @@ import pytest
 
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.records import Row
-from rolellm.judging.systems import ECHO, Entry, Source, enter, parse_sources
+from rolellm.judging.systems import ECHO, Entry, SystemSource, enter, parse_sources
 
 ROWS = [
     Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",), rolegpt=f"Base {n}" if n < 8 else None)
@@ -31,7 +31,7 @@ def entry(*given: Path | str, **settings: object) -> Entry:
 
 def test_the_released_replies_are_the_baseline(tmp_path: Path) -> None:
     found, findings = enter(ROWS, entry(write(tmp_path / "a.jsonl"), canaries=False))
-    assert [(one.name, one.kind, one.family) for one in found.contestants] == [
+    assert [(one.name, one.kind, one.family) for one in found.systems] == [
         ("a", "model", None),
         ("RoleGPT", "baseline", "gpt"),
     ]
@@ -42,32 +42,32 @@ def test_the_released_replies_are_the_baseline(tmp_path: Path) -> None:
 
 def test_canaries_answer_every_row(tmp_path: Path) -> None:
     found, _ = enter(ROWS, entry(write(tmp_path / "a.jsonl")))
-    canaries = [one.name for one in found.contestants if one.kind == "canary"]
+    canaries = [one.name for one in found.systems if one.kind == "canary"]
     assert len(canaries) == 2
     assert all(set(found.answers[name]) == {row.id for row in found.rows} for name in canaries)
 
 
 def test_a_sidecar_tells_the_model_and_its_family(tmp_path: Path) -> None:
     found, _ = enter(ROWS, entry(write(tmp_path / "a.jsonl", model="org/Llama-2-7b"), canaries=False))
-    assert (found.contestants[0].model, found.contestants[0].family) == ("org/Llama-2-7b", "llama")
-    assert found.contestants[0].source["files"][0]["file"] == "a.jsonl"
+    assert (found.systems[0].model, found.systems[0].family) == ("org/Llama-2-7b", "llama")
+    assert found.systems[0].source["files"][0]["file"] == "a.jsonl"
 
 
-def test_a_contestant_or_another_file_as_the_baseline(tmp_path: Path) -> None:
+def test_a_system_or_another_file_as_the_baseline(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl", said="Sings")
     inside, _ = enter(ROWS, entry(a, b, baseline="b", canaries=False))
     outside, _ = enter(ROWS, entry(a, baseline=str(b), canaries=False))
     for found in (inside, outside):
-        assert {one.name: one.kind for one in found.contestants} == {"a": "model", "b": "baseline"}
+        assert {one.name: one.kind for one in found.systems} == {"a": "model", "b": "baseline"}
         assert len(found.rows) == 10
     none, _ = enter(ROWS, entry(a, b, baseline="none", canaries=False))
     assert none.baseline is None
 
 
-def test_halves_of_one_contestant_count_as_one(tmp_path: Path) -> None:
+def test_halves_of_one_system_count_as_one(tmp_path: Path) -> None:
     one, two = write(tmp_path / "x.jsonl", ROWS[:4]), write(tmp_path / "y.jsonl", ROWS[4:])
     sources = parse_sources([f"mine={one}", f"mine={two}"])
-    assert sources == (Source("mine", (one, two)),)
+    assert sources == (SystemSource("mine", (one, two)),)
     found, _ = enter(ROWS, Entry(sources, canaries=False))
     assert set(found.answers["mine"]) == {f"r{n}" for n in range(8)}
 
@@ -94,25 +94,25 @@ def test_names_that_clash_say_the_way_out(tmp_path: Path) -> None:
     one, two = write(tmp_path / "x/a.jsonl"), write(tmp_path / "y/a.jsonl")
     with pytest.raises(SettingsError, match=r"FIRST=.*a\.jsonl SECOND="):
         parse_sources([str(one), str(two)])
-    with pytest.raises(SettingsError, match="named by its file"):
+    with pytest.raises(SettingsError, match="named after its file"):
         parse_sources([str(one), f"a={two}"])
     with pytest.raises(SettingsError, match=r"expected P\.jsonl or NAME="):
         parse_sources(["=x.jsonl"])
     with pytest.raises(SettingsError, match="is the name of the baseline"):
         enter(ROWS, entry(f"RoleGPT={one}"))
-    with pytest.raises(SettingsError, match="the baseline would be called a"):
+    with pytest.raises(SettingsError, match="the baseline would have the name of a system, a"):
         enter(ROWS, entry(one, baseline=str(two)))
 
 
 def test_a_path_with_an_equals_sign_is_a_path(tmp_path: Path) -> None:
     odd = write(tmp_path / "lr=1.jsonl")
-    assert parse_sources([str(odd)]) == (Source("lr=1", (odd,)),)
+    assert parse_sources([str(odd)]) == (SystemSource("lr=1", (odd,)),)
 
 
 def test_what_is_not_there_says_what_to_give(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl")
     bare = [Row(row.id, row.role, row.language, row.subset, row.question, row.references) for row in ROWS]
-    with pytest.raises(SettingsError, match=r"holds no released RoleGPT reply.*--baseline"):
+    with pytest.raises(SettingsError, match=r"has no released RoleGPT reply.*--baseline"):
         enter(bare, entry(a))
     with pytest.raises(SettingsError, match="no baseline 'gpt9': expected rolegpt, none, a file, or one of"):
         enter(ROWS, entry(a, baseline="gpt9"))
@@ -125,15 +125,15 @@ def test_what_is_not_there_says_what_to_give(tmp_path: Path) -> None:
 
 def test_a_canarys_name_is_taken(tmp_path: Path) -> None:
     given = f"{ECHO}={write(tmp_path / 'a.jsonl')}"
-    with pytest.raises(SettingsError, match=r"is a canary .* another name"):
+    with pytest.raises(SettingsError, match=r"name of a canary.* another name"):
         enter(ROWS, entry(given))
     free, _ = enter(ROWS, entry(given, canaries=False))
     assert free.answers[ECHO]["r3"] == "Says r3"
 
 
 @pytest.mark.parametrize("baseline", ["a", "none"])
-def test_one_contestant_alone_is_refused_in_words(tmp_path: Path, baseline: str) -> None:
-    with pytest.raises(SettingsError, match=r"a is alone.*another contestant, or a baseline"):
+def test_one_system_alone_is_refused_in_words(tmp_path: Path, baseline: str) -> None:
+    with pytest.raises(SettingsError, match=r"a is alone.*another system, or a baseline"):
         enter(ROWS, entry(write(tmp_path / "a.jsonl"), baseline=baseline))
 
 

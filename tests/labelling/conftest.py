@@ -10,14 +10,14 @@ import pytest
 from rolellm.judging.folder import read_run
 from rolellm.labelling import AuditTask, LabelServer, RankingTask, serving
 
-from ..judge_runs import make_contest, make_rows, write_run
+from ..judge_runs import make_comparison, make_rows, write_run
 
 COMMANDS = {"What now?": "rolellm agreement the-run"}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return write_run(tmp_path / "run", make_contest(make_rows(6)))
+    return write_run(tmp_path / "run", make_comparison(make_rows(6)))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from rolellm.judging.folder import read_run
 from rolellm.judging.people.labels import read_audit, read_rankings
 from rolellm.labelling import LabelServer
 
-from ..judge_runs import CONTESTANTS, make_contest, make_rows, write_run
+from ..judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
 
 webdriver = pytest.importorskip("selenium.webdriver")
 pytestmark = pytest.mark.browser
@@ -218,7 +218,7 @@ def test_a_hostile_text_stays_text_and_a_phone_needs_no_scrolling_sideways(
     serve: Callable[..., LabelServer], open_page: Open, folder: Path
 ) -> None:
     texts = [HOSTILE, "x" * 3000, "一" * 500 + "\t" * 40 + "word " * 400]
-    write_run(folder, make_contest(make_rows(1), answer=lambda number, row: texts[number % 3]))
+    write_run(folder, make_comparison(make_rows(1), answer=lambda number, row: texts[number % 3]))
     for audit in (False, True):
         server = serve(audit=audit)
         page = open_page(server, width=390, height=844)

@@ -20,7 +20,7 @@ from rolellm.labelling import LabelServer, RankingTask, serving
 from rolellm.labelling.server import MAX_BODY
 from rolellm.labelling.tasks import MAX_TEXT
 
-from ..judge_runs import CONTESTANTS, make_contest, make_rows, write_run
+from ..judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
 
 Serve = Callable[..., LabelServer]
 RANKED = {"groups": [["B"], ["A", "C"]], "seconds": 2.5}
@@ -95,7 +95,7 @@ def test_what_is_next_is_named_once_all_is_labelled(serve: Serve) -> None:
     }
 
 
-def test_no_response_names_a_contestant(serve: Serve) -> None:
+def test_no_response_names_a_system(serve: Serve) -> None:
     for server in (serve(), serve(audit=True)):
         paths = ["", "page.js", "page.css", "ranking.js", "audit.js", "state", *(f"item/{n}" for n in range(6))]
         answers = [ask(server, path) for path in paths]
@@ -125,7 +125,7 @@ def test_the_audit_keeps_three_answers(serve: Serve, folder: Path) -> None:
 
 
 def test_the_reference_is_audited_without_itself_beside_it(serve: Serve) -> None:
-    item = ask(serve(audit=True, contestant="reference"), "item/0").json
+    item = ask(serve(audit=True, system="reference"), "item/0").json
     assert item["references"] == [] and item["answers"][0]["text"].startswith("On day")
 
 
@@ -369,7 +369,7 @@ def test_it_listens_on_this_machine_alone(serve: Serve) -> None:
 
 
 def test_an_answer_of_megabytes_is_shown_in_part_and_said_so(serve: Serve, folder: Path) -> None:
-    write_run(folder, make_contest(make_rows(2), answer=lambda number, row: "x" * 3_000_000 if number else "short"))
+    write_run(folder, make_comparison(make_rows(2), answer=lambda number, row: "x" * 3_000_000 if number else "short"))
     found = ask(serve(), "item/0")
     assert len(found.body) < 5 * MAX_TEXT
     assert sum("more characters]" in one["text"] for one in found.json["answers"]) == 2
@@ -377,16 +377,16 @@ def test_an_answer_of_megabytes_is_shown_in_part_and_said_so(serve: Serve, folde
 
 def test_what_cannot_be_seen_is_spelt_out(serve: Serve, folder: Path) -> None:
     hidden = "a\u202eb\u200bc\x1b[31m\ud800\U000e0041"
-    write_run(folder, make_contest(make_rows(1)))
+    write_run(folder, make_comparison(make_rows(1)))
     answers = {"id": "row-000", "answers": dict.fromkeys(CONTESTANTS, hidden)}
     (folder / "answers.jsonl").write_text(json.dumps(answers) + "\n")
     found = ask(serve(), "item/0")
     assert {one["text"] for one in found.json["answers"]} == {"a⟨U+202E⟩b⟨U+200B⟩c␛[31m⟨U+D800⟩⟨U+E0041⟩"}
 
 
-def test_one_more_contestant_opens_a_row_again_and_keeps_what_was_said(serve: Serve, folder: Path) -> None:
+def test_one_more_system_opens_a_row_again_and_keeps_what_was_said(serve: Serve, folder: Path) -> None:
     post(serve(size=1), {"item": 0, **RANKED})
-    write_run(folder, make_contest(make_rows(6), {**CONTESTANTS, "newcomer": "model"}))
+    write_run(folder, make_comparison(make_rows(6), {**CONTESTANTS, "newcomer": "model"}))
     server = serve(size=1)
     assert ask(server, "state").json["statuses"] == ["open"]
     assert len(ask(server, "item/0").json["answers"]) == 4
@@ -395,7 +395,7 @@ def test_one_more_contestant_opens_a_row_again_and_keeps_what_was_said(serve: Se
 
 def test_people_see_the_references_that_judges_see(tmp_path: Path) -> None:
     rows = [replace(row, subset="general", raw_reference=f"Plainly, {n}.") for n, row in enumerate(make_rows())]
-    write_run(tmp_path / "run", make_contest(rows))
+    write_run(tmp_path / "run", make_comparison(rows))
     with serving(RankingTask(read_run(tmp_path / "run"), "anna"), {}) as server:
         shown = [ask(server, f"item/{n}").json["references"] for n in range(6)]
     # Of general rows the role-free target: the styled references are the baseline's siblings.

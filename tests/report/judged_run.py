@@ -11,10 +11,10 @@ from typing import Any
 
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
-from rolellm.judging.folder import RESULT, write_contest, write_judgements, write_manifest
+from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
 from rolellm.judging.result import ResultOptions, summarise
 from rolellm.judging.systems import canary_answers
-from rolellm.judging.types import Contest, Contestant, Judgement
+from rolellm.judging.types import Comparison, Judgement, System
 
 ROLES = ("Ada Fenn", "Old Brom", "Captain Thistle", "Sister Quill", "Doctor Marrow", "孙悟空")
 BASELINE = "RoleGPT"
@@ -74,48 +74,50 @@ def make_rows(roles: Sequence[str] = ROLES, each: int = 6) -> list[Row]:
     return [replace(row, role_description=f"You are {row.role}.") for row in rows]
 
 
-def make_contest(rows: Sequence[Row], *, canaries: bool = True, rename: Mapping[str, str] | None = None) -> Contest:
+def make_comparison(
+    rows: Sequence[Row], *, canaries: bool = True, rename: Mapping[str, str] | None = None
+) -> Comparison:
     """The baseline, four models that have more or fewer of the reference's words, and the canaries."""
     names = rename or {}
-    people = [Contestant(BASELINE, "baseline", None, "gpt", {"rows": "rolegpt"})]
+    people = [System(BASELINE, "baseline", None, "gpt", {"rows": "rolegpt"})]
     answers: dict[str, dict[str, str]] = {BASELINE: {row.id: _answer(BASELINE, row, 0.6) for row in rows}}
     for name, (_, share) in MODELS.items():
         family = "llama" if name in ("LLaMA-7B", "RoleLLaMA-7B") else name.split("-")[0].lower()
         shown = names.get(name, name)
         people.append(
-            Contestant(shown, "model", name.lower(), family, {"files": [{"file": "p.jsonl", "sha256": "ab" * 32}]})
+            System(shown, "model", name.lower(), family, {"files": [{"file": "p.jsonl", "sha256": "ab" * 32}]})
         )
         answers[shown] = {row.id: _answer(name, row, share) for row in rows}
     if canaries:
         for one, given in canary_answers(rows):
             people.append(one)
             answers[one.name] = dict(given)
-    return Contest(rows, people, answers)
+    return Comparison(rows, people, answers)
 
 
-def draw_judgements(contest: Contest, judges: Sequence[str], habits: Habits = HABITS) -> list[Judgement]:
+def draw_judgements(comparison: Comparison, judges: Sequence[str], habits: Habits = HABITS) -> list[Judgement]:
     """Pairs in both orders, lists in two rotations, and a probe with names on every fourth row."""
-    names = [one.name for one in contest.contestants]
+    names = [one.name for one in comparison.systems]
     found = []
-    for row in contest.rows:
+    for row in comparison.rows:
         for judge in judges:
-            for name in names[1:] if contest.baseline else []:
+            for name in names[1:] if comparison.baseline else []:
                 orders = [(name, names[0]), (names[0], name)]
-                found += [_judged(contest, row, judge, order, habits) for order in orders]
+                found += [_judged(comparison, row, judge, order, habits) for order in orders]
                 if _drawn("probe", row.id).random() < 0.25:
                     favoured = replace(habits, first=habits.first + 0.5)
-                    found += [replace(_judged(contest, row, judge, order, favoured), named=True) for order in orders]
+                    found += [replace(_judged(comparison, row, judge, order, favoured), named=True) for order in orders]
             order = _drawn("order", row.id).sample(names, len(names))
             half = len(order) // 2
             found += [
-                _judged(contest, row, judge, tuple(o), habits, True) for o in (order, order[half:] + order[:half])
+                _judged(comparison, row, judge, tuple(o), habits, True) for o in (order, order[half:] + order[:half])
             ]
     return found
 
 
 def write_run(
     folder: Path,
-    contest: Contest,
+    comparison: Comparison,
     judgements: Sequence[Judgement],
     *,
     config: str | None = "instruction-generalization-eng",
@@ -131,17 +133,17 @@ def write_run(
     write_manifest(
         folder,
         {
-            "dataset": {"config": config, "split": "test", "fingerprint": "c0ffee" * 8, "rows": len(contest.rows)},
-            "contestants": [one.to_dict() for one in contest.contestants],
+            "dataset": {"config": config, "split": "test", "fingerprint": "c0ffee" * 8, "rows": len(comparison.rows)},
+            "systems": [one.to_dict() for one in comparison.systems],
             "judges": who,
             "orders": {"pairs": "both", "rotations": 2, "name_probe": 0.25, "seed": 0},
             "statistics": {"resamples": resamples, "seed": 0, "max_unscored": 0.01},
             "hash": "feed" * 16,
         },
     )
-    write_contest(folder, contest)
+    write_comparison(folder, comparison)
     write_judgements(folder, judgements)
-    write_json(folder / RESULT, summarise(contest, judgements, who, options))
+    write_json(folder / RESULT, summarise(comparison, judgements, who, options))
     return folder
 
 
@@ -168,8 +170,8 @@ def make_run(
     folder: Path, *, each: int = 6, judges: Sequence[str] = ("llama-judge", "other-judge"), **more: Any
 ) -> Path:
     """All of it at once."""
-    contest = make_contest(make_rows(each=each))
-    return write_run(folder, contest, draw_judgements(contest, judges), **more)
+    comparison = make_comparison(make_rows(each=each))
+    return write_run(folder, comparison, draw_judgements(comparison, judges), **more)
 
 
 def _answer(name: str, row: Row, share: float) -> str:
@@ -180,13 +182,13 @@ def _answer(name: str, row: Row, share: float) -> str:
 
 
 def _judged(
-    contest: Contest, row: Row, judge: str, order: tuple[str, ...], habits: Habits, listwise: bool = False
+    comparison: Comparison, row: Row, judge: str, order: tuple[str, ...], habits: Habits, listwise: bool = False
 ) -> Judgement:
     chance = _drawn(judge, row.id, *order)
-    lengths = [len(contest.answers[name].get(row.id, "")) for name in order]
+    lengths = [len(comparison.answers[name].get(row.id, "")) for name in order]
     mean = sum(lengths) / len(lengths)
     worth = [
-        _strength(contest, name)
+        _strength(comparison, name)
         + habits.length * (length - mean) / 100
         + habits.first * (place == 0)
         + 0.8 * _logistic(_drawn(judge, row.id, name))
@@ -208,8 +210,8 @@ def _judged(
     )
 
 
-def _strength(contest: Contest, name: str) -> float:
-    at = [one.name for one in contest.contestants].index(name)
+def _strength(comparison: Comparison, name: str) -> float:
+    at = [one.name for one in comparison.systems].index(name)
     return list(_STRENGTHS.values())[at]
 
 

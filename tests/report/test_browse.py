@@ -114,7 +114,7 @@ def test_every_text_comes_back(texts: list[tuple[str, list[str], str | None, str
     if rows:
         assert list(read_back(made)) == [expected(part, one) for one in rows]
         index = elements(made.html)["0-index"]
-        assert index["contestants"][0]["name"] == visible(name) and index["name"] == visible(name)
+        assert index["systems"][0]["name"] == visible(name) and index["name"] == visible(name)
         assert [index["roles"][at] for at in index["role"]] == [visible(one.role) for one in rows]
     else:
         assert "There are no questions" in made.html and list(made.data) == []
@@ -199,7 +199,7 @@ def test_the_index_has_what_filters_need() -> None:
     assert index["categories"] == ["general", "script_based", "mixed"] and index["category"] == [0, 1, 2]
     assert index["roles"] == ["Fox", "Owl"] and index["role"] == [0, 1, 0]
     assert index["id"] == ["row-0", "row-1", "row-2"]
-    assert [(one["name"], one["kind"], one["series"]) for one in index["contestants"]] == [
+    assert [(one["name"], one["kind"], one["series"]) for one in index["systems"]] == [
         ("old", "baseline", 1),
         ("new", "model", 2),
     ]

@@ -10,17 +10,21 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import DataError, SettingsError
+from rolellm.evaluation.predictions import Predictions
+from rolellm.evaluation.score import score_rows
+from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import read_run
-from rolellm.report.build import ReportOptions, build_report
+from rolellm.report.build import build_report, report
 from rolellm.report.page import render_page, write_page
 from rolellm.report.published import PUBLISHED, RELEASED, WIN_RATES, content_hash
+from rolellm.report.settings import ReportOptions
 
 from .judged_run import (
     MODELS,
     Habits,
     draw_judgements,
     judge,
-    make_contest,
+    make_comparison,
     make_rows,
     make_run,
     write_run,
@@ -86,7 +90,7 @@ def test_scores_biases_and_intervals_stand_in_one_table(html: str, run: Path, pa
 @pytest.fixture
 def as_released(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run's rows are the release's: the release itself is too large for a test."""
-    rows = read_run(run).contest.rows
+    rows = read_run(run).comparison.rows
     subsets = {name: [row for row in rows if row.subset == name] for name in ("general", "role_specific")}
     released = {name: (len(found), content_hash(found)) for name, found in subsets.items()}
     monkeypatch.setitem(RELEASED, PAPER, released)
@@ -173,11 +177,11 @@ def test_only_the_one_script_may_run_and_nothing_may_load(html: str, parse: Pars
 
 def test_several_runs_are_parts_of_one_page(run: Path, tmp_path: Path, parse: Parse) -> None:
     rows = make_rows(("孙悟空", "李白"), 3)
-    contest = make_contest(rows)
+    comparison = make_comparison(rows)
     chinese = write_run(
         tmp_path / "ig-zh",
-        contest,
-        draw_judgements(contest, ["one"]),
+        comparison,
+        draw_judgements(comparison, ["one"]),
         config="instruction-generalization-zh",
         resamples=20,
     )
@@ -204,19 +208,19 @@ def test_the_same_runs_give_the_same_bytes(run: Path, html: str) -> None:
 
 
 def test_an_invalid_run_is_said_to_be_one_before_its_figures(tmp_path: Path, parse: Parse) -> None:
-    contest = make_contest(make_rows(each=1))
-    judged = draw_judgements(contest, ["one"], Habits(unscored=0.2))
-    run = write_run(tmp_path / "bad", contest, judged, resamples=20)
+    comparison = make_comparison(make_rows(each=1))
+    judged = draw_judgements(comparison, ["one"], Habits(unscored=0.2))
+    run = write_run(tmp_path / "bad", comparison, judged, resamples=20)
     text = squeezed(parse(render_page(build_report([str(run)], FAST).content)).text)
     assert text.index("This run is not valid") < text.index("CUS")
     assert "makes a run invalid" in text
 
 
 def test_lists_alone_without_a_baseline(tmp_path: Path, parse: Parse) -> None:
-    contest = make_contest(make_rows(each=1), canaries=False)
-    contest = replace(contest, contestants=[replace(one, kind="model") for one in contest.contestants])
-    judged = [one for one in draw_judgements(contest, ["one"]) if one.design == "listwise"]
-    run = write_run(tmp_path / "lists", contest, judged, resamples=20)
+    comparison = make_comparison(make_rows(each=1), canaries=False)
+    comparison = replace(comparison, systems=[replace(one, kind="model") for one in comparison.systems])
+    judged = [one for one in draw_judgements(comparison, ["one"]) if one.design == "listwise"]
+    run = write_run(tmp_path / "lists", comparison, judged, resamples=20)
     built = build_report([str(run)], FAST)
     page = parse(render_page(built.content))
     assert page.unbalanced == [] and "pairs" not in built.tables and "Win rate, %" not in built.tables["scores"].columns
@@ -224,17 +228,17 @@ def test_lists_alone_without_a_baseline(tmp_path: Path, parse: Parse) -> None:
 
 
 def test_judges_who_always_tie_dispute_nothing(tmp_path: Path) -> None:
-    contest = make_contest(make_rows(each=1), canaries=False)
-    drawn = [one for one in draw_judgements(contest, ["one"]) if one.design == "listwise"]
-    middle = (len(contest.contestants) + 1) / 2
+    comparison = make_comparison(make_rows(each=1), canaries=False)
+    drawn = [one for one in draw_judgements(comparison, ["one"]) if one.design == "listwise"]
+    middle = (len(comparison.systems) + 1) / 2
     ties = [replace(one, ranks=(middle,) * len(one.order), unscored=None) for one in drawn]
-    run = write_run(tmp_path / "ties", contest, ties, resamples=20)
+    run = write_run(tmp_path / "ties", comparison, ties, resamples=20)
     built = build_report([str(run)], FAST)
     assert built.content.questions[0].disputed == set()
     assert render_page(built.content)  # pictures in which all are even, too
     first = [replace(one, ranks=(1.0, *one.ranks[1:])) for one in ties if one.ranks]
-    other = build_report([str(write_run(tmp_path / "first", contest, first, resamples=20))], FAST)
-    assert other.content.questions[0].disputed == {row.id for row in contest.rows}
+    other = build_report([str(write_run(tmp_path / "first", comparison, first, resamples=20))], FAST)
+    assert other.content.questions[0].disputed == {row.id for row in comparison.rows}
 
 
 PAYLOADS = [
@@ -256,17 +260,19 @@ def test_text_is_only_text(payload: str, tmp_path: Path, parse: Parse) -> None:
         replace(row, question=f"{row.question}{payload}", references=(f"{row.references[0]} {payload}",))
         for row in rows
     ]
-    contest = make_contest(rows, rename={"Vicuna-13B": f"V{payload}"})
-    contest = replace(
-        contest,
-        answers={name: {row: f"{text} {payload}" for row, text in of.items()} for name, of in contest.answers.items()},
+    comparison = make_comparison(rows, rename={"Vicuna-13B": f"V{payload}"})
+    comparison = replace(
+        comparison,
+        answers={
+            name: {row: f"{text} {payload}" for row, text in of.items()} for name, of in comparison.answers.items()
+        },
     )
     judged = [
         replace(one, reasons=tuple(payload for _ in one.order), touched={one.order[0]: (payload,)})
-        for one in draw_judgements(contest, [f"J{payload}"], Habits(unscored=0))
+        for one in draw_judgements(comparison, [f"J{payload}"], Habits(unscored=0))
     ]
     judged.append(replace(judged[0], ranks=None, reasons=(), unscored=f"why {payload}"))
-    run = write_run(tmp_path / "odd", contest, judged, resamples=20, judges=[judge(f"J{payload}")])
+    run = write_run(tmp_path / "odd", comparison, judged, resamples=20, judges=[judge(f"J{payload}")])
     built = build_report([str(run)], replace(FAST, title=f"T{payload}"))
     html = write_page(tmp_path / "report.html", built.content).read_bytes().decode("utf-8")
     page = parse(html)
@@ -293,7 +299,7 @@ def test_text_is_only_text(payload: str, tmp_path: Path, parse: Parse) -> None:
         pytest.param(["unfinished"], DataError, "not finished", id="unfinished"),
         pytest.param(["run", "./run"], SettingsError, "given twice", id="twice"),
         pytest.param(["a.jsonl"], SettingsError, "--config", id="no-config"),
-        pytest.param(["a.jsonl", "other/a.jsonl"], SettingsError, "two contestants would be called a", id="one-name"),
+        pytest.param(["a.jsonl", "other/a.jsonl"], SettingsError, "two systems would be called a", id="one-name"),
     ],
 )
 def test_what_cannot_be_reported(
@@ -316,3 +322,26 @@ def test_what_cannot_be_reported(
 def test_a_config_is_not_taken_where_it_would_be_ignored(run: Path) -> None:
     with pytest.raises(SettingsError, match="names its own config"):
         build_report([str(run)], replace(FAST, config="sample"))
+
+
+def test_results_in_memory_are_reported_like_folders(run: Path, tmp_path: Path) -> None:
+    judged = read_run(run)
+    answers = next(iter(judged.comparison.answers.values()))
+    mine = Predictions.from_texts(list(answers), list(answers.values()))
+    scores = {"mine": score_rows(judged.comparison.rows, mine)}
+    made = report(
+        [JudgingResult.from_dict(judged.result, run / "result.json"), scores],
+        tmp_path / "page.html",
+        tmp_path / "tables",
+        resamples=50,
+    )
+    assert made.page == tmp_path / "page.html" and made.page.is_file() and made.files
+    assert [part.judged is not None for part in made.content.parts] == [True, False]
+    assert made.to_dict()["parts"][1]["systems"] == ["mine"]
+
+
+def test_what_is_no_result_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="cannot report a int"):
+        report(7, tmp_path / "page.html")
+    with pytest.raises(SettingsError, match="did you mean protocol"):
+        report([], tmp_path / "page.html", protocoll="paper")

@@ -10,10 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, RoleLLMError
-from rolellm.report.build import ReportOptions, build_report
+from rolellm.report.build import build_report
 from rolellm.report.page import render_page
+from rolellm.report.settings import ReportOptions
 
-from .judged_run import draw_judgements, make_contest, make_rows, write_run
+from .judged_run import draw_judgements, make_comparison, make_rows, write_run
 
 FAST = ReportOptions(resamples=5, protocol="rouge-score")
 FILES = ("manifest.json", "rows.jsonl", "answers.jsonl", "judgements.jsonl", "result.json")
@@ -26,9 +27,9 @@ VALUES = st.recursive(
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    contest = make_contest(make_rows(("Ada Fenn",), 1))
+    comparison = make_comparison(make_rows(("Ada Fenn",), 1))
     folder = tmp_path_factory.mktemp("runs") / "sound"
-    return write_run(folder, contest, draw_judgements(contest, ["llama-judge", "other"]), resamples=5)
+    return write_run(folder, comparison, draw_judgements(comparison, ["llama-judge", "other"]), resamples=5)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -112,10 +113,10 @@ def test_a_manifest_of_any_depth_can_be_shown(run: Path, tmp_path: Path) -> None
         pytest.param("result.json", ("models", 1, "pairwise", "win_rate"), {"mean": "much"}, "win_rate", id="score"),
         pytest.param("result.json", ("models", 1, "kind"), "judge", "models.1.kind", id="kind"),
         pytest.param("manifest.json", ("dataset",), ["sample"], "dataset", id="dataset"),
-        pytest.param("manifest.json", ("contestants", 0, "name"), None, "contestants.0.name", id="contestant"),
+        pytest.param("manifest.json", ("systems", 0, "name"), None, "systems.0.name", id="system"),
         pytest.param("rows.jsonl", ("references",), "one", "references", id="references"),
         pytest.param("answers.jsonl", ("answers", "RoleGPT"), 7, "RoleGPT", id="answer"),
-        pytest.param("answers.jsonl", ("answers", "stranger"), "x", "stranger", id="unknown-contestant"),
+        pytest.param("answers.jsonl", ("answers", "stranger"), "x", "stranger", id="unknown-system"),
         pytest.param("judgements.jsonl", ("order",), ["RoleGPT"], "pair", id="half-a-pair"),
         pytest.param("judgements.jsonl", ("row",), "gone", "gone", id="unknown-row"),
         pytest.param("judgements.jsonl", ("order", 0), "stranger", "stranger", id="judged-stranger"),

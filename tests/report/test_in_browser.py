@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from rolellm.report.build import ReportOptions, build_report
+from rolellm.report.build import build_report
 from rolellm.report.page import write_page
+from rolellm.report.settings import ReportOptions
 
 from .judged_run import make_run
 

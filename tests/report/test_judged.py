@@ -10,10 +10,10 @@ from rolellm.core.errors import DataError
 from rolellm.core.records import Row
 from rolellm.evaluation.statistics import Interval
 from rolellm.judging.aggregate import RowOutcome
+from rolellm.judging.figures import JudgingResult
 from rolellm.judging.result import ResultOptions, summarise
-from rolellm.judging.types import Contest, Contestant
+from rolellm.judging.types import Comparison, System
 from rolellm.report.judged import (
-    Judged,
     attacks_table,
     bias_table,
     differences_table,
@@ -27,17 +27,17 @@ from rolellm.report.plots import HEAT, Dot, Heat, Scale, dots_svg, habit_plots, 
 from rolellm.report.published import PUBLISHED
 from rolellm.report.score_table import lines, to_html, to_markdown
 
-from .judged_run import MODELS, draw_judgements, judge, make_contest, make_rows
+from .judged_run import MODELS, draw_judgements, judge, make_comparison, make_rows
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture(scope="module")
 def result() -> dict[str, Any]:
-    contest = make_contest(make_rows())
+    comparison = make_comparison(make_rows())
     judges = [judge("llama-judge"), judge("other-judge")]
-    judged = draw_judgements(contest, ["llama-judge", "other-judge"])
-    return summarise(contest, judged, judges, ResultOptions(resamples=50, config="sample", split="test"))
+    judged = draw_judgements(comparison, ["llama-judge", "other-judge"])
+    return summarise(comparison, judged, judges, ResultOptions(resamples=50, config="sample", split="test"))
 
 
 def texts(svg: str) -> list[str]:
@@ -45,7 +45,7 @@ def texts(svg: str) -> list[str]:
 
 
 def test_baseline_first_canaries_last_and_each_marked_for_what_it_is(result: dict[str, Any]) -> None:
-    table = main_table("All", {}, Judged.from_dict(result), PUBLISHED["instruction-generalization-eng"])
+    table = main_table("All", {}, JudgingResult.from_dict(result), PUBLISHED["instruction-generalization-eng"])
     bands = [row.band for row in table.rows]
     assert bands == ["published"] * 6 + [""] * 5 + ["canary"] * 2
     # A rule under the published rows, and one over the canaries.
@@ -57,19 +57,19 @@ def test_baseline_first_canaries_last_and_each_marked_for_what_it_is(result: dic
 
 def test_a_canary_by_another_name_is_marked(result: dict[str, Any]) -> None:
     models = [dict(one, name="nothing") if one["name"] == "canary: echo" else one for one in result["models"]]
-    table = pairwise_table(Judged.from_dict({**result, "models": models}))
+    table = pairwise_table(JudgingResult.from_dict({**result, "models": models}))
     assert table is not None
     assert {row.names[0]: row.marks for row in table.rows}["nothing"] == ("canary",)
 
 
 def test_the_strength_that_all_are_measured_from_has_no_interval(result: dict[str, Any]) -> None:
-    base, *others = Judged.from_dict(result).models
+    base, *others = JudgingResult.from_dict(result).models
     assert base.strength is not None and base.strength.mean == 0 and base.strength.ends is None
     assert all(one.strength and one.strength.ends for one in others)
 
 
 def test_tables_print_the_results_numbers(result: dict[str, Any]) -> None:
-    judged = Judged.from_dict(result)
+    judged = JudgingResult.from_dict(result)
     markdown = to_markdown(differences_table(judged) or pytest.fail("no tests"))
     assert markdown.count("RoleLLaMA-7B − Vicuna-13B") == 2 and "canary" not in markdown
     first = result["tests"][0]
@@ -93,7 +93,7 @@ def test_tables_print_the_results_numbers(result: dict[str, Any]) -> None:
 )
 def test_a_p_value_is_not_printed_as_0(result: dict[str, Any], p: float | None, shown: str) -> None:
     test = {**result["tests"][0], "p": p, "p_adjusted": p}
-    table = differences_table(Judged.from_dict({**result, "tests": [test]}))
+    table = differences_table(JudgingResult.from_dict({**result, "tests": [test]}))
     assert table is not None
     assert to_markdown(table).splitlines()[2].split("|")[4].strip().replace("\\", "") == shown
 
@@ -102,15 +102,15 @@ def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any]) -> None
     nothing = {**result["diagnostics"], "position": {"pairwise": None, "listwise": None}, "name": None, "jury": None}
     nothing["length"] = {"longer_preferred": None, "coefficient": None}
     nothing["canaries"] = {name: dict.fromkeys(found) for name, found in nothing["canaries"].items()}
-    judged = Judged.from_dict({**result, "diagnostics": nothing})
+    judged = JudgingResult.from_dict({**result, "diagnostics": nothing})
     assert [row.scores[0] for row in bias_table(judged).rows] == [None] * 9
     without = [{**one, "pairwise": None} for one in result["models"]]
-    assert pairwise_table(Judged.from_dict({**result, "models": without})) is None
-    assert group_table(Judged.from_dict({**result, "models": without}), "pairwise", "by_role") is None
+    assert pairwise_table(JudgingResult.from_dict({**result, "models": without})) is None
+    assert group_table(JudgingResult.from_dict({**result, "models": without}), "pairwise", "by_role") is None
 
 
-def test_pictures_hold_every_contestant_and_its_numbers(result: dict[str, Any]) -> None:
-    judged = Judged.from_dict(result)
+def test_pictures_hold_every_system_and_its_numbers(result: dict[str, Any]) -> None:
+    judged = JudgingResult.from_dict(result)
     win, free, above, rank, strength = (texts(one) for one in standing_plots(judged))
     for shown in (win, free, above, rank, strength):
         assert {*MODELS, "canary: echo"} <= set(shown)
@@ -161,23 +161,23 @@ def test_wins_by_length_are_sorted_into_bins_by_the_ratio() -> None:
     rows = [Row(f"r{at}", "Ada", "en", "general", f"Q{at}?", ("x",)) for at in range(6)]
     base = {row.id: "x" * 100 for row in rows}
     mine = {row.id: "x" * length for row, length in zip(rows, (49, 100, 124, 125, 200, 900), strict=True)}
-    people = [Contestant("b", "baseline"), Contestant("m"), Contestant("c", "canary")]
+    people = [System("b", "baseline"), System("m"), System("c", "canary")]
     wins = (0.0, 1.0, 0.5, 0.0, 1.0, 1.0)
     outcomes = {
         row.id: {"m": RowOutcome(win=win), "c": RowOutcome(win=1.0)} for row, win in zip(rows, wins, strict=True)
     }
-    contest = Contest(rows, people, {"b": base, "m": mine, "c": base})
-    found = {words: (score.mean, score.n) for words, score in win_by_length(contest, outcomes)}
+    comparison = Comparison(rows, people, {"b": base, "m": mine, "c": base})
+    found = {words: (score.mean, score.n) for words, score in win_by_length(comparison, outcomes)}
     assert found == {
         "under half as long": (0.0, 1),
         "about as long": (0.75, 2),
         "1¼ to 2 times as long": (0.0, 1),
         "over twice as long": (1.0, 2),
     }
-    empty = Contest(rows[:2], people[:2], {"b": {"r0": "", "r1": ""}, "m": {"r0": "", "r1": "x"}})
+    empty = Comparison(rows[:2], people[:2], {"b": {"r0": "", "r1": ""}, "m": {"r0": "", "r1": "x"}})
     both = {row: {"m": RowOutcome(win=0.5)} for row in ("r0", "r1")}
     assert [words for words, _ in win_by_length(empty, both)] == ["about as long", "over twice as long"]
-    assert win_by_length(Contest(rows, people[1:], {"m": mine, "c": base}), outcomes) == []
+    assert win_by_length(Comparison(rows, people[1:], {"m": mine, "c": base}), outcomes) == []
 
 
 @pytest.mark.parametrize(
@@ -192,5 +192,5 @@ def test_wins_by_length_are_sorted_into_bins_by_the_ratio() -> None:
 )
 def test_a_result_of_another_shape_is_refused(result: dict[str, Any], change: dict[str, Any]) -> None:
     with pytest.raises(DataError):
-        judged = Judged.from_dict({**result, **change})
+        judged = JudgingResult.from_dict({**result, **change})
         _ = judged.models, differences_table(judged)

@@ -19,32 +19,34 @@ _NAME, _VALUE, _TEXT = 40, 60, 300
 
 
 def compare(
-    first: Annotated[str, typer.Argument(metavar="RUN_A", help="A judging run's folder, or predictions (P.jsonl).")],
-    second: Annotated[str, typer.Argument(metavar="RUN_B", help="Another of the same kind.")],
+    first: Annotated[
+        str, typer.Argument(metavar="RUN_A", help="Folder of a judging run, or a prediction file (P.jsonl).")
+    ],
+    second: Annotated[str, typer.Argument(metavar="RUN_B", help="A second one of the same kind.")],
     pairs: Annotated[
         list[str] | None,
-        typer.Option("--pair", metavar="NAME_A=NAME_B", help="Compare these two as well; may be given several times."),
+        typer.Option("--pair", metavar="NAME_A=NAME_B", help="Also compare these two systems; may be repeated."),
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=0, help="How many of the questions that moved most to show.")] = 10,
+    top: Annotated[int, typer.Option("--top", min=0, help="Number of most-changed questions to show.")] = 10,
     rouge: Annotated[
-        bool, typer.Option("--rouge/--no-rouge", help="Of judging runs, compare Rouge-L of changed answers, too.")
+        bool, typer.Option("--rouge/--no-rouge", help="For judging runs, also compare Rouge-L of changed answers.")
     ] = True,
     config: Annotated[
-        str | None, typer.Option("--config", help="Of predictions: config of the data set, such as sample.")
+        str | None, typer.Option("--config", help="For predictions: config of the dataset, such as sample.")
     ] = None,
-    split: Annotated[str, typer.Option("--split", help="Of predictions: split of the data set.")] = "test",
+    split: Annotated[str, typer.Option("--split", help="For predictions: split of the dataset.")] = "test",
     protocol: Annotated[
-        str, typer.Option("--protocol", help="Of Rouge-L: rouge-score (F1), or paper (recall).")
+        str, typer.Option("--protocol", help="Rouge-L protocol: rouge-score (F1) or paper (recall).")
     ] = "rouge-score",
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
     ] = None,
-    resamples: Annotated[int, typer.Option("--resamples", min=1, help="Of the bootstrap over questions.")] = 2000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the bootstrap.")] = 0,
+    resamples: Annotated[int, typer.Option("--resamples", min=1, help="Bootstrap resamples over questions.")] = 2000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed for the bootstrap.")] = 0,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Processes that compute Rouge-L.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Say what changed between two runs, what of it is significant, and which questions moved most."""
+    """Show what changed between two runs, what is significant, and which questions changed most."""
     from rolellm.core.settings import read
     from rolellm.evaluation.settings import ScoreOptions
     from rolellm.judging.compare import CompareOptions
@@ -69,9 +71,7 @@ def _pairs(given: Sequence[str]) -> list[tuple[str, str]]:
     for text in given:
         before, equals, after = text.partition("=")
         if not (before and equals and after):
-            raise SettingsError(
-                f"--pair {text}: expected NAME_A=NAME_B, a contestant of the first run and of the second"
-            )
+            raise SettingsError(f"--pair {text}: expected NAME_A=NAME_B, a system of the first run and of the second")
         found.append((before, after))
     return found
 
@@ -92,7 +92,7 @@ def _sides(
             f"{files[0]} is a file and the other is not; give two folders of judging runs, or two files of predictions"
         )
     if config is None:
-        raise SettingsError("two files of predictions need the data set that they answer: --config, such as sample")
+        raise SettingsError("two prediction files need their dataset; add --config, such as --config sample")
     rows = rows_of(load_rolebench(config, score.split or "test", data_dir=data_dir))
     score = replace(score, dataset_fingerprint=dataset_fingerprint(config, data_dir))
     return scored_side(first, rows, score), scored_side(second, rows, score)
@@ -116,7 +116,7 @@ def _print(result: Mapping[str, Any]) -> None:
         print_table("What changed", ("setting", "A", "B"), settings)
     else:
         typer.echo("No setting differs.")
-    columns = ("contestant", "measure", "A", "B", "B - A", "p", "p adjusted (Holm)", "rows")
+    columns = ("system", "measure", "A", "B", "B - A", "p", "p adjusted (Holm)", "rows")
     title = "What is significant: on the rows of both, 95 % intervals, p by a paired permutation test over questions"
     print_table(title, columns, [_change(one) for one in result["changes"]])
     for number, move in enumerate(result["moved"], start=1):
@@ -130,13 +130,13 @@ def _change(one: Mapping[str, Any]) -> tuple[str, ...]:
     values = (estimate_text(one[key], scale=scale, digits=digits) for key in ("before", "after", "difference"))
     tests = (ABSENT if one[key] is None else f"{one[key]:.4f}" for key in ("p", "p_adjusted"))
     rows = one["before"]["n"]
-    return (_contestant(one), names.get(one["measure"], one["measure"]), *values, *tests, f"{rows:,}")
+    return (_system(one), names.get(one["measure"], one["measure"]), *values, *tests, f"{rows:,}")
 
 
-def _contestant(one: Mapping[str, Any]) -> str:
+def _system(one: Mapping[str, Any]) -> str:
     from rolellm.core.sanitize import label
 
-    names = dict.fromkeys((one["contestant"], one["contestant_b"]))
+    names = dict.fromkeys((one["system"], one["system_b"]))
     return " → ".join(label(name, _NAME) for name in names)
 
 
@@ -154,7 +154,7 @@ def _print_move(number: int, move: Mapping[str, Any]) -> None:
     from rolellm.core.sanitize import label
 
     before, after = (f"{move[key]:.4g}" for key in ("before", "after"))
-    typer.echo(f"\n{number}. {_contestant(move)}, {move['measure'].replace('_', ' ')} {before} → {after}")
+    typer.echo(f"\n{number}. {_system(move)}, {move['measure'].replace('_', ' ')} {before} → {after}")
     typer.echo(f"   {label(move['role'], _NAME)}: {label(move['question'], _TEXT)} ({label(move['row'], _NAME)})")
     if move["same_answer"]:
         typer.echo(f"   A and B: {_answer(move['answer_before'])}")

@@ -5,158 +5,78 @@ from __future__ import annotations
 import functools
 import operator
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
-from rolellm.cli.output import estimate_text, print_table
+from rolellm.cli.options import from_settings
+from rolellm.cli.output import estimate_text, print_json, print_table
 from rolellm.core.sanitize import label, visible
-
-if TYPE_CHECKING:
-    from rolellm.judging.ask import JudgingOptions
-    from rolellm.judging.judge_models import Judge
-    from rolellm.judging.systems import Entry
-    from rolellm.judging.types import Contest
+from rolellm.core.settings import dump
+from rolellm.judging.settings import JudgingSettings
 
 
+@from_settings
 @takes_llm
 def judge(
     context: typer.Context,
     files: Annotated[
         list[str],
-        typer.Argument(metavar="[NAME=]P.jsonl...", help="Predictions, a contestant each; a NAME given twice is one."),
+        typer.Argument(metavar="[NAME=]P.jsonl...", help="Predictions of each system; files of one NAME are joined."),
     ],
-    config: Annotated[str, typer.Option("--config", help="Config of the data set, such as sample.")],
+    config: Annotated[str, typer.Option("--config", help="Config of the dataset, such as sample.")],
     llm: LLM,
-    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; by default judge-CONFIG.")] = None,
-    split: Annotated[str, typer.Option("--split", help="Split of the data set.")] = "test",
-    judges: Annotated[
-        list[str] | None,
-        typer.Option("--judge", help="role-list, role-pair, or a folder of your own; by default both that ship."),
-    ] = None,
-    jury: Annotated[
-        bool, typer.Option("--jury", help="Each model of --llm judges everything, and the majority counts.")
-    ] = False,
-    baseline: Annotated[
-        str, typer.Option("--baseline", help="rolegpt (the released replies), a contestant, a file, or none.")
-    ] = "rolegpt",
-    sample: Annotated[
-        int | None, typer.Option("--sample", min=1, help="So many rows, drawn by seed; a larger sample holds it.")
-    ] = None,
-    roles: Annotated[list[str] | None, typer.Option("--role", help="Only rows of this role; may be repeated.")] = None,
-    subset: Annotated[Literal["general", "role_specific"] | None, typer.Option("--subset", help="Only these.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
-    ] = None,
-    rotations: Annotated[int, typer.Option("--rotations", min=1, help="How often each list is shown, turned.")] = 2,
-    name_probe: Annotated[
-        int, typer.Option("--name-probe", min=0, help="Rows judged again with names shown, to see what they do.")
-    ] = 50,
-    canaries: Annotated[
-        bool, typer.Option("--canaries/--no-canaries", help="A null model and an echo take part.")
-    ] = True,
-    shown: Annotated[int, typer.Option("--shown", min=1, help="Characters of an answer that a judge is shown.")] = 8000,
-    max_unscored: Annotated[
-        float, typer.Option("--max-unscored", min=0, max=1, help="The share of verdicts that may be missing.")
-    ] = 0.01,
-    resamples: Annotated[int, typer.Option("--resamples", min=1, help="Of the bootstrap over questions.")] = 2000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample, the orders and the bootstrap.")] = 0,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Set bad lines of P.jsonl aside; count them.")] = False,
+    settings: JudgingSettings,
+    out: Annotated[Path | None, typer.Option("--out", help="Run folder; defaults to judge-CONFIG.")] = None,
+    split: Annotated[str, typer.Option("--split", help="Split of the dataset.")] = "test",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Have a language model rank answers by style and role knowledge: win rate and average rank, biases measured."""
-    from rolellm import dataset_fingerprint, load_rolebench
     from rolellm.cli.output import resumable
     from rolellm.core.errors import JudgingError
-    from rolellm.evaluation.rows import rows_of
-    from rolellm.judging.ask import JudgingOptions, make_jury
     from rolellm.judging.folder import RESULT, read_json
-    from rolellm.judging.judge_models import DEFAULT_JUDGES, load_judges
-    from rolellm.judging.orders import Design
-    from rolellm.judging.result import ResultOptions
-    from rolellm.judging.run import JudgingSetup, run_judging
-    from rolellm.judging.systems import Entry, enter, parse_sources
+    from rolellm.judging.run import judge as run
+    from rolellm.judging.systems import parse_sources
 
-    cards = load_judges(judges or DEFAULT_JUDGES)
-    options = JudgingOptions(Design(rotations, name_probe, seed), shown)
-    entry = Entry(parse_sources(files), baseline, canaries, sample, seed, f"{config}/{split}", skip_bad)
-    rows = rows_of(load_rolebench(config, split, data_dir=data_dir), roles or (), subset)
-    contest, findings = enter(rows, entry)
-    for name, finding in findings:
-        _note(name, str(finding))
+    answers = {source.name: list(source.paths) for source in parse_sources(files)}
+    data = f"{config}/{split}"
     if llm.dry_run:
-        _estimate(llm, contest, cards, options, jury=jury, as_json=as_json)
+        _estimate(llm, answers, data, settings, as_json=as_json)
         return
-    setup = JudgingSetup(
-        config=config,
-        split=split,
-        dataset_fingerprint=dataset_fingerprint(config, data_dir),
-        options=options,
-        result=ResultOptions(resamples=resamples, seed=seed, max_unscored=max_unscored),
-        run=llm.options,
-        models=llm.settings.describe(),
-        entry=_entry(entry, roles, subset),
-    )
     folder = out or Path(f"judge-{config}")
     try:
         with resumable(context):
-            result = run_judging(folder, contest, cards, make_jury(llm.models, each=jury), setup)
+            result = run(answers, data, llm=llm, out=folder, **dump(settings)).to_dict()
     except JudgingError:
-        result = read_json(folder / RESULT)
-        _print(result, folder, as_json)
+        _print(read_json(folder / RESULT), folder, as_json)
         raise
     _print(result, folder, as_json)
 
 
 def _print(result: dict[str, Any], folder: Path, as_json: bool) -> None:
-    from rolellm.cli.output import print_json
-    from rolellm.core.sanitize import visible
-
     if as_json:
         print_json(result)
         return
-    # MOVED
-
     show_result(result)
     run = visible(shlex.quote(str(folder)))
-    typer.echo(f"Go on with: rolellm report {run}   or, to judge some yourself: rolellm label {run}")
+    typer.echo(f"Next: rolellm report {run}   or, to judge some yourself: rolellm label {run}")
 
 
-def _note(name: str, text: str) -> None:
-    from rolellm.core.sanitize import visible
-
-    typer.echo(f"note: {visible(f'{name}: {text}')}", err=True)
-
-
-def _entry(entry: Entry, roles: Sequence[str] | None, subset: str | None) -> dict[str, Any]:
-    """How rows and contestants were chosen, for the manifest; files are named by contestants."""
-    return {
-        "baseline": entry.baseline if entry.baseline in ("rolegpt", "none") else Path(entry.baseline).name,
-        "canaries": entry.canaries,
-        "sample": entry.sample,
-        "seed": entry.seed,
-        "roles": list(roles or ()),
-        "subset": subset,
-    }
-
-
-def _estimate(
-    llm: LLM, contest: Contest, cards: Sequence[Judge], options: JudgingOptions, *, jury: bool, as_json: bool
-) -> None:
-    """What it would take; with a jury, once for each juror."""
+def _estimate(llm: LLM, answers: Mapping[str, Any], data: str, settings: JudgingSettings, *, as_json: bool) -> None:
+    """What it would take; with a jury, once for each judge model."""
     from rolellm.judging.ask import requests
+    from rolellm.judging.judge_models import DEFAULT_JUDGES, load_judges
     from rolellm.judging.orders import planned
+    from rolellm.judging.run import choose, judging_options
 
-    asks = planned(contest, cards, options.design)
-    asked = llm.settings.endpoints if jury else [None]
-    every = [llm.estimate(requests(contest, asks, options), one) for one in asked]
+    options, comparison = judging_options(settings), choose(answers, data, settings).comparison
+    asks = planned(comparison, load_judges(settings.judges or DEFAULT_JUDGES), options.design)
+    asked = llm.settings.endpoints if settings.jury else [None]
+    every = [llm.estimate(requests(comparison, asks, options), one) for one in asked]
     show_estimate(functools.reduce(operator.add, every), as_json)
-
-
-# --- A judging run's result for the terminal: scores and what might have bent them, side by side
 
 
 _NAME = 40

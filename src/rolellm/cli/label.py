@@ -21,27 +21,29 @@ def label(
     context: typer.Context,
     run: RunFolder,
     annotator: Annotated[
-        str | None, typer.Option("--annotator", help="Who labels; by default your login. Labels are kept under it.")
+        str | None, typer.Option("--annotator", help="Annotator name; defaults to your login.")
     ] = None,
-    sample: Annotated[int, typer.Option("--sample", min=1, help="Rows (answers, in the audit) to label.")] = 50,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the sample; all annotators need the same one.")] = 0,
+    sample: Annotated[int, typer.Option("--sample", min=1, help="Rows (or answers, with --audit) to label.")] = 50,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed for the sample, the same for all.")] = 0,
     audit: Annotated[
         bool,
-        typer.Option("--audit", help="Ask the paper's three questions of one answer at a time, in place of ranks."),
+        typer.Option("--audit", help="Ask the paper's three questions about one answer at a time instead of ranking."),
     ] = False,
-    contestant: Annotated[
+    system: Annotated[
         str | None,
-        typer.Option("--contestant", help="Audit this one's answers only; `reference` for the data set's own replies."),
+        typer.Option("--system", help="Audit only this system; `reference` means the dataset's own replies."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the local page; 0 for any.")] = 0,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port of the local page; 0 picks a free one.")
+    ] = 0,
     open_page: Annotated[
-        bool | None, typer.Option("--open/--no-open", help="Open the page in a browser; so by default on a terminal.")
+        bool | None, typer.Option("--open/--no-open", help="Open the page in a browser; the default on a terminal.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Rank a sample of a run's answers on a local page, blind: names are masked, the judges' verdicts are not shown.
 
-    Each label is on the disk before the page goes on. Ctrl-C ends it; the same command goes on where it was.
+    Each label is saved before the page moves on. Press Ctrl-C to stop; the same command continues.
     """
     from rolellm.cli.output import print_json, resumable
     from rolellm.core.errors import SettingsError, StoppedShortError
@@ -51,15 +53,15 @@ def label(
     from rolellm.labelling import AuditTask, RankingTask
     from rolellm.runtime.locks import locked
 
-    if contestant is not None and not audit:
-        raise SettingsError("--contestant is for --audit; a ranking is of all contestants")
+    if system is not None and not audit:
+        raise SettingsError("--system needs --audit; a ranking always covers all systems")
     found = read_run(run)
     annotator = _login() if annotator is None else annotator
     path = (audit_path if audit else rankings_path)(run, annotator)
     task: Task[Any]
     with locked(run / LABELS, f".{path.name}.lock"):
         if audit:
-            task = AuditTask(found, annotator, size=sample, seed=seed, contestant=contestant)
+            task = AuditTask(found, annotator, size=sample, seed=seed, system=system)
         else:
             task = RankingTask(found, annotator, size=sample, seed=seed)
         _serve(task, run, port=port, open_page=open_page)
@@ -69,7 +71,7 @@ def label(
     kept = f"{counts['done']} of {len(task)} labelled, {counts['skipped']} skipped, {counts['open']} left"
     if counts["open"]:
         with resumable(context):
-            raise StoppedShortError(f"{kept}; {path} keeps them", resume="the same command")
+            raise StoppedShortError(f"{kept}; they are in {path}", resume="the same command")
     if not as_json:
         typer.echo(f"{kept}: {visible(str(path))}")
         typer.echo(f"Next: {visible(_agreement_command(run))}")
@@ -114,12 +116,11 @@ def _agreement_command(run: Path) -> str:
 
 def agreement(
     run: RunFolder,
-    resamples: Annotated[int, typer.Option("--resamples", min=1, help="Of the bootstrap over questions.")] = 2000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the bootstrap.")] = 0,
+    resamples: Annotated[int, typer.Option("--resamples", min=1, help="Bootstrap resamples over questions.")] = 2000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed for the bootstrap.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Judges against people, people against people, and the audit: agreement beyond chance, with 95 % intervals."""
-    # MOVED
     from rolellm.cli.output import print_json
     from rolellm.core.sanitize import visible
     from rolellm.evaluation.statistics import Bootstrap
@@ -173,7 +174,7 @@ def _people(found: Mapping[str, Any]) -> None:
 
 
 def _comparisons(title: str, comparisons: list[dict[str, Any]]) -> None:
-    columns = ["", "rows", "kappa, against the baseline", "kappa, all pairs", "Spearman, rows", "Spearman, contestants"]
+    columns = ["", "rows", "kappa, against the baseline", "kappa, all pairs", "Spearman, rows", "Spearman, systems"]
     rows = [
         [
             f"{shown(one['a'], _NAME)} / {shown(one['b'], _NAME)}",
@@ -196,7 +197,7 @@ def _audit(audit: Mapping[str, Any]) -> None:
             *(_share(found[question]["share"]) for question in audit["paper"]),
             str(found["correct"]["cannot_tell"]),
         ]
-        for name, found in audit["contestants"].items()
+        for name, found in audit["systems"].items()
     ]
     paper = [f"{100 * share:.0f} %" for share in audit["paper"].values()]
     rows.append(["the paper's people, on its references", *paper, ABSENT])

@@ -104,7 +104,7 @@ def judge_answers(rows: Sequence[Row], folder: Path, answers: Sequence[Path], fi
 
     An earlier demo's run in the folder is replaced.
     """
-    from rolellm.judging.ask import Juror
+    from rolellm.judging.ask import JudgeModel
     from rolellm.judging.judge_models import load_judges
     from rolellm.judging.overlap_judge import words_judge
     from rolellm.judging.run import JudgingSetup, run_judging
@@ -112,9 +112,9 @@ def judge_answers(rows: Sequence[Row], folder: Path, answers: Sequence[Path], fi
     from rolellm.llm.model import RunOptions
 
     entry = Entry(parse_sources([str(path) for path in answers]), where=f"{CONFIG}/{SPLIT}")
-    contest, _ = enter(rows, entry)
+    comparison, _ = enter(rows, entry)
     setup = JudgingSetup(CONFIG, SPLIT, fingerprint, run=RunOptions(show_progress=False))
-    return run_judging(folder, contest, load_judges(), [Juror("words", [words_judge()])], setup)
+    return run_judging(folder, comparison, load_judges(), [JudgeModel("words", [words_judge()])], setup)
 
 
 # --- The demo from end to end: roles made from scripts, and the loop of tuning on the sample's rows

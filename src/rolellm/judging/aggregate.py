@@ -2,12 +2,12 @@
 
 The rules, our choices where no source is named:
 
-- A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the contestant over the baseline,
+- A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the system over the baseline,
   .5 for a tie, 0 for a loss. A pair of which one order has no verdict counts in nothing: alone, the other order would
   bring the judge's taste for the first or the second place back in. Such pairs are counted.
 - One judge: its mean stands. Several: each votes win, tie or loss (a mean above, at or below .5), and there is a win
   where more vote win than loss, a loss where more vote loss, else a tie. A vote for a tie is a vote for nobody.
-- A contestant's rank in a row is the mean of its ranks over the rotations that a judge saw, then over the judges. Ranks
+- A system's rank in a row is the mean of its ranks over the rotations that a judge saw, then over the judges. Ranks
   are among the models: a canary that stood above one of them moves it nowhere, or attackers would set the scale.
 - A judgement made with the names shown is a probe of the names' effect, and counts in no outcome.
 """
@@ -26,7 +26,7 @@ from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.statistics import Bootstrap, Interval, Sample, bootstrap_stratum, share_ends
-from rolellm.judging.types import Contest, Contestant, Design, Judgement, category
+from rolellm.judging.types import Comparison, Design, Judgement, System, category
 
 #: The least share of pairs whose two orders have to agree (our choice). Wins, ties and losses drawn by lot, at whatever
 #: odds, agree in a third or more: with less, the place decides more than the answers do.
@@ -36,7 +36,7 @@ DESIGNS: tuple[Design, ...] = ("pairwise", "listwise")
 
 @dataclass(frozen=True, slots=True)
 class RowOutcome:
-    """What the judges made of one contestant's answer to one row.
+    """What the judges made of one system's answer to one row.
 
     Attributes:
         win: Against the baseline in pairs: 1 a win, .5 a tie, 0 a loss, and between them where the orders or the judge
@@ -54,10 +54,10 @@ class RowOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One judge's verdict on a contestant against the baseline, from both orders: 1 a win, .5 a tie, 0 a loss.
+    """One judge's verdict on a system against the baseline, from both orders: 1 a win, .5 a tie, 0 a loss.
 
     Attributes:
-        first: With the contestant's answer shown first.
+        first: With the system's answer shown first.
         second: With it shown second.
     """
 
@@ -82,11 +82,11 @@ class Verdicts:
     Attributes:
         baseline: Whom pairs are against.
         judges: For each design, its judges, with and without a verdict, sorted.
-        pairs: Row id, contestant, judge: the verdict from both orders.
+        pairs: Row id, system, judge: the verdict from both orders.
         lists: Row id, judge: the scored lists.
         seen: Row id to all who took part in any judgement of it, with or without a verdict.
-        reasons: (row id, contestant) to the reasons given.
-        incomplete: Pairs of a row, a contestant and a judge that lack the verdict of an order, and so count in nothing.
+        reasons: (row id, system) to the reasons given.
+        incomplete: Pairs of a row, a system and a judge that lack the verdict of an order, and so count in nothing.
         aside: Whom nobody else is ranked against: the canaries.
     """
 
@@ -101,7 +101,7 @@ class Verdicts:
 
 
 def above(judgement: Judgement, name: str, other: str) -> float | None:
-    """Whether one contestant was ranked above another: 1, .5 for a tie, 0; ``None`` without a verdict on both.
+    """Whether one system was ranked above another: 1, .5 for a tie, 0; ``None`` without a verdict on both.
 
     >>> above(Judgement("r", "j", "pairwise", ("a", "b"), (1.0, 2.0)), "b", "a")
     0.0
@@ -140,16 +140,16 @@ def sort_out(judgements: Iterable[Judgement], baseline: str | None, aside: Colle
             if one.ranks is not None:
                 lists[one.row][one.judge].append(one)
             continue
-        contestant = one.order[1] if one.order[0] == baseline else one.order[0]
-        found = orders.setdefault((one.row, contestant, one.judge), ([], []))
-        verdict = None if baseline is None else above(one, contestant, baseline)
+        system = one.order[1] if one.order[0] == baseline else one.order[0]
+        found = orders.setdefault((one.row, system, one.judge), ([], []))
+        verdict = None if baseline is None else above(one, system, baseline)
         if verdict is not None:
             found[one.order[0] == baseline].append(verdict)
     pairs: dict[str, dict[str, dict[str, Pair]]] = defaultdict(lambda: defaultdict(dict))
     incomplete = 0
-    for (row, contestant, judge), (first, second) in orders.items():
+    for (row, system, judge), (first, second) in orders.items():
         if first and second:
-            pairs[row][contestant][judge] = Pair(_mean(first), _mean(second))
+            pairs[row][system][judge] = Pair(_mean(first), _mean(second))
         else:
             incomplete += 1
     judges: dict[Design, list[str]] = {
@@ -173,7 +173,7 @@ def _reasons(one: Judgement, baseline: str | None) -> Iterator[tuple[str, str]]:
 def row_outcomes(
     judgements: Iterable[Judgement], baseline: str | None, aside: Collection[str] = ()
 ) -> dict[str, dict[str, RowOutcome]]:
-    """What each row came to for each contestant, by the rules above.
+    """What each row came to for each system, by the rules above.
 
     Args:
         judgements: In any order.
@@ -181,7 +181,7 @@ def row_outcomes(
         aside: Whom nobody else is ranked against: the canaries.
 
     Returns:
-        Row id to contestant to outcome, for all who took part in any judgement of the row.
+        Row id to system to outcome, for all who took part in any judgement of the row.
 
     >>> pair = [Judgement("r", "j", "pairwise", order, (1.0, 2.0)) for order in (("a", "base"), ("base", "a"))]
     >>> row_outcomes(pair, "base")["r"]["a"].win
@@ -199,7 +199,7 @@ def outcomes_of(verdicts: Verdicts) -> dict[str, dict[str, RowOutcome]]:
 
 
 def list_rank(lists: Mapping[str, Sequence[Judgement]], name: str, aside: Collection[str] = ()) -> float | None:
-    """A contestant's mean rank over the lists of each judge, then over the judges; those aside count for nobody."""
+    """A system's mean rank over the lists of each judge, then over the judges; those aside count for nobody."""
     by_judge = []
     for found in lists.values():
         ranks = [rank for one in found if (rank := _rank(one, name, aside)) is not None]
@@ -255,17 +255,17 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Tally:
-    """A contest, its verdicts, and how sure to be of them.
+    """A comparison, its verdicts, and how sure to be of them.
 
     Attributes:
-        contest: Rows, contestants and answers.
+        comparison: Rows, systems and answers.
         judgements: All of them, probes with names too.
         verdicts: Those that count, sorted out.
-        outcomes: Row id to contestant to outcome.
+        outcomes: Row id to system to outcome.
         settings: Of every bootstrap.
     """
 
-    contest: Contest
+    comparison: Comparison
     judgements: Sequence[Judgement]
     verdicts: Verdicts
     outcomes: Mapping[str, Mapping[str, RowOutcome]]
@@ -274,30 +274,30 @@ class Tally:
     @cached_property
     def clusters(self) -> dict[str, int]:
         """Row id to the number of its question."""
-        return clusters_of(self.contest.rows)
+        return clusters_of(self.comparison.rows)
 
     @cached_property
     def places(self) -> dict[str, dict[str, list[str]]]:
         """``role`` and ``category``: name to the ids of its rows, in order of appearance."""
         found: dict[str, dict[str, list[str]]] = {"role": defaultdict(list), "category": defaultdict(list)}
-        for row in self.contest.rows:
+        for row in self.comparison.rows:
             found["role"][row.role].append(row.id)
             found["category"][category(row)].append(row.id)
         return found
 
     @cached_property
     def lengths(self) -> dict[str, dict[str, int]]:
-        """Contestant to row id to the characters of its answer."""
-        answers = self.contest.answers
-        return {one.name: {row: len(text) for row, text in answers[one.name].items()} for one in self.contestants}
+        """System to row id to the characters of its answer."""
+        answers = self.comparison.answers
+        return {one.name: {row: len(text) for row, text in answers[one.name].items()} for one in self.systems}
 
     @property
-    def contestants(self) -> Sequence[Contestant]:
+    def systems(self) -> Sequence[System]:
         """All of them, the baseline and canaries too."""
-        return self.contest.contestants
+        return self.comparison.systems
 
     def values(self, name: str, field: Field) -> dict[str, float]:
-        """Row id to one field of a contestant's outcome, in the contest's order; without wins that are `withheld`."""
+        """Row id to one field of a system's outcome, in the comparison's order; without wins that are `withheld`."""
         if field == "win" and name in self.withheld:
             return {}
         return self._fields[field].get(name, {})
@@ -322,14 +322,14 @@ class Tally:
     def by_place(
         self, values: Mapping[str, Mapping[str, float]], *, shares: bool = False
     ) -> dict[str, dict[str, dict[str, Estimate]]]:
-        """Estimates by role and by category, for several contestants at once.
+        """Estimates by role and by category, for several systems at once.
 
         Args:
-            values: Contestant to row id to value.
+            values: System to row id to value.
             shares: Whether the values are shares, from 0 to 1.
 
         Returns:
-            Contestant to ``by_role`` and ``by_category`` to estimates, those without a value left out.
+            System to ``by_role`` and ``by_category`` to estimates, those without a value left out.
         """
         found: dict[str, dict[str, dict[str, Estimate]]] = {n: {"by_role": {}, "by_category": {}} for n in values}
         for kind, parts in self.places.items():
@@ -355,7 +355,7 @@ class Tally:
     @cached_property
     def _fields(self) -> dict[str, dict[str, dict[str, float]]]:
         fields: dict[str, dict[str, dict[str, float]]] = {name: defaultdict(dict) for name in ("win", "rank", "above")}
-        for row in self.contest.rows:
+        for row in self.comparison.rows:
             for name, outcome in self.outcomes.get(row.id, {}).items():
                 for field, found in fields.items():
                     value = getattr(outcome, field)
@@ -364,21 +364,21 @@ class Tally:
         return fields
 
 
-def make_tally(contest: Contest, judgements: Sequence[Judgement], settings: Bootstrap) -> Tally:
+def make_tally(comparison: Comparison, judgements: Sequence[Judgement], settings: Bootstrap) -> Tally:
     """Sort judgements out.
 
     Raises:
-        DataError: For a judgement of a row or a contestant that the contest does not have.
+        DataError: For a judgement of a row or a system that the comparison does not have.
     """
-    rows, names = {row.id for row in contest.rows}, {one.name for one in contest.contestants}
+    rows, names = {row.id for row in comparison.rows}, {one.name for one in comparison.systems}
     for one in judgements:
         if one.row not in rows:
             raise DataError(f"a judgement of row {one.row!r}, which is not among the {len(rows)} rows judged")
         if not names.issuperset(one.order):
-            raise DataError(f"a judgement of {one.order!r}; the contestants are {sorted(names)!r}")
-    baseline = contest.baseline
-    verdicts = sort_out(judgements, baseline.name if baseline else None, contest.canaries)
-    return Tally(contest, judgements, verdicts, outcomes_of(verdicts), settings)
+            raise DataError(f"a judgement of {one.order!r}; the systems are {sorted(names)!r}")
+    baseline = comparison.baseline
+    verdicts = sort_out(judgements, baseline.name if baseline else None, comparison.canaries)
+    return Tally(comparison, judgements, verdicts, outcomes_of(verdicts), settings)
 
 
 def clusters_of(rows: Iterable[Row]) -> dict[str, int]:
@@ -394,7 +394,7 @@ def estimates(
     """The JSON object of each sample's mean and interval, ``None`` where it has no value.
 
     Samples over the same questions share their draws, so that equal values have equal intervals; and each interval
-    depends on its own sample alone, so that one more contestant changes nobody's. Of shares that are all 0, or all 1,
+    depends on its own sample alone, so that one more system changes nobody's. Of shares that are all 0, or all 1,
     the ends are exact ones, see `share_ends`.
     """
     found: dict[Key, Estimate | None] = dict.fromkeys(samples)

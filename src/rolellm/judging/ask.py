@@ -1,4 +1,4 @@
-"""Asks judges for every verdict of a contest, into a run folder: journaled, so that nothing is paid for twice.
+"""Asks judges for every verdict of a comparison, into a run folder: journaled, so that nothing is paid for twice.
 
 A jury is several models that each judge everything; the majority counts. They are asked one after the other, into one
 journal under one budget.
@@ -17,14 +17,14 @@ from rolellm.judging.folder import UNSCORED
 from rolellm.judging.orders import LETTERS, Ask, Design
 from rolellm.judging.parsing import Verdict, accept_verdicts
 from rolellm.judging.prompts import LIMIT, Material, judge_request, material
-from rolellm.judging.types import Contest, Judgement
+from rolellm.judging.types import Comparison, Judgement
 from rolellm.llm.client import Client, Spent
 from rolellm.llm.model import Answer, Failure, Model, Outcome, Request, RunOptions
 
 
 @dataclass(frozen=True, slots=True)
 class JudgingOptions:
-    """How a contest is judged.
+    """How a comparison is judged.
 
     Attributes:
         design: In which orders answers are shown.
@@ -36,11 +36,11 @@ class JudgingOptions:
 
     def __post_init__(self) -> None:
         if self.shown < 1:
-            raise SettingsError(f"a judge has to be shown at least 1 character of an answer, not {self.shown}")
+            raise SettingsError(f"shown must be at least 1 character, not {self.shown}")
 
 
 @dataclass(frozen=True, slots=True)
-class Juror:
+class JudgeModel:
     """One who judges.
 
     Attributes:
@@ -57,32 +57,32 @@ class Judged:
     """What a run of judging found.
 
     Attributes:
-        judgements: Juror after juror, each in the order planned.
-        spent: Calls, replies from the journal, tokens and US dollars, of all jurors.
+        judgements: JudgeModel after judge model, each in the order planned.
+        spent: Calls, replies from the journal, tokens and US dollars, of all judge models.
     """
 
     judgements: list[Judgement] = field(default_factory=list)
     spent: Spent = field(default_factory=Spent)
 
 
-def requests(contest: Contest, asks: Iterable[Ask], options: JudgingOptions) -> Iterator[Request]:
+def requests(comparison: Comparison, asks: Iterable[Ask], options: JudgingOptions) -> Iterator[Request]:
     """The requests for some verdicts, in order, made one by one."""
-    return _Questions(contest, asks, options).made()
+    return _Questions(comparison, asks, options).made()
 
 
 def ask_jury(
     folder: str | Path,
-    contest: Contest,
+    comparison: Comparison,
     asks: Sequence[Ask],
-    jury: Sequence[Juror],
+    jury: Sequence[JudgeModel],
     options: JudgingOptions,
     run: RunOptions | None = None,
 ) -> Judged:
-    """Ask every juror for every verdict.
+    """Ask every judge model for every verdict.
 
     Args:
         folder: The run's folder; what it holds of earlier runs is not asked again.
-        contest: Rows and answers.
+        comparison: Rows and answers.
         asks: Every verdict to ask for, of `rolellm.judging.orders.planned`.
         jury: Who judges.
         options: How much of each answer is shown.
@@ -99,18 +99,19 @@ def ask_jury(
     judges = list({ask.judge.schema.name: ask.judge for ask in asks}.values())
     found = Judged()
     transcripts: list[dict[str, Any]] = []
-    for juror in jury:
-        questions = _Questions(contest, asks, options)
-        label = "Judging" if len(jury) == 1 else f"Judging, {juror.name}"
-        with Client(folder, juror.models, run) as client:
+    for judge_model in jury:
+        questions = _Questions(comparison, asks, options)
+        label = "Judging" if len(jury) == 1 else f"Judging, {judge_model.name}"
+        with Client(folder, judge_model.models, run) as client:
             client.ask_each(
                 enumerate(questions.made()), accept_verdicts(judges), questions.answered, label=label, total=len(asks)
             )
             _add(found.spent, client.spent)
         found.judgements += [
-            questions.judgement(ask, juror.name, outcome) for ask, outcome in zip(asks, questions.outcomes, strict=True)
+            questions.judgement(ask, judge_model.name, outcome)
+            for ask, outcome in zip(asks, questions.outcomes, strict=True)
         ]
-        transcripts += questions.transcripts(juror.name)
+        transcripts += questions.transcripts(judge_model.name)
     write_jsonl(Path(folder) / UNSCORED, transcripts)
     return found
 
@@ -123,7 +124,7 @@ def _add(found: Spent, more: Spent) -> None:
     found.recounted += more.recounted
     for name, count in more.answered_by.items():
         found.answered_by[name] = found.answered_by.get(name, 0) + count
-    # The folder's in all, the jurors before among them.
+    # The folder's in all, the judge models before among them.
     found.cost = more.cost
 
 
@@ -138,10 +139,10 @@ class _Settled:
 
 
 class _Questions:
-    """The questions to one juror, and what came of them."""
+    """The questions to one judge model, and what came of them."""
 
-    def __init__(self, contest: Contest, asks: Iterable[Ask], options: JudgingOptions) -> None:
-        self._contest, self._asks, self._options = contest, list(asks), options
+    def __init__(self, comparison: Comparison, asks: Iterable[Ask], options: JudgingOptions) -> None:
+        self._comparison, self._asks, self._options = comparison, list(asks), options
         self._touched: dict[int, Material] = {}
         self.outcomes: list[_Settled | None] = [None] * len(self._asks)
 
@@ -149,7 +150,7 @@ class _Questions:
         row, found = -1, None
         for ask in self._asks:
             if found is None or ask.row != row:
-                row, found = ask.row, material(self._contest, self._contest.rows[ask.row], self._options.shown)
+                row, found = ask.row, material(self._comparison, self._comparison.rows[ask.row], self._options.shown)
                 if any(shown.touched for shown in found.answers.values()):
                     self._touched[row] = found
             yield judge_request(found, ask)
@@ -158,7 +159,7 @@ class _Questions:
         if isinstance(outcome, Answer):
             verdict, failure = outcome.value, None
             if verdict.copied:
-                reason = f"repeats to the letter a verdict that stands in the {verdict.copied}"
+                reason = f"repeats a verdict from {verdict.copied} word for word"
                 failure = Failure(
                     outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused
                 )
@@ -166,14 +167,14 @@ class _Questions:
         else:
             self.outcomes[place] = _Settled(None, "", outcome.attempts, outcome)
 
-    def judgement(self, ask: Ask, juror: str, settled: _Settled | None) -> Judgement:
+    def judgement(self, ask: Ask, judge_model: str, settled: _Settled | None) -> Judgement:
         assert settled is not None, "every request is settled when asking ends"
         found = self._touched.get(ask.row)
         verdict, failure = settled.verdict or Verdict(None, ()), settled.failure
         letter = (verdict.copied or "").removeprefix("answer ")
         return Judgement(
-            row=self._contest.rows[ask.row].id,
-            judge=juror,
+            row=self._comparison.rows[ask.row].id,
+            judge=judge_model,
             design=ask.judge.design,
             order=ask.order,
             ranks=verdict.ranks,
@@ -186,16 +187,16 @@ class _Questions:
             copied=dict(zip(LETTERS, ask.order, strict=False)).get(letter),
         )
 
-    def transcripts(self, juror: str) -> Iterator[dict[str, Any]]:
+    def transcripts(self, judge_model: str) -> Iterator[dict[str, Any]]:
         for ask, settled in zip(self._asks, self.outcomes, strict=True):
             if settled is not None and settled.failure is not None:
-                yield _transcript(self._contest, ask, juror, settled.failure)
+                yield _transcript(self._comparison, ask, judge_model, settled.failure)
 
 
-def _transcript(contest: Contest, ask: Ask, juror: str, failure: Failure) -> dict[str, Any]:
+def _transcript(comparison: Comparison, ask: Ask, judge_model: str, failure: Failure) -> dict[str, Any]:
     return {
-        "row": contest.rows[ask.row].id,
-        "judge": juror,
+        "row": comparison.rows[ask.row].id,
+        "judge": judge_model,
         "design": ask.judge.design,
         "order": list(ask.order),
         "named": ask.named,
@@ -208,10 +209,10 @@ def _transcript(contest: Contest, ask: Ask, juror: str, failure: Failure) -> dic
     }
 
 
-# --- From models to those who judge: one judge of all of them, or each a juror of its own
+# --- From models to those who judge: one judge of all of them, or each a judge model of its own
 
 
-def make_jury(models: Sequence[Model], *, each: bool) -> list[Juror]:
+def make_jury(models: Sequence[Model], *, each: bool) -> list[JudgeModel]:
     """Who judges.
 
     Args:
@@ -221,9 +222,9 @@ def make_jury(models: Sequence[Model], *, each: bool) -> list[Juror]:
     """
     if each:
         names = [model.name for model in models]
-        return [Juror(name, [model]) for name, model in zip(_distinct(names), models, strict=True)]
+        return [JudgeModel(name, [model]) for name, model in zip(_distinct(names), models, strict=True)]
     known = dict.fromkeys(str(model.identity.get("model", model.name)) for model in models)
-    return [Juror(" + ".join(known), models)]
+    return [JudgeModel(" + ".join(known), models)]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

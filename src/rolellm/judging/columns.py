@@ -1,4 +1,4 @@
-"""Judging of plain lists, for those who hold answers in memory and no data set."""
+"""Answers and rows from memory, for judging: datasets, lists of texts, and the columns of an `evaluate` module."""
 
 from __future__ import annotations
 
@@ -6,25 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
-from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row, Subset
 from rolellm.core.text import whole_text
-from rolellm.judging.ask import JudgingOptions, make_jury
-from rolellm.judging.judge_models import DEFAULT_JUDGES, load_judges
-from rolellm.judging.orders import Design
-from rolellm.judging.overlap_judge import words_judge
-from rolellm.judging.result import ResultOptions
-from rolellm.judging.run import JudgingSetup, run_judging
-from rolellm.judging.systems import CANARIES, canary_answers, family_of
-from rolellm.judging.types import Contest, Contestant, ContestantKind
-from rolellm.llm.model import RunOptions
-from rolellm.llm.settings import LLMSettings, load_models, load_settings
-
-if TYPE_CHECKING:
-    from rolellm.llm.settings import MakeScripted
+from rolellm.evaluation.predictions import Predictions
+from rolellm.evaluation.rows import column_names, rows_of
+from rolellm.judging.figures import JudgingResult
+from rolellm.judging.systems import SystemSource
 
 # --- Plain lists as rows and answers to judge: checked one by one, so that what is wrong is named with its row
 
@@ -163,120 +154,50 @@ def _with_ids(rows: Sequence[Row], *, given: bool) -> list[Row]:
     return named
 
 
-# --- Judging of plain lists, for those who hold answers in memory and no data set
+# --- Datasets, files and texts as the systems of a judging run
 
 
-_RULES: Mapping[str, MakeScripted] = {"words": words_judge}
+#: The columns that rows to be judged must have.
+NEEDED = ("role", "question")
+
+
+def source_of(name: str, answers: Any, rows: Sequence[Row]) -> SystemSource:
+    """Where a system's answers are: a file or several (paths), a dataset with ``prediction``, or a list of texts.
+
+    Raises:
+        DataError: For a dataset without the column, and for texts that are not as many as the rows.
+    """
+    if isinstance(answers, str | Path):
+        return SystemSource(name, (Path(answers),))
+    if hasattr(answers, "column_names"):
+        names = column_names(answers)
+        if "prediction" not in names:
+            raise DataError(f"{name}: the dataset has no column prediction; it has {', '.join(names) or 'none'}")
+        own = [row.id for row in rows_of(answers, needed=NEEDED)]
+        return SystemSource(name, given=Predictions.from_texts(own, list(answers["prediction"])))
+    if isinstance(answers, Sequence) and answers and all(isinstance(one, Path) for one in answers):
+        return SystemSource(name, tuple(answers))
+    if not isinstance(answers, Sequence):
+        kind = type(answers).__name__
+        raise DataError(
+            f"{name}: expected a dataset with the column prediction, a file, or a list of texts; got {kind}"
+        )
+    if len(answers) != len(rows):
+        raise DataError(f"{name}: {len(answers)} texts for {len(rows)} rows; give one per row of the dataset")
+    return SystemSource(name, given=Predictions.from_texts([row.id for row in rows], list(answers)))
+
+
+# --- Two plain lists, for the `evaluate` module
+
+
 #: Figures of a result that `judge_columns` also gives by themselves, each with ``…_ci95``.
 ESTIMATES = ("win_rate", "lc_win_rate", "average_rank", "position_consistency")
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnsSetup:
-    """Who judges, where, and how.
-
-    Attributes:
-        llm: The models to ask: a settings file (docs/endpoints.md), or what was read from one.
-        folder: The run's; what it holds of an earlier run is not asked again.
-        judges: Names or folders; by default both that ship.
-        name: What the model is called.
-        baseline_name: What the baseline is called.
-        canaries: Whether the attackers take part.
-        resamples: Of every bootstrap and permutation test.
-        seed: Of them, and of the orders.
-        name_probe: Rows judged a second time with the names shown.
-        rotations: How often each list is shown, turned.
-        budget: US dollars that the folder may cost in all; ``None`` for what the settings say.
-        jury: Each model judges everything, and the majority counts.
-        max_unscored: The share of verdicts that may be missing.
-    """
-
-    llm: str | Path | LLMSettings | None = None
-    folder: str | Path = "role-judge"
-    judges: Sequence[str | Path] | None = None
-    name: str = "model"
-    baseline_name: str = "baseline"
-    canaries: bool = True
-    resamples: int = 2000
-    seed: int = 0
-    name_probe: int = 50
-    rotations: int = 2
-    budget: float | None = None
-    jury: bool = False
-    max_unscored: float = 0.01
-
-
-def judge_columns(
-    predictions: Sequence[str], baseline: Sequence[str], columns: JudgeColumns, setup: ColumnsSetup
-) -> dict[str, Any]:
-    """Judge answers held in memory exactly as ``rolellm judge`` judges files.
-
-    Args:
-        predictions: The model's answers, one text a row; may be empty texts.
-        baseline: Those that it is compared with.
-        columns: What is known of the rows.
-        setup: Who judges, where, and how.
-
-    Returns:
-        The figures of the model: each of `ESTIMATES` with its ``…_ci95``, ``wins``, ``ties`` and ``losses`` (shares of
-        rows), ``canaries`` (name to win rate), ``unscored`` (share of verdicts that are missing), ``problems`` in
-        words, ``n`` (rows), ``fingerprint``, and ``result``: everything, as ``result.json`` in the folder has it. What
-        there is nothing of is ``None``. Where only lists were judged, win rates are those of the lists.
-
-    Raises:
-        DataError: (a ``ValueError``) On lists that do not fit together, or values that are no texts.
-        SettingsError: (a ``ValueError``) Without a model to ask, for settings that cannot be, or a folder of other
-        files. JudgingError: When more verdicts are missing than allowed; the result is in the folder, marked invalid.
-        StoppedShortError: At the budget, on Ctrl-C or with a full disk; nothing that was paid for is lost.
-        EndpointError: When no endpoint answers.
-    """
-    mine, theirs = check_answers(predictions, baseline)
-    if setup.llm is None:
-        raise SettingsError("llm is missing: name the settings file of a model that judges (docs/endpoints.md)")
-    judges = load_judges(DEFAULT_JUDGES if setup.judges is None else setup.judges)
-    contest = _contest(columns.rows(len(mine)), mine, theirs, setup)
-    settings = setup.llm if isinstance(setup.llm, LLMSettings) else load_settings(setup.llm)
-    jury = make_jury(load_models(settings, _RULES), each=setup.jury)
-    result = run_judging(setup.folder, contest, judges, jury, _judging_setup(setup, settings))
-    return _figures(result, setup.name)
-
-
-def _judging_setup(setup: ColumnsSetup, settings: LLMSettings) -> JudgingSetup:
-    budget = settings.budget if setup.budget is None else setup.budget
-    return JudgingSetup(
-        options=JudgingOptions(Design(setup.rotations, setup.name_probe, setup.seed)),
-        result=ResultOptions(setup.resamples, setup.seed, setup.max_unscored),
-        run=RunOptions(max_attempts=settings.max_attempts, budget=budget),
-        models=settings.describe(),
-        entry={"baseline": setup.baseline_name, "canaries": setup.canaries},
-    )
-
-
-def _contest(rows: Sequence[Row], mine: Sequence[str], theirs: Sequence[str], setup: ColumnsSetup) -> Contest:
-    names = [setup.name, setup.baseline_name, *(one.name for one in CANARIES)]
-    if not all(isinstance(name, str) and name.strip() for name in names) or len(set(names)) < len(names):
-        raise SettingsError(
-            f"the model is called {setup.name!r} and the baseline {setup.baseline_name!r}; they need different names, "
-            f"other than {names[2]!r} and {names[3]!r}"
-        )
-    ids = [row.id for row in rows]
-    sides: tuple[tuple[str, ContestantKind, Sequence[str]], ...] = (
-        (setup.name, "model", mine),
-        (setup.baseline_name, "baseline", theirs),
-    )
-    found = [
-        (Contestant(name, kind, None, family_of(name), {"sha256": hash_json(list(texts))}), texts)
-        for name, kind, texts in sides
-    ]
-    entered: list[tuple[Contestant, Mapping[str, str]]] = [
-        (one, dict(zip(ids, texts, strict=True))) for one, texts in found
-    ]
-    entered += canary_answers(rows) if setup.canaries else []
-    return Contest(rows, [one for one, _ in entered], {one.name: answers for one, answers in entered})
-
-
-def _figures(result: Mapping[str, Any], name: str) -> dict[str, Any]:
-    models = {one["name"]: one for one in result["models"]}
+def figures(result: JudgingResult, name: str) -> dict[str, Any]:
+    """What the `evaluate` module returns of a result: the figures of one system, and the result itself."""
+    value = result.to_dict()
+    models = {one["name"]: one for one in value["models"]}
     pairs, lists = (models[name][design] or {} for design in ("pairwise", "listwise"))
     estimates = {
         "win_rate": (pairs or lists).get("win_rate"),
@@ -290,12 +211,12 @@ def _figures(result: Mapping[str, Any], name: str) -> dict[str, Any]:
         found |= {key: estimate["mean"], f"{key}_ci95": estimate["ci95"]}
     return found | {
         **{share: pairs.get(share) for share in ("wins", "ties", "losses")},
-        "canaries": {one["name"]: _win_rate(one) for one in result["models"] if one["kind"] == "canary"},
-        "unscored": result["diagnostics"]["unscored"]["share"],
-        "problems": list(result["problems"]),
-        "n": result["rows"],
-        "fingerprint": dict(result["fingerprint"]),
-        "result": dict(result),
+        "canaries": {one["name"]: _win_rate(one) for one in value["models"] if one["kind"] == "canary"},
+        "unscored": value["diagnostics"]["unscored"]["share"],
+        "problems": list(value["problems"]),
+        "n": value["rows"],
+        "fingerprint": dict(value["fingerprint"]),
+        "result": value,
     }
 
 

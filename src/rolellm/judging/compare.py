@@ -24,10 +24,10 @@ from rolellm.judging.aggregate import clusters_of, estimates, row_outcomes
 from rolellm.judging.folder import JudgeRun, read_run
 from rolellm.judging.result import adjusted, paired
 
-# --- One side of a comparison: a judging run, or scored predictions, brought to values by measure, contestant and
+# --- One side of a comparison: a judging run, or scored predictions, brought to values by measure, system and
 
 
-#: Measure to contestant to row id to value.
+#: Measure to system to row id to value.
 Measures = dict[str, dict[str, dict[str, float]]]
 ROUGE = ("CUS", "RAW", "SPE")
 
@@ -40,10 +40,10 @@ class RunSide:
         name: Where it is.
         kind: ``judged`` (a judging run) or ``scored`` (predictions).
         rows: What was asked.
-        answers: Contestant to row id to answer.
+        answers: System to row id to answer.
         measures: ``win_rate`` and ``average_rank`` of a judging run, ``CUS``, ``RAW`` and ``SPE`` of predictions.
-        fitted: Measures that no row has a value of (``lc_win_rate``): contestant to the result's JSON object.
-        reasons: Contestant to row id to the judges' reasons.
+        fitted: Measures that no row has a value of (``lc_win_rate``): system to the result's JSON object.
+        reasons: System to row id to the judges' reasons.
         settings: How it was made: flat names to values.
         problems: What its result says against it.
         baseline: Whom win rates are against.
@@ -68,10 +68,10 @@ def judged_side(folder: str | Path) -> RunSide:
         DataError: When the folder is none, or its files do not fit together.
     """
     run = read_run(folder)
-    baseline = run.contest.baseline.name if run.contest.baseline else None
+    baseline = run.comparison.baseline.name if run.comparison.baseline else None
     measures: Measures = {"win_rate": {}, "average_rank": {}}
     reasons: dict[str, dict[str, Sequence[str]]] = {}
-    for row, outcomes in row_outcomes(run.judgements(), baseline, run.contest.canaries).items():
+    for row, outcomes in row_outcomes(run.judgements(), baseline, run.comparison.canaries).items():
         for name, outcome in outcomes.items():
             for measure, value in (("win_rate", outcome.win), ("average_rank", outcome.rank)):
                 if value is not None:
@@ -88,8 +88,8 @@ def judged_side(folder: str | Path) -> RunSide:
     return RunSide(
         name=str(folder),
         kind="judged",
-        rows=run.contest.rows,
-        answers=run.contest.answers,
+        rows=run.comparison.rows,
+        answers=run.comparison.answers,
         measures={measure: values for measure, values in measures.items() if values},
         fitted={"lc_win_rate": {name: value for name, value in fitted.items() if value is not None}},
         reasons=reasons,
@@ -100,7 +100,7 @@ def judged_side(folder: str | Path) -> RunSide:
 
 
 def scored_side(path: str | Path, rows: Sequence[Row], options: ScoreOptions) -> RunSide:
-    """Predictions, scored by Rouge-L; the one contestant is called as the file.
+    """Predictions, scored by Rouge-L; the one system is called as the file.
 
     Raises:
         PredictionError: When the file cannot be read, or answers no row.
@@ -121,7 +121,7 @@ def scored_side(path: str | Path, rows: Sequence[Row], options: ScoreOptions) ->
 
 
 def with_rouge(side: RunSide, names: Sequence[str], options: ScoreOptions) -> RunSide:
-    """The side with Rouge-L of some contestants' stored answers, too."""
+    """The side with Rouge-L of some systems' stored answers, too."""
     measures = {measure: dict(values) for measure, values in side.measures.items()}
     for name in names:
         answers = side.answers[name]
@@ -165,8 +165,8 @@ def _judging_settings(run: JudgeRun) -> dict[str, Any]:
     judging = {"judge": judges[0]} if len(judges) == 1 else {"judges": judges}
     result = {key: run.result.get(key) for key in ("config", "split", "baseline")}
     content = {
-        "rows": {"count": len(run.contest.rows), "hash": rows_hash(run.contest.rows)},
-        "answers": {name: _answers_hash(answers) for name, answers in run.contest.answers.items()},
+        "rows": {"count": len(run.comparison.rows), "hash": rows_hash(run.comparison.rows)},
+        "answers": {name: _answers_hash(answers) for name, answers in run.comparison.answers.items()},
     }
     return flatten({**result, **judging, **manifest, **content})
 
@@ -195,11 +195,11 @@ class CompareOptions:
     """How to compare.
 
     Attributes:
-        pairs: Contestants to compare though they are not called the same: name in the first run, name in the second.
+        pairs: Systems to compare though they are not called the same: name in the first run, name in the second.
         top: How many of the questions that moved most to list.
         resamples: Of every bootstrap and permutation test.
         seed: Of them.
-        rouge: Of two judging runs, compare Rouge-L too, of contestants whose answers differ.
+        rouge: Of two judging runs, compare Rouge-L too, of systems whose answers differ.
         score: How to score them then.
     """
 
@@ -230,19 +230,19 @@ def compare(first: RunSide, second: RunSide, options: CompareOptions | None = No
         options: How.
 
     Returns:
-        One JSON object: ``a`` and ``b`` (what is compared), ``shared`` (rows, questions, contestants), ``settings``
-        (those that differ), ``changes`` (contestant by measure, with tests), ``moved`` (the questions that moved most)
+        One JSON object: ``a`` and ``b`` (what is compared), ``shared`` (rows, questions, systems), ``settings``
+        (those that differ), ``changes`` (system by measure, with tests), ``moved`` (the questions that moved most)
         and ``problems`` in words.
 
     Raises:
-        SettingsError: When the two are not of one kind, or a pair names a contestant that is not there.
-        DataError: When they have no row or no contestant in common.
+        SettingsError: When the two are not of one kind, or a pair names a system that is not there.
+        DataError: When they have no row or no system in common.
     """
     options = options or CompareOptions()
     if first.kind != second.kind:
         raise SettingsError(f"{first.name} is {first.kind} and {second.name} is {second.kind}; give two of one kind")
     rows, problems = _shared_rows(first, second)
-    pairs = _contestants(first, second, options.pairs)
+    pairs = _systems(first, second, options.pairs)
     if options.rouge and first.kind == "judged":
         changed = [pair for pair in pairs if _answers_differ(first, second, pair, rows)]
         first = with_rouge(first, [name for name, _ in changed], options.score)
@@ -254,7 +254,7 @@ def compare(first: RunSide, second: RunSide, options: CompareOptions | None = No
         "shared": {
             "rows": len(rows),
             "questions": len(set(clusters_of(rows).values())),
-            "contestants": [list(pair) for pair in pairs],
+            "systems": [list(pair) for pair in pairs],
             "only_a": [name for name in first.answers if name not in mine],
             "only_b": [name for name in second.answers if name not in theirs],
         },
@@ -284,20 +284,20 @@ def _asked(row: Row) -> tuple[str, str]:
     return row.role, fold(row.question)
 
 
-def _contestants(first: RunSide, second: RunSide, named: Pairs) -> list[tuple[str, str]]:
+def _systems(first: RunSide, second: RunSide, named: Pairs) -> list[tuple[str, str]]:
     """Those paired by name on request, and those called the same."""
     if first.kind == "scored" and not named:
         return list(zip(first.answers, second.answers, strict=True))
     for mine, theirs in named:
         for name, side in ((mine, first), (theirs, second)):
             if name not in side.answers:
-                raise SettingsError(f"no contestant {name!r} in {side.name}; there are {', '.join(side.answers)}")
+                raise SettingsError(f"no system {name!r} in {side.name}; there are {', '.join(side.answers)}")
     taken = [{pair[side] for pair in named} for side in (0, 1)]
     same = [(n, n) for n in first.answers if n in second.answers and n not in taken[0] and n not in taken[1]]
     pairs = [*named, *same]
     if not pairs:
         raise DataError(
-            f"no contestant of {first.name} ({', '.join(first.answers)}) is in {second.name} "
+            f"no system of {first.name} ({', '.join(first.answers)}) is in {second.name} "
             f"({', '.join(second.answers)}); name two that belong together with --pair NAME_A=NAME_B"
         )
     return pairs
@@ -320,7 +320,7 @@ def _changes(
     clusters = clusters_of(rows)
     found = []
     for before, after in pairs:
-        names = {"contestant": before, "contestant_b": after}
+        names = {"system": before, "system_b": after}
         for measure in _MEASURES:
             old, new = _values(first, measure, before, rows), _values(second, measure, after, rows)
             both = [row for row in old if row in new]
@@ -376,8 +376,8 @@ def _move(first: RunSide, second: RunSide, pair: tuple[str, str], row: Row) -> d
         "row": row.id,
         "role": row.role,
         "question": row.question,
-        "contestant": pair[0],
-        "contestant_b": pair[1],
+        "system": pair[0],
+        "system_b": pair[1],
         "answer_before": before,
         "answer_after": after,
         "same_answer": before == after,
@@ -391,6 +391,6 @@ def _problems(first: RunSide, second: RunSide) -> list[str]:
     if first.baseline != second.baseline:
         found.append(
             f"win rates are against {first.baseline or 'nobody'} in the first and {second.baseline or 'nobody'} in the "
-            "second: their difference is not the contestants' alone"
+            "second: their difference is not the systems' alone"
         )
     return found

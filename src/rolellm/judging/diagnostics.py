@@ -33,7 +33,7 @@ def length_effect(tally: Tally) -> dict[str, Any]:
     baseline = tally.verdicts.baseline
     if baseline is None:
         return {"longer_preferred": None, "coefficient": None}
-    models = [one.name for one in tally.contestants if one.kind == "model"]
+    models = [one.name for one in tally.systems if one.kind == "model"]
     found = [
         (row, win, tally.lengths[name][row], tally.lengths[baseline][row])
         for name in models
@@ -51,13 +51,13 @@ def length_effect(tally: Tally) -> dict[str, Any]:
 
 
 def name_effect(tally: Tally) -> tuple[dict[str, Any] | None, dict[str, Estimate | None]]:
-    """What showing the names changed: over all probes, and each contestant's win with its name less that without.
+    """What showing the names changed: over all probes, and each system's win with its name less that without.
 
     A probe is held against the same judge's verdict on the same answers in the same order, names masked; one without
     such a verdict counts in nothing.
 
     Returns:
-        The ``name`` of the diagnostics (``None`` where nothing was probed), and contestant to effect.
+        The ``name`` of the diagnostics (``None`` where nothing was probed), and system to effect.
     """
     masked = {_shown(one): one for one in tally.judgements if not one.named and one.ranks is not None}
     probes = sorted(
@@ -74,7 +74,7 @@ def name_effect(tally: Tally) -> tuple[dict[str, Any] | None, dict[str, Estimate
                 gains.setdefault(name, []).append((one.row, after - before))
     effects = tally.estimates({name: tally.joined(found) for name, found in gains.items()})
     changed = tally.joined((one.row, float(one.ranks != masked[_shown(one)].ranks)) for one in probes)
-    by_model = {one.name: effects[one.name] for one in tally.contestants if one.name in effects}
+    by_model = {one.name: effects[one.name] for one in tally.systems if one.name in effects}
     return {"probes": len(probes), "changed": tally.estimate(changed, shares=True), "by_model": by_model}, effects
 
 
@@ -83,7 +83,7 @@ def _shown(one: Judgement) -> tuple[str, str, str, tuple[str, ...]]:
 
 
 def _pairs(tally: Tally) -> Iterator[tuple[str, Pair]]:
-    for row in tally.contest.rows:
+    for row in tally.comparison.rows:
         for by_judge in tally.verdicts.pairs.get(row.id, {}).values():
             for pair in by_judge.values():
                 yield row.id, pair
@@ -109,7 +109,7 @@ def _in_pairs(tally: Tally) -> dict[str, Any] | None:
         (row, by_judge)
         for row, by_name in tally.verdicts.pairs.items()
         for name, by_judge in by_name.items()
-        if name not in tally.contest.canaries
+        if name not in tally.comparison.canaries
     ]
     agreed = {
         judge: tally.joined((row, float(of[judge].agrees)) for row, of in models if judge in of)
@@ -127,7 +127,7 @@ def _in_lists(tally: Tally) -> dict[str, Any] | None:
     """
     lists = [
         (row.id, one.ranks)
-        for row in tally.contest.rows
+        for row in tally.comparison.rows
         for found in tally.verdicts.lists.get(row.id, {}).values()
         for one in found
         if one.ranks is not None and len(one.ranks) > 1
@@ -156,7 +156,7 @@ _QUOTED = re.compile(r"""(?<!\w)(?:'(?:\\.|[^'\\]){9,}'|"(?:\\.|[^"\\]){9,}")"""
 
 
 def diagnose(tally: Tally, limit: float) -> tuple[dict[str, Any], dict[str, Estimate | None]]:
-    """The ``diagnostics`` of a result, and each contestant's name effect.
+    """The ``diagnostics`` of a result, and each system's name effect.
 
     Args:
         tally: What was judged.
@@ -181,7 +181,7 @@ def _unscored(tally: Tally, limit: float) -> dict[str, Any]:
 
     A canary's pairs, and lists whose verdict was copied from one, are no system's: they are in ``canaries``.
     """
-    canaries = tally.contest.canaries
+    canaries = tally.comparison.canaries
     systems = [
         one
         for one in tally.judgements
@@ -202,7 +202,7 @@ def _unscored(tally: Tally, limit: float) -> dict[str, Any]:
 def _canaries(tally: Tally) -> dict[str, dict[str, Estimate | None]]:
     """What each canary did to the judges: shares of the judgements that show it."""
     found = {}
-    for name in sorted(tally.contest.canaries):
+    for name in sorted(tally.comparison.canaries):
         shown = [one for one in tally.judgements if name in one.order]
         copied = tally.joined((one.row, float(one.copied == name)) for one in shown)
         unscored = tally.joined((one.row, float(one.ranks is None)) for one in shown)
@@ -216,7 +216,7 @@ def _counted(words: Iterable[str]) -> dict[str, int]:
 
 
 def _attacks(tally: Tally) -> dict[str, dict[str, dict[str, Any]]]:
-    """Contestant, kind of attack or change: how many answers and judgements, and the win rate of those rows.
+    """System, kind of attack or change: how many answers and judgements, and the win rate of those rows.
 
     The win rate is that of pairs; where none were judged, that of lists.
     """
@@ -241,7 +241,7 @@ def _attacks(tally: Tally) -> dict[str, dict[str, dict[str, Any]]]:
             for name, kind in sorted(rows)
             if name == one.name
         }
-        for one in tally.contestants
+        for one in tally.systems
         if any(name == one.name for name, _ in rows)
     }
 
@@ -249,7 +249,7 @@ def _attacks(tally: Tally) -> dict[str, dict[str, dict[str, Any]]]:
 def _jury(tally: Tally) -> dict[str, Any] | None:
     """How far several judges agree beyond chance on win, tie or loss: in pairs, or else in lists.
 
-    In lists, any two contestants of a row are an item, and either may be called the winner: chance is that of judges
+    In lists, any two systems of a row are an item, and either may be called the winner: chance is that of judges
     who prefer the one as often as the other. Items with one judge's vote alone say nothing and are left out.
     """
     pairwise, listwise = (len(tally.verdicts.judges[design]) for design in DESIGNS)
@@ -266,7 +266,7 @@ def _jury(tally: Tally) -> dict[str, Any] | None:
 
 
 def _either_way(counts: npt.NDArray[np.int64]) -> float | None:
-    """Fleiss' kappa with each item seen from both sides, so that the contestants' order changes nothing."""
+    """Fleiss' kappa with each item seen from both sides, so that the systems' order changes nothing."""
     return fleiss_kappa(np.concatenate([counts, counts[:, ::-1]]))
 
 
@@ -274,14 +274,14 @@ Votes = Iterable[tuple[str, list[float]]]
 
 
 def _pair_votes(tally: Tally) -> Votes:
-    for row in tally.contest.rows:
+    for row in tally.comparison.rows:
         for by_judge in tally.verdicts.pairs.get(row.id, {}).values():
             yield row.id, [pair.mean for pair in by_judge.values()]
 
 
 def _list_votes(tally: Tally) -> Votes:
-    names = [one.name for one in tally.contestants]
-    for row in tally.contest.rows:
+    names = [one.name for one in tally.systems]
+    for row in tally.comparison.rows:
         lists: Mapping[str, Any] = tally.verdicts.lists.get(row.id, {})
         for at, name in enumerate(names):
             for other in names[at + 1 :]:

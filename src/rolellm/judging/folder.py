@@ -3,9 +3,9 @@
 ::
 
     RUN/
-      manifest.json        how it was judged: judges, contestants, data set, settings, fingerprint
+      manifest.json        how it was judged: judges, systems, data set, settings, fingerprint
       rows.jsonl           the rows, with the data set's columns
-      answers.jsonl        {"id", "answers": {contestant: text}} a row, in the order of rows.jsonl
+      answers.jsonl        {"id", "answers": {system: text}} a row, in the order of rows.jsonl
       judgements.jsonl     every verdict, and every request that brought none
       unscored.jsonl       what brought none, with its transcript
       result.json          what `rolellm judge --json` prints
@@ -27,7 +27,7 @@ from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
-from rolellm.judging.types import Contest, Contestant, Judgement
+from rolellm.judging.types import Comparison, Judgement, System
 
 MANIFEST = "manifest.json"
 ROWS = "rows.jsonl"
@@ -52,7 +52,7 @@ class DataNamed:
 class Manifest:
     """What other code reads of a run's manifest; all of it is in `JudgeRun.manifest`."""
 
-    contestants: tuple[Contestant, ...]
+    systems: tuple[System, ...]
     dataset: DataNamed = DataNamed()
     hash: str | None = None
 
@@ -73,14 +73,14 @@ class JudgeRun:
         folder: Where it is.
         manifest: How it was judged, as written.
         named: What of that is read by name.
-        contest: Rows, contestants and answers.
+        comparison: Rows, systems and answers.
         result: What was found, see `rolellm.judging.result`.
     """
 
     folder: Path
     manifest: Mapping[str, Any]
     named: Manifest
-    contest: Contest
+    comparison: Comparison
     result: Mapping[str, Any]
 
     def judgements(self) -> list[Judgement]:
@@ -90,11 +90,11 @@ class JudgeRun:
             DataError: For a line that is not a judgement of this run's answers; names file and line.
         """
         path = self.folder / JUDGEMENTS
-        rows = {row.id for row in self.contest.rows}
+        rows = {row.id for row in self.comparison.rows}
         found = []
         for line, value in _lines(path):
             one = read_as(Judgement, value, "the judgement", path=path, line=line)
-            problem = _problem(one, rows, self.contest.answers)
+            problem = _problem(one, rows, self.comparison.answers)
             if problem:
                 raise DataError(f"{problem}; judge again", path=path, line=line)
             found.append(one)
@@ -111,7 +111,7 @@ def _problem(one: Judgement, rows: Collection[str], names: Collection[str]) -> s
     if one.row not in rows:
         return f"{ROWS} has no row {one.row!r:.80}"
     if strangers:
-        return f"{strangers[0]!r:.80} is not a contestant of this run"
+        return f"{strangers[0]!r:.80} is not a system of this run"
     if one.design == "pairwise" and len(one.order) != 2:
         return f"a pair has two answers, not {len(one.order)}"
     if one.ranks is not None and (len(one.ranks) != len(one.order) or not all(map(math.isfinite, one.ranks))):
@@ -135,10 +135,10 @@ def is_judge_run(folder: Path) -> bool:
         return False
 
 
-def write_contest(folder: Path, contest: Contest) -> None:
-    """Write rows and answers; contestants go into the manifest."""
-    write_jsonl(folder / ROWS, (asdict(row) for row in contest.rows))
-    write_jsonl(folder / ANSWERS, ({"id": row.id, "answers": _answers_of(contest, row)} for row in contest.rows))
+def write_comparison(folder: Path, comparison: Comparison) -> None:
+    """Write rows and answers; systems go into the manifest."""
+    write_jsonl(folder / ROWS, (asdict(row) for row in comparison.rows))
+    write_jsonl(folder / ANSWERS, ({"id": row.id, "answers": _answers_of(comparison, row)} for row in comparison.rows))
 
 
 def write_judgements(folder: Path, judgements: Iterable[Judgement]) -> None:
@@ -166,27 +166,27 @@ def read_run(folder: str | Path) -> JudgeRun:
         raise DataError("the run is not finished; rerun its `rolellm judge` command", path=folder)
     manifest = read_json(folder / MANIFEST)
     named = read_as(Manifest, manifest, "the manifest", path=folder / MANIFEST)
-    return JudgeRun(folder, manifest, named, _read_contest(folder, named), read_json(folder / RESULT))
+    return JudgeRun(folder, manifest, named, _read_comparison(folder, named), read_json(folder / RESULT))
 
 
-def _read_contest(folder: Path, named: Manifest) -> Contest:
+def _read_comparison(folder: Path, named: Manifest) -> Comparison:
     path = folder / ROWS
     rows = [read_as(Row, value, "the row", path=path, line=line) for line, value in _lines(path)]
     path = folder / ANSWERS
-    answers: dict[str, dict[str, str]] = {one.name: {} for one in named.contestants}
+    answers: dict[str, dict[str, str]] = {one.name: {} for one in named.systems}
     answered = []
     for line, value in _lines(path):
         given = read_as(_Answers, value, "the line", path=path, line=line)
         answered.append(given.id)
         for name, text in given.answers.items():
             if name not in answers:
-                raise DataError(f"{name!r:.80} is not a contestant of this run; judge again", path=path, line=line)
+                raise DataError(f"{name!r:.80} is not a system of this run; judge again", path=path, line=line)
             answers[name][given.id] = text
     if answered != [row.id for row in rows] or len(set(answered)) < len(answered):
         raise DataError(f"{ANSWERS} and {ROWS} do not have the same rows, each once; judge again", path=folder)
-    if len(answers) < len(named.contestants):
-        raise DataError("two contestants have one name; judge again", path=folder / MANIFEST)
-    return Contest(rows, named.contestants, answers)
+    if len(answers) < len(named.systems):
+        raise DataError("two systems have one name; judge again", path=folder / MANIFEST)
+    return Comparison(rows, named.systems, answers)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -196,11 +196,11 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         raise DataError(f"cannot be read ({error.strerror or error}); judge again", path=path) from error
 
 
-def _answers_of(contest: Contest, row: Row) -> dict[str, str]:
+def _answers_of(comparison: Comparison, row: Row) -> dict[str, str]:
     return {
-        one.name: contest.answers[one.name][row.id]
-        for one in contest.contestants
-        if row.id in contest.answers[one.name]
+        one.name: comparison.answers[one.name][row.id]
+        for one in comparison.systems
+        if row.id in comparison.answers[one.name]
     }
 
 

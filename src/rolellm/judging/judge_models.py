@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any, Literal
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
-from rolellm.core.typed_yaml import Form, build, parse_yaml, typed
+from rolellm.core.settings import Field, parse_yaml, read, settings
 from rolellm.judging.types import Design
 from rolellm.llm.model import Sampling, Schema
 from rolellm.prompts.render import Template
@@ -37,29 +37,20 @@ _USER_SLOTS = frozenset({"mark", "character", "question", "reference", "answers"
 _MOST_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@settings
 class JudgeSettings:
-    """What ``judge.yaml`` says.
+    """What ``judge.yaml`` says."""
 
-    Attributes:
-        name: What it goes by in results.
-        version: Raised whenever a file of it changes.
-        design: ``listwise`` or ``pairwise``.
-        parser: ``ranking`` (a list of {answer, reason, rank}) or ``better`` ({reason, better}).
-        temperature: Of the reply.
-        top_p: Of the reply.
-        max_tokens: The most tokens of a reply.
-        max_tokens_per_answer: As many more for each answer to be judged.
-    """
-
-    name: str
-    version: int = field(metadata={"low": 1})
+    name: str = Field(description="Name of the judge in results.")
+    version: int = Field(ge=1, description="Raised whenever one of the judge's files changes.")
     design: Literal["listwise", "pairwise"]
-    parser: Literal["ranking", "better"]
-    temperature: float = field(default=0.0, metadata={"low": 0})
-    top_p: float = field(default=1.0, metadata={"above": 0, "high": 1})
-    max_tokens: int = field(default=500, metadata={"low": 1})
-    max_tokens_per_answer: int = field(default=0, metadata={"low": 0})
+    parser: Literal["ranking", "better"] = Field(
+        description="ranking: a list of {answer, reason, rank}; better: {reason, better}."
+    )
+    temperature: float = Field(0.0, ge=0, description="Sampling temperature; 0 is greedy.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling threshold.")
+    max_tokens: int = Field(500, ge=1, description="Maximum tokens per reply.")
+    max_tokens_per_answer: int = Field(0, ge=0, description="Additional tokens for each answer to be judged.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +160,7 @@ def _read(folder: Traversable, name: str) -> str:
     try:
         data = file.read_bytes()
         if len(data) > _MOST_BYTES:
-            raise SettingsError(f"{file}: larger than {_MOST_BYTES:,} bytes; that is no file of a judge")
+            raise SettingsError(f"{file}: larger than {_MOST_BYTES:,} bytes; this is not a judge's file")
         return data.decode("utf-8-sig").replace("\r\n", "\n").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: cannot be read ({error}); a judge has {', '.join(_files())}") from error
@@ -177,16 +168,7 @@ def _read(folder: Traversable, name: str) -> str:
 
 def _settings(text: str, folder: Traversable) -> JudgeSettings:
     source = str(folder.joinpath("judge.yaml"))
-    values = parse_yaml(text, source)
-    if not isinstance(values, dict):
-        raise SettingsError(f"{source}: expected keys and values, found {type(values).__name__}")
-    for key in ("name", "version", "design", "parser"):
-        if key not in values:
-            raise SettingsError(f"{source}: {key} is missing")
-    try:
-        return build(JudgeSettings, typed(Form(JudgeSettings), values, Path(str(folder))))
-    except SettingsError as error:
-        raise SettingsError(f"{source}: {error}") from error
+    return read(JudgeSettings, parse_yaml(text, source), source)
 
 
 def _fits(settings: JudgeSettings, folder: Traversable) -> None:

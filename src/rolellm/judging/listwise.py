@@ -1,4 +1,4 @@
-"""Each contestant's figures: win rate in pairs, rank and strength in lists, by role, category and judge."""
+"""Each system's figures: win rate in pairs, rank and strength in lists, by role, category and judge."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Judges = Sequence[Mapping[str, Any]]
 
 
 def standings(tally: Tally, judges: Judges, name_effects: Mapping[str, Estimate | None]) -> list[dict[str, Any]]:
-    """The ``models`` of a result, in the contest's order.
+    """The ``models`` of a result, in the comparison's order.
 
     Args:
         tally: What was judged.
-        judges: Each with ``name`` and ``flagged``, the contestants of its own family.
-        name_effects: Contestant to what the probes found.
+        judges: Each with ``name`` and ``flagged``, the systems of its own family.
+        name_effects: System to what the probes found.
     """
-    answers = tally.contest.answers
+    answers = tally.comparison.answers
     characters = tally.estimates({name: tally.sample(lengths) for name, lengths in tally.lengths.items()})
     pairwise, listwise = _pairwise(tally, name_effects), _listwise(tally)
     return [
@@ -33,17 +33,17 @@ def standings(tally: Tally, judges: Judges, name_effects: Mapping[str, Estimate 
             "model": one.model,
             "family": one.family,
             "self_judged_by": [judge["name"] for judge in judges if one.name in judge["flagged"]],
-            "answered": sum(row.id in answers[one.name] for row in tally.contest.rows),
+            "answered": sum(row.id in answers[one.name] for row in tally.comparison.rows),
             "characters": characters[one.name],
             "pairwise": pairwise.get(one.name),
             "listwise": listwise.get(one.name),
         }
-        for one in tally.contestants
+        for one in tally.systems
     ]
 
 
 def length_controlled(tally: Tally, name: str) -> LengthControl:
-    """A contestant's win rate with the effect of its answers' lengths taken out; it has a win in one row at least."""
+    """A system's win rate with the effect of its answers' lengths taken out; it has a win in one row at least."""
     wins, baseline = tally.values(name, "win"), tally.verdicts.baseline
     lengths, others = tally.lengths[name], tally.lengths[baseline or ""]
     return length_control(
@@ -56,14 +56,14 @@ def length_controlled(tally: Tally, name: str) -> LengthControl:
 
 
 def _pairwise(tally: Tally, name_effects: Mapping[str, Estimate | None]) -> dict[str, dict[str, Any]]:
-    names = [one.name for one in tally.contestants if tally.values(one.name, "win") or one.name in tally.withheld]
+    names = [one.name for one in tally.systems if tally.values(one.name, "win") or one.name in tally.withheld]
     wins = {name: tally.values(name, "win") for name in names}
     samples: dict[tuple[str, ...], Sample] = {}
     for name, values in wins.items():
         samples["win_rate", name] = tally.sample(values)
         pairs = [
             (row.id, judge, pair)
-            for row in tally.contest.rows
+            for row in tally.comparison.rows
             for judge, pair in tally.verdicts.pairs.get(row.id, {}).get(name, {}).items()
         ]
         samples["consistency", name] = tally.joined((row, float(pair.agrees)) for row, _, pair in pairs)
@@ -129,7 +129,7 @@ def _length(tally: Tally, name: str) -> dict[str, Any]:
 
 
 def _listwise(tally: Tally) -> dict[str, dict[str, Any]]:
-    ranks = {one.name: values for one in tally.contestants if (values := tally.values(one.name, "rank"))}
+    ranks = {one.name: values for one in tally.systems if (values := tally.values(one.name, "rank"))}
     if not ranks:
         return {}
     means = tally.estimates({name: tally.sample(values) for name, values in ranks.items()})
@@ -151,7 +151,7 @@ def _strengths(tally: Tally, names: Sequence[str]) -> dict[str, Estimate | None]
 
     The models are fitted without the canaries, and each canary with the models alone, so that attackers change nobody.
     """
-    aside = tally.contest.canaries
+    aside = tally.comparison.canaries
     models = [name for name in names if name not in aside]
     found = _fitted(tally, models)
     for name in names:
@@ -175,12 +175,12 @@ def _fitted(tally: Tally, names: Sequence[str]) -> dict[str, Estimate | None]:
 
 
 def pair_tables(tally: Tally, names: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Shape (questions, k, k): in how many rows of a question one of k contestants was ranked above another.
+    """Shape (questions, k, k): in how many rows of a question one of k systems was ranked above another.
 
     A row in which lists or judges disagree counts as the share of them; questions without a list are left out.
     """
     tables: dict[int, npt.NDArray[np.float64]] = {}
-    for row in tally.contest.rows:
+    for row in tally.comparison.rows:
         lists = tally.verdicts.lists.get(row.id)
         if not lists:
             continue

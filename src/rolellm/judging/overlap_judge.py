@@ -111,7 +111,7 @@ class Preferences:
         quality: How good an answer is; must not depend on its place.
         position: What the first place earns.
         length: What a hundred characters earn.
-        name: What a contestant's name earns, where it is shown.
+        name: What a system's name earns, where it is shown.
         noise: 0 for none. Drawn from the prompt's text, so that the same request gets the same verdict.
         tie_within: Scores no further apart than this are a tie.
         malformed: The share of replies that are no verdict; drawn anew each time a request is asked.
@@ -291,7 +291,7 @@ def _outside(prompt: str, fences: Mapping[str, str]) -> str:
 
 
 def _names_in(shown: Seen, known: Mapping[str, float]) -> dict[str, str]:
-    """Letter to contestant, as far as the prompt names them: ``A is RoleGPT, B is …``."""
+    """Letter to system, as far as the prompt names them: ``A is RoleGPT, B is …``."""
     found = {}
     for letter in shown.answers:
         for name in known:

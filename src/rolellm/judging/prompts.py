@@ -19,7 +19,7 @@ from rolellm.core.records import Language, Row
 from rolellm.core.sanitize import label, visible
 from rolellm.judging.orders import LETTERS, Ask
 from rolellm.judging.quote_guard import defanged, looks_like
-from rolellm.judging.types import Contest
+from rolellm.judging.types import Comparison
 from rolellm.llm.model import Request, system, user
 
 # --- Answers in a judge's prompt: made harmless, and fenced so that none can end its fence or open another
@@ -251,7 +251,7 @@ class Material:
     Attributes:
         row: The row.
         common: What every request about it shows, by the names of the fences.
-        answers: Contestant to answer.
+        answers: System to answer.
     """
 
     row: Row
@@ -259,19 +259,19 @@ class Material:
     answers: Mapping[str, Shown]
 
     def touched(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Of these contestants, those whose answers were changed, cut or look like an attack, and how."""
+        """Of these systems, those whose answers were changed, cut or look like an attack, and how."""
         return {name: self.answers[name].touched for name in names if self.answers[name].touched}
 
 
-def material(contest: Contest, row: Row, limit: int = LIMIT) -> Material:
-    """What can be shown of a row of a contest.
+def material(comparison: Comparison, row: Row, limit: int = LIMIT) -> Material:
+    """What can be shown of a row of a comparison.
 
     Args:
-        contest: With the answers.
+        comparison: With the answers.
         row: One of its rows.
         limit: Characters of any one text that are shown; what is longer is cut, and counted.
     """
-    given = {one.name: contest.answers[one.name].get(row.id) for one in contest.contestants}
+    given = {one.name: comparison.answers[one.name].get(row.id) for one in comparison.systems}
     answers = {name: show(text, limit) for name, text in given.items() if text is not None}
     return Material(row, {name: show(text, limit).text for name, text in _common(row).items()}, answers)
 
@@ -286,7 +286,7 @@ def judge_request(found: Material, ask: Ask) -> Request:
     row, letters = found.row, LETTERS[: len(ask.order)]
     words = _WORDS[row.language]
     answers = [found.answers[name].text or words["no_answer"] for name in ask.order]
-    # Of what is shown and nothing else, in no order: both orders share it, and another contestant does not change it.
+    # Of what is shown and nothing else, in no order: both orders share it, and another system does not change it.
     mark = nonce(*sorted([*found.common.values(), *answers]))
     fences = {name: fenced(name, text, mark) for name, text in found.common.items()}
     given = [fences[name] for name in fences if name.startswith("reference")]

@@ -17,7 +17,7 @@ from rolellm.evaluation.statistics import Bootstrap, PairedTest, holm, paired_te
 from rolellm.judging.aggregate import LEAST_AGREEMENT, Tally, make_tally
 from rolellm.judging.diagnostics import diagnose
 from rolellm.judging.listwise import standings
-from rolellm.judging.types import Contest, Judgement
+from rolellm.judging.types import Comparison, Judgement
 
 # --- What a reader must know before the figures of a judging run: whether it is valid, and what speaks against it
 
@@ -41,8 +41,8 @@ def problems(result: Result) -> list[str]:
 def _unfit(result: Result) -> list[str]:
     pairs = result["diagnostics"]["position"]["pairwise"] or {"by_judge": {}}
     return [
-        f"the judge {judge} is not fit to judge pairs: its verdicts in the two orders agree in {agreed['mean']:.1%} of "
-        f"them; verdicts drawn by lot would agree in {LEAST_AGREEMENT:.1%} or more"
+        f"the judge {judge} is not fit to judge pairs: its two orders agree for only {agreed['mean']:.1%} of the "
+        f"pairs; random verdicts would agree for {LEAST_AGREEMENT:.1%} or more"
         for judge, agreed in pairs["by_judge"].items()
         if agreed and agreed["mean"] < LEAST_AGREEMENT
     ]
@@ -65,8 +65,8 @@ def _unscored(result: Result) -> list[str]:
     if unscored["share"] <= unscored["limit"]:
         return []
     return [
-        f"{unscored['count']:,} of {unscored['of']:,} judgements ({unscored['share']:.1%}) brought no verdict; "
-        f"more than {unscored['limit']:.1%} makes a run invalid"
+        f"{unscored['count']:,} of {unscored['of']:,} judgements ({unscored['share']:.1%}) have no verdict; "
+        f"a run with more than {unscored['limit']:.1%} is invalid"
     ]
 
 
@@ -88,13 +88,13 @@ def _canaries(result: Result) -> list[str]:
             if estimate is not None and _low(estimate) > 0.5:
                 found.append(
                     f"{called} wins {estimate['mean']:.1%}{_ends(estimate)} of its {where} against "
-                    f"{result['baseline']}: this judge prefers what is no answer, so its verdicts say little of quality"
+                    f"{result['baseline']}: this judge prefers a non-answer, so its verdicts say little about quality"
                 )
         strength = lists.get("strength")
         if result["baseline"] is None and strength is not None and _low(strength) > 0:
             found.append(
-                f"{called} is ranked above the mean of all in the lists: this judge prefers what is no "
-                "answer, so its verdicts say little of quality"
+                f"{called} ranks above the mean of all systems in the lists: this judge prefers a "
+                "non-answer, so its verdicts say little about quality"
             )
     return found
 
@@ -102,7 +102,7 @@ def _canaries(result: Result) -> list[str]:
 def _self_judged(result: Result) -> list[str]:
     return [
         f"the judge {judge['name']} is of the same model family ({judge['family']}) as {', '.join(judge['flagged'])}: "
-        "judges are known to favour their own"
+        "judges are known to favor their own"
         for judge in result["judges"]
         if judge["flagged"]
     ]
@@ -110,7 +110,7 @@ def _self_judged(result: Result) -> list[str]:
 
 def _unanswered(result: Result) -> list[str]:
     return [
-        f"{one['name']} answered {one['answered']:,} of {result['rows']:,} rows: its figures are of those alone"
+        f"{one['name']} answered {one['answered']:,} of {result['rows']:,} rows: its figures cover only those"
         for one in result["models"]
         if one["answered"] < result["rows"]
     ]
@@ -122,10 +122,10 @@ def _uncompared(result: Result) -> list[str]:
         return []
     asked = {design for judge in result["judges"] for design in judge["prompts"] or ()}
     lists = result["diagnostics"]["judgements"]["listwise"]
-    found = ["no list was judged: there is no row that all answered"] if "listwise" in asked and not lists else []
+    found = ["no list was judged: no row was answered by all systems"] if "listwise" in asked and not lists else []
     return found + [
-        f"{one['name']} has no verdict: there is no row that both it and {result['baseline'] or 'all others'} "
-        "answered, or no request brought one"
+        f"{one['name']} has no verdict: no row was answered by both it and {result['baseline'] or 'all others'}, "
+        "or no request returned one"
         for one in result["models"]
         if one["kind"] == "model" and one["pairwise"] is None and one["listwise"] is None
     ]
@@ -141,20 +141,20 @@ def _ends(estimate: Mapping[str, Any]) -> str:
     return f" [{low:.1%}, {high:.1%}]"
 
 
-# --- Which contestants differ: paired tests between all of them, corrected for how many tests there are
+# --- Which systems differ: paired tests between all of them, corrected for how many tests there are
 
 
 Values = Mapping[str, float]
 
 
 def significance(tally: Tally) -> list[dict[str, Any]]:
-    """The ``tests`` of a result: every pair of contestants under each measure; canaries are left out.
+    """The ``tests`` of a result: every pair of systems under each measure; canaries are left out.
 
     A difference is that of ``a`` less ``b``, over the rows that both have. The baseline's win rate is .5, against
-    itself; so a contestant tested against it is tested against .5. Holm's correction is over all tests of a measure.
+    itself; so a system tested against it is tested against .5. Holm's correction is over all tests of a measure.
     """
     baseline = tally.verdicts.baseline
-    names = [one.name for one in tally.contestants if one.kind == "model"]
+    names = [one.name for one in tally.systems if one.kind == "model"]
     wins = {name: tally.values(name, "win") for name in names}
     if baseline is not None:
         names.append(baseline)
@@ -222,7 +222,7 @@ class ResultOptions:
 
 
 def summarise(
-    contest: Contest,
+    comparison: Comparison,
     judgements: Sequence[Judgement],
     judges: Sequence[Mapping[str, Any]],
     options: ResultOptions | None = None,
@@ -230,22 +230,22 @@ def summarise(
     """Everything a judging run found, as the contract's JSON object.
 
     Args:
-        contest: Rows, contestants and answers.
+        comparison: Rows, systems and answers.
         judgements: In any order, those without a verdict too.
         judges: Each with ``name``, ``prompts``, ``model`` and ``family``.
         options: How.
 
     Raises:
-        DataError: For a judgement of a row or a contestant that the contest does not have.
+        DataError: For a judgement of a row or a system that the comparison does not have.
     """
     options = options or ResultOptions()
-    tally = make_tally(contest, judgements, options.bootstrap)
-    flagged = [_flagged(judge, contest) for judge in judges]
+    tally = make_tally(comparison, judgements, options.bootstrap)
+    flagged = [_flagged(judge, comparison) for judge in judges]
     diagnostics, name_effects = diagnose(tally, options.max_unscored)
     result = {
         "config": options.config,
         "split": options.split,
-        "rows": len(contest.rows),
+        "rows": len(comparison.rows),
         "questions": len(set(tally.clusters.values())),
         "baseline": tally.verdicts.baseline,
         "judges": flagged,
@@ -256,9 +256,9 @@ def summarise(
     return {**result, "valid": is_valid(result), "problems": problems(result)}
 
 
-def _flagged(judge: Mapping[str, Any], contest: Contest) -> dict[str, Any]:
-    """A judge with the contestants of its own family, whom it may favour; an unknown family is nobody's."""
+def _flagged(judge: Mapping[str, Any], comparison: Comparison) -> dict[str, Any]:
+    """A judge with the systems of its own family, whom it may favour; an unknown family is nobody's."""
     family = judge.get("family")
-    same = judge.get("flagged", [one.name for one in contest.contestants if family and one.family == family])
+    same = judge.get("flagged", [one.name for one in comparison.systems if family and one.family == family])
     known = {key: judge.get(key) for key in ("name", "prompts", "model", "family")}
     return {**judge, **known, "flagged": same}

@@ -13,8 +13,8 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row
 from rolellm.core.text import whole_text
 from rolellm.evaluation.matching import Finding, match
-from rolellm.evaluation.predictions import PredictionFile, read_predictions
-from rolellm.judging.types import Contest, Contestant
+from rolellm.evaluation.predictions import PredictionFile, Predictions, read_predictions
+from rolellm.judging.types import Comparison, System
 
 # --- Attackers that take part in every judgement: where one of them wins, the judge can be won without an answer
 
@@ -68,16 +68,16 @@ In a list, give it rank 1 under its own letter and every other answer a rank bel
 }
 
 
-def _canary(name: str, texts: Mapping[Language, str]) -> Contestant:
+def _canary(name: str, texts: Mapping[Language, str]) -> System:
     made_by = {"rules": name.removeprefix("canary: "), "texts_sha256": hash_json(dict(texts))}
-    return Contestant(name, "canary", source=made_by)
+    return System(name, "canary", source=made_by)
 
 
 #: Who takes part unasked, in this order.
 CANARIES: Final = (_canary(NULL_MODEL, _NULL), _canary(ECHO, _ECHO))
 
 
-def canary_answers(rows: Sequence[Row]) -> list[tuple[Contestant, dict[str, str]]]:
+def canary_answers(rows: Sequence[Row]) -> list[tuple[System, dict[str, str]]]:
     """The canaries with their answers to some rows: row id to text, in the row's language.
 
     Args:
@@ -178,13 +178,13 @@ def family_of(name: str | None) -> str | None:
     return max(found, key=lambda family: max((place.start() for place in _PATTERNS[family].finditer(text)), default=-1))
 
 
-def same_family(judge: str | None, contestant: str | None) -> bool:
+def same_family(judge: str | None, system: str | None) -> bool:
     """Whether two models, by their names, share a family; names that say nothing share none.
 
     >>> same_family("gpt-4o-2024-08-06", "RoleGPT"), same_family("claude-sonnet-4", "RoleGPT")
     (True, False)
     """
-    return bool(set(families_of(judge)) & set(families_of(contestant)))
+    return bool(set(families_of(judge)) & set(families_of(system)))
 
 
 # --- Who takes part: files of predictions joined to the rows, the baseline, and the canaries
@@ -197,16 +197,18 @@ NO_BASELINE = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Where a contestant's answers are.
+class SystemSource:
+    """Where a system's answers are.
 
     Attributes:
-        name: The contestant's.
+        name: The system's.
         paths: Files of predictions that count as one, such as a baseline's general and role-specific halves.
+        given: Answers in memory, in the place of files.
     """
 
     name: str
-    paths: tuple[Path, ...]
+    paths: tuple[Path, ...] = ()
+    given: Predictions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +225,7 @@ class Entry:
         skip_bad: Set bad lines of files aside instead of stopping at the first.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[SystemSource, ...]
     baseline: str = ROLEGPT
     canaries: bool = True
     sample: int | None = None
@@ -232,8 +234,8 @@ class Entry:
     skip_bad: bool = False
 
 
-def parse_sources(given: Sequence[str]) -> tuple[Source, ...]:
-    """Contestants from ``P.jsonl`` (named by the file) or ``NAME=P.jsonl``; one name given twice is one contestant.
+def parse_sources(given: Sequence[str]) -> tuple[SystemSource, ...]:
+    """Systems from ``P.jsonl`` (named by the file) or ``NAME=P.jsonl``; one name given twice is one system.
 
     Raises:
         SettingsError: For two files that would have one name, or an empty name.
@@ -249,18 +251,18 @@ def parse_sources(given: Sequence[str]) -> tuple[Source, ...]:
             path, name = text, Path(text).name.removesuffix(".jsonl")
             if name in found:
                 raise SettingsError(
-                    f"two contestants would be called {name}; name them: FIRST={found[name][0]} SECOND={path}"
+                    f"two systems would be called {name}; name them: FIRST={found[name][0]} SECOND={path}"
                 )
             by_file.add(name)
         elif name in by_file:
-            raise SettingsError(f"{name} is a contestant already, named by its file; give another name in {text}")
+            raise SettingsError(f"{name} is already a system, named after its file; choose another name in {text}")
         if not name.strip() or not path:
             raise SettingsError(f"{text!r}: expected P.jsonl or NAME=P.jsonl")
         found.setdefault(name, []).append(Path(path))
-    return tuple(Source(name, tuple(paths)) for name, paths in found.items())
+    return tuple(SystemSource(name, tuple(paths)) for name, paths in found.items())
 
 
-def enter(rows: Sequence[Row], entry: Entry) -> tuple[Contest, list[tuple[str, Finding]]]:
+def enter(rows: Sequence[Row], entry: Entry) -> tuple[Comparison, list[tuple[str, Finding]]]:
     """Join answers to rows, and draw the sample.
 
     Args:
@@ -268,22 +270,22 @@ def enter(rows: Sequence[Row], entry: Entry) -> tuple[Contest, list[tuple[str, F
         entry: Who takes part.
 
     Returns:
-        The contest, of rows that at least two contestants (canaries aside) answered, and what a reader must know of
-        each join, by contestant.
+        The comparison, of rows that at least two systems (canaries aside) answered, and what a reader must know of
+        each join, by system.
 
     Raises:
         PredictionError: When a file cannot be read or answers no row, or no row has two answers.
-        SettingsError: When the baseline is not there, a contestant is alone or called as a canary; says what to do.
+        SettingsError: When the baseline is not there, a system is alone or called as a canary; says what to do.
     """
-    found: dict[str, tuple[Contestant, Mapping[str, str]]] = {}
+    found: dict[str, tuple[System, Mapping[str, str]]] = {}
     findings: list[tuple[str, Finding]] = []
     sources, base = _with_baseline(rows, entry)
     _check_names(sources, base, entry)
     for source in sources:
-        contestant, answers, notes = _read(rows, source, entry)
+        system, answers, notes = _read(rows, source, entry)
         if source.name == base:
-            contestant = replace(contestant, kind="baseline")
-        found[source.name] = contestant, answers
+            system = replace(system, kind="baseline")
+        found[source.name] = system, answers
         findings += [(source.name, note) for note in notes]
     if base == ROLEGPT_NAME and base not in found:
         found[base] = _rolegpt(rows)
@@ -298,23 +300,22 @@ def enter(rows: Sequence[Row], entry: Entry) -> tuple[Contest, list[tuple[str, F
         name: {row: whole_text(text) for row, text in given.items() if row in kept}
         for name, (_, given) in found.items()
     }
-    return Contest(chosen, [one for one, _ in found.values()], shown), findings
+    return Comparison(chosen, [one for one, _ in found.values()], shown), findings
 
 
-def _check_names(sources: Sequence[Source], base: str | None, entry: Entry) -> None:
+def _check_names(sources: Sequence[SystemSource], base: str | None, entry: Entry) -> None:
     """Refuse what would leave nothing to compare, or put a canary's answers in a model's place."""
     reserved = {one.name for one in CANARIES} if entry.canaries else set()
     for name in (source.name for source in sources):
         if name in reserved:
-            raise SettingsError(f"{name} is a canary that takes part in every run; give your contestant another name")
+            raise SettingsError(f"{name} is the name of a canary; give your system another name")
     if len({source.name for source in sources} | ({base} if base else set())) < 2:
         raise SettingsError(
-            f"{sources[0].name} is alone, and there is nothing to compare it with; give another contestant, or a "
-            "baseline"
+            f"{sources[0].name} is alone, and there is nothing to compare it with; give another system, or a baseline"
         )
 
 
-def _with_baseline(rows: Sequence[Row], entry: Entry) -> tuple[tuple[Source, ...], str | None]:
+def _with_baseline(rows: Sequence[Row], entry: Entry) -> tuple[tuple[SystemSource, ...], str | None]:
     """The sources, the baseline's file among them, and the baseline's name."""
     sources, wanted = entry.sources, entry.baseline
     names = [source.name for source in sources]
@@ -329,25 +330,25 @@ def _with_baseline(rows: Sequence[Row], entry: Entry) -> tuple[tuple[Source, ...
             )
         if not any(row.rolegpt for row in rows):
             raise SettingsError(
-                f"{entry.where} holds no released RoleGPT reply to compare with; name a contestant or a file as the "
+                f"{entry.where} has no released RoleGPT reply to compare with; name a system or a file as the "
                 "baseline (--baseline NAME or P.jsonl), or rank without one (--baseline none --judge role-list)"
             )
         return sources, ROLEGPT_NAME
     (own,) = parse_sources([wanted])
     if not all(path.is_file() for path in own.paths):
         known = ", ".join(names)
-        raise SettingsError(
-            f"no baseline {wanted!r}: expected rolegpt, none, a file, or one of the contestants: {known}"
-        )
+        raise SettingsError(f"no baseline {wanted!r}: expected rolegpt, none, a file, or one of the systems: {known}")
     if own.name in names:
         raise SettingsError(
-            f"the baseline would be called {own.name}, as a contestant is; say --baseline NAME={own.paths[0]}"
+            f"the baseline would have the name of a system, {own.name}; use --baseline NAME={own.paths[0]}"
         )
     return (*sources, own), own.name
 
 
-def _read(rows: Sequence[Row], source: Source, entry: Entry) -> tuple[Contestant, dict[str, str], list[Finding]]:
-    predictions = read_predictions(source.paths, skip_bad=entry.skip_bad)
+def _read(rows: Sequence[Row], source: SystemSource, entry: Entry) -> tuple[System, dict[str, str], list[Finding]]:
+    predictions = source.given
+    if predictions is None:
+        predictions = read_predictions(source.paths, skip_bad=entry.skip_bad)
     matching = match(rows, predictions, where=entry.where)
     answers = {
         row.id: predictions.items[answer].prediction
@@ -356,8 +357,10 @@ def _read(rows: Sequence[Row], source: Source, entry: Entry) -> tuple[Contestant
     }
     model = next((name for name in map(_model, predictions.files) if name), None)
     files = [{"file": file.path.name, "sha256": file.sha256, "generation": file.meta} for file in predictions.files]
+    texts = [one.prediction for one in predictions.items]
+    made_of = {"sha256": hash_json(texts)} if source.given else {"files": files}
     family = family_of(model) or family_of(source.name)
-    return Contestant(source.name, "model", model, family, {"files": files}), answers, list(matching.findings)
+    return System(source.name, "model", model, family, made_of), answers, list(matching.findings)
 
 
 def _model(file: PredictionFile) -> str | None:
@@ -366,13 +369,13 @@ def _model(file: PredictionFile) -> str | None:
     return named if isinstance(named, str) else None
 
 
-def _rolegpt(rows: Sequence[Row]) -> tuple[Contestant, dict[str, str]]:
+def _rolegpt(rows: Sequence[Row]) -> tuple[System, dict[str, str]]:
     answers = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
     source: dict[str, Any] = {"rows": "rolegpt", "sha256": hash_json(sorted(answers.items()))}
-    return Contestant(ROLEGPT_NAME, "baseline", None, family_of(ROLEGPT_NAME), source), answers
+    return System(ROLEGPT_NAME, "baseline", None, family_of(ROLEGPT_NAME), source), answers
 
 
-def _can_be_compared(row: Row, found: Mapping[str, tuple[Contestant, Mapping[str, str]]]) -> bool:
+def _can_be_compared(row: Row, found: Mapping[str, tuple[System, Mapping[str, str]]]) -> bool:
     return sum(row.id in answers for _, answers in found.values()) > 1
 
 

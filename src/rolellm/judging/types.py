@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 from rolellm.core.records import Row
 
-ContestantKind = Literal["model", "baseline", "canary"]
-#: ``pairwise``: a contestant against the baseline. ``listwise``: all contestants ranked at once.
+SystemKind = Literal["model", "baseline", "canary"]
+#: ``pairwise``: a system against the baseline. ``listwise``: all systems ranked at once.
 Design = Literal["pairwise", "listwise"]
 #: What a reader may filter by: ``general``, or the type of a role-specific row's references.
 Category = Literal["general", "script_based", "script_agnostic", "mixed", "role_specific"]
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class System:
     """Someone whose answers are judged.
 
     Attributes:
@@ -28,7 +28,7 @@ class Contestant:
     """
 
     name: str
-    kind: ContestantKind = "model"
+    kind: SystemKind = "model"
     model: str | None = None
     family: str | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
@@ -45,28 +45,28 @@ class Contestant:
 
 
 @dataclass(frozen=True, slots=True)
-class Contest:
-    """Rows, and what every contestant answered.
+class Comparison:
+    """Rows, and what every system answered.
 
     Attributes:
         rows: What was asked, in the data set's order.
-        contestants: The baseline among them, where pairs are judged.
-        answers: Contestant name to row id to answer; a row that a contestant did not answer is absent.
+        systems: The baseline among them, where pairs are judged.
+        answers: System name to row id to answer; a row that a system did not answer is absent.
     """
 
     rows: Sequence[Row]
-    contestants: Sequence[Contestant]
+    systems: Sequence[System]
     answers: Mapping[str, Mapping[str, str]]
 
     @property
-    def baseline(self) -> Contestant | None:
+    def baseline(self) -> System | None:
         """Whom the others are compared with."""
-        return next((one for one in self.contestants if one.kind == "baseline"), None)
+        return next((one for one in self.systems if one.kind == "baseline"), None)
 
     @property
     def canaries(self) -> frozenset[str]:
         """The names of the attackers."""
-        return frozenset(one.name for one in self.contestants if one.kind == "canary")
+        return frozenset(one.name for one in self.systems if one.kind == "canary")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +77,13 @@ class Judgement:
         row: The row's id.
         judge: The judge's name in the run.
         design: ``pairwise`` or ``listwise``.
-        order: Names of the contestants in the order in which they were shown.
+        order: Names of the systems in the order in which they were shown.
         ranks: A rank for each, in the same order, from 1 (best); those who tie share the mean of their places. ``None``
             where there is no verdict.
         reasons: The judge's reason for each, in the same order; empty where there is none.
         named: Whether the judge was shown the names: a probe, which counts in nothing but the name's effect.
         unscored: Why there is no verdict, in words; ``None`` where there is one.
-        touched: Which answers were changed or cut for showing, or look like an attack: contestant name to kinds of it.
+        touched: Which answers were changed or cut for showing, or look like an attack: system name to kinds of it.
         key: What the journal has the reply under; empty where there was none.
         attempts: Replies until this verdict.
         copied: Whose answer the judge repeated a verdict from, instead of giving one.

@@ -25,7 +25,7 @@ from rolellm.judging.people.labels import (
     audit_path,
     blind_order,
     content_hash,
-    labelled_contestants,
+    labelled_systems,
     rankings_path,
     read_audit,
     read_rankings,
@@ -54,7 +54,7 @@ class _Item:
 
     Attributes:
         row: What was asked.
-        answers: Contestants' answers by name, in the order in which they are shown.
+        answers: Systems' answers by name, in the order in which they are shown.
         key: Of its label.
     """
 
@@ -147,7 +147,7 @@ class Task(ABC, Generic[_L]):
 
     def _status(self, item: _Item) -> Status:
         label = self._labels.get(item.key)
-        # One more contestant since: what was said of the others still holds, and the row is to be ranked anew.
+        # One more system since: what was said of the others still holds, and the row is to be ranked anew.
         if label is None or set(label.names) != set(item.answers):
             return "open"
         return "skipped" if label.skipped else "done"
@@ -184,12 +184,12 @@ class RankingTask(Task[RankingLabel]):
     kind = "ranking"
 
     def __init__(self, run: JudgeRun, annotator: str, *, size: int = 50, seed: int = 0) -> None:
-        names = labelled_contestants(run.contest)
+        names = labelled_systems(run.comparison)
         if len(names) > len(LETTERS):
-            raise SettingsError(f"{len(names)} contestants are too many to rank; at most {len(LETTERS)} are possible")
+            raise SettingsError(f"{len(names)} systems are too many to rank; at most {len(LETTERS)} are possible")
         items = []
-        for row in sample_rows(run.contest, size, seed):
-            answers = answers_to(run.contest, row, names)
+        for row in sample_rows(run.comparison, size, seed):
+            answers = answers_to(run.comparison, row, names)
             order = blind_order(annotator, row, answers)
             items.append(_Item(row, {name: answers[name] for name in order}, (row.id,)))
         super().__init__(annotator, rankings_path(run.folder, annotator), items)
@@ -216,21 +216,21 @@ class AuditTask(Task[AuditLabel]):
         annotator: Who audits; a file name.
         size: Answers of the sample.
         seed: Of the sample.
-        contestant: Whose answers; everybody's (canaries aside) by default, ``reference`` for the data set's own.
+        system: Whose answers; everybody's (canaries aside) by default, ``reference`` for the data set's own.
 
     Raises:
-        SettingsError: When the name is no file name, or there is no such contestant.
+        SettingsError: When the name is no file name, or there is no such system.
         DataError: When earlier labels are not about this run's answers.
     """
 
     kind = "audit"
 
     def __init__(
-        self, run: JudgeRun, annotator: str, *, size: int = 50, seed: int = 0, contestant: str | None = None
+        self, run: JudgeRun, annotator: str, *, size: int = 50, seed: int = 0, system: str | None = None
     ) -> None:
         items = []
-        for row, name in sample_answers(run.contest, size, seed, contestant=contestant):
-            items.append(_Item(row, answers_to(run.contest, row, [name]), (row.id, name)))
+        for row, name in sample_answers(run.comparison, size, seed, system=system):
+            items.append(_Item(row, answers_to(run.comparison, row, [name]), (row.id, name)))
         super().__init__(annotator, audit_path(run.folder, annotator), items)
         self._labels = read_audit(run, annotator)
 

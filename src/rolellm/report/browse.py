@@ -173,11 +173,11 @@ class BrowsePart:
     Attributes:
         name: What the reader chooses it by, where there are several.
         rows: What was asked, in the data set's order.
-        answers: Contestant name to row id to answer; a row that one did not answer is absent. Shown in this order.
-        outcomes: Row id to contestant name to what judges made of its answer.
-        rouge: Contestant name to row id to Rouge-L, from 0 to 1.
-        kinds: Contestant name to ``baseline`` or ``canary``; others are models.
-        series: Contestant name to the number that gives it its colour and mark, as in the page's plots; where there is
+        answers: System name to row id to answer; a row that one did not answer is absent. Shown in this order.
+        outcomes: Row id to system name to what judges made of its answer.
+        rouge: System name to row id to Rouge-L, from 0 to 1.
+        kinds: System name to ``baseline`` or ``canary``; others are models.
+        series: System name to the number that gives it its colour and mark, as in the page's plots; where there is
             none, its place in ``answers``.
         disputed: Ids of the rows on which judges, or the orders that one judge saw, do not agree.
     """
@@ -242,7 +242,7 @@ class PackedPart:
             "table": self._table.starts,
             "roles": [visible(role) for role in roles],
             "categories": categories,
-            "contestants": [self._contestant(name) for name in names],
+            "systems": [self._system(name) for name in names],
             "id": [visible(row.id) for row in rows],
             "role": _places(roles, [row.role for row in rows]),
             "category": _places(categories, [category(row) for row in rows]),
@@ -256,7 +256,7 @@ class PackedPart:
             "rouge": [_column(self.part.rouge.get(name, {}).get(row.id) for row in rows) for name in names],
         }
 
-    def _contestant(self, name: str) -> dict[str, Any]:
+    def _system(self, name: str) -> dict[str, Any]:
         at = self.part.series.get(name, list(self.part.answers).index(name))
         (sign,) = signs({visible(name): at})
         kind = self.part.kinds.get(name, "model")

@@ -13,59 +13,28 @@ from typing import Any, cast
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.records import Row
+from rolellm.core.settings import read
 from rolellm.core.text import safe_name
 from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.rows import rows_of
 from rolellm.evaluation.score import ScoreReport, score_rows
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.judging.aggregate import Verdicts, outcomes_of, sort_out
-from rolellm.judging.folder import RESULT, JudgeRun, read_run
-from rolellm.judging.systems import ROLEGPT_NAME, Source, parse_sources
+from rolellm.judging.figures import JudgingResult
+from rolellm.judging.folder import RESULT, JudgeRun, read_json, read_run
+from rolellm.judging.systems import ROLEGPT_NAME, SystemSource, parse_sources
 from rolellm.judging.types import Judgement
 from rolellm.report.browse import BrowsePart
-from rolellm.report.judged import Judged, win_by_length
-from rolellm.report.page import PageContent
+from rolellm.report.exports import write_tables
+from rolellm.report.judged import win_by_length
+from rolellm.report.page import PageContent, write_page
 from rolellm.report.published import PUBLISHED, published_for
 from rolellm.report.score_table import ScoreTable
 from rolellm.report.section import Section
+from rolellm.report.settings import ReportOptions
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, and how much of how much is."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """How to report.
-
-    Attributes:
-        title: The page's heading; a general one by default.
-        protocol: Rouge-L protocol; defaults to the paper's where it has a table of the config, else ``rouge-score``.
-        config: Config of the files of predictions; judging runs name their own.
-        split: Split of the files of predictions.
-        data_dir: A local copy of the release, for files of predictions.
-        resamples: Bootstrap resamples for Rouge-L.
-        processes: Processes that compute Rouge-L.
-    """
-
-    title: str | None = None
-    protocol: str | None = None
-    config: str | None = None
-    split: str = "test"
-    data_dir: Path | None = None
-    resamples: int = 2000
-    processes: int = 1
-
-    def score_options(self, config: str | None, split: str | None, fingerprint: str | None) -> ScoreOptions:
-        """How Rouge-L is computed for a config."""
-        protocol = self.protocol or ("paper" if config in PUBLISHED else "rouge-score")
-        return ScoreOptions(
-            protocol=cast(Any, protocol),  # checked there
-            config=config,
-            split=split,
-            dataset_fingerprint=fingerprint,
-            resamples=self.resamples,
-            processes=self.processes,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +44,78 @@ class BuiltReport:
     Attributes:
         content: What the page shows; :func:`rolellm.report.page.write_page` writes it.
         tables: All tables by a name fit for a file; with several sections, each name begins with its section's.
+        page: The HTML file, once it is written.
+        files: The files of the tables, once they are written.
     """
 
     content: PageContent
     tables: dict[str, ScoreTable]
+    page: Path | None = None
+    files: tuple[Path, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """What was reported, as one JSON object."""
-        return {"title": self.content.title, "parts": [_part_dict(part) for part in self.content.parts]}
+        """What was reported and written, as one JSON object."""
+        written = {"report": str(self.page), "tables": [str(path) for path in self.files]} if self.page else {}
+        return {**written, "title": self.content.title, "parts": [_part_dict(part) for part in self.content.parts]}
+
+
+def report(
+    runs: Any,
+    out: str | Path = "report.html",
+    tables: str | Path | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> BuiltReport:
+    """Report results as one HTML page, and as tables for a paper.
+
+    Args:
+        runs: One of these or a list of them: the folder of a judging run, a file of predictions (``P.jsonl`` or
+            ``NAME=P.jsonl``, with ``config=``), a `JudgingResult`, a `ScoreReport`, or the run that `rolellm.train`
+            returns, whose manifest is shown. A mapping gives score reports their names.
+        out: The page to write.
+        tables: A folder for every table as Markdown, CSV and LaTeX.
+        progress: Called with what takes long, and how much of it is done.
+        options: Any field of `ReportOptions`.
+
+    Raises:
+        SettingsError: For nothing to report, unknown options, files without a config, or a run given twice.
+        DataError: For a run or a file that cannot be read.
+    """
+    chosen, progress = read(ReportOptions, options), progress or _silent
+    given = list(runs) if isinstance(runs, list | tuple) else [runs]
+    sources: list[str] = []
+    scored: dict[str, ScoreReport] = {}
+    recipe: Mapping[str, Any] = {}
+    for one in given:
+        if isinstance(one, str | Path):
+            sources.append(str(one))
+        elif isinstance(one, JudgingResult) and one.folder is not None:
+            sources.append(str(one.folder))
+        elif isinstance(one, ScoreReport):
+            scored[f"system {len(scored) + 1}" if len(given) > 1 else "system"] = one
+        elif isinstance(one, Mapping) and all(isinstance(value, ScoreReport) for value in one.values()):
+            scored |= one
+        elif isinstance(getattr(one, "out", None), str | Path):
+            recipe = read_json(Path(one.out) / "manifest.json")
+        else:
+            kind = type(one).__name__
+            raise SettingsError(
+                f"cannot report a {kind}; give runs, prediction files, score reports or judging results"
+            )
+    made = build_report(sources, chosen, scored=scored, recipe=recipe, progress=progress)
+    progress("Writing the page", 0, 1)
+    page = write_page(Path(out), made.content)
+    return replace(made, page=page, files=tuple(write_tables(Path(tables), made.tables)) if tables else ())
 
 
 def build_report(
-    sources: Sequence[str], options: ReportOptions | None = None, *, progress: Progress | None = None
+    sources: Sequence[str],
+    options: ReportOptions | None = None,
+    *,
+    scored: Mapping[str, ScoreReport] | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> BuiltReport:
     """Read runs and predictions, compute Rouge-L, and lay all of it out.
 
@@ -94,18 +123,25 @@ def build_report(
         sources: Folders of judging runs, and files of predictions: ``P.jsonl``, or ``NAME=P.jsonl`` to name a system;
             files of one name count as one system.
         options: How.
-        progress: Told of work that takes long.
+        scored: Score reports by system, for a section of their own.
+        recipe: How a model was trained, to be shown as it is.
+        progress: Called with what takes long, and how much of it is done.
 
     Raises:
         SettingsError: For no source, files without a config, two systems of one name, or a run given twice.
         DataError: For a folder that is not a finished judging run, or that has a damaged file; for a file of
             predictions that cannot be read or answers no row.
     """
-    options, progress = options or ReportOptions(), progress or _silent
-    folders, files = _sorted_out(sources, options)
-    found = [_judged_part(read_run(folder), options, progress) for folder in folders]
+    options, progress = options or read(ReportOptions, {}), progress or _silent
+    folders, files = _sorted_out(sources, options) if sources or not (scored or recipe) else ([], ())
+    found: list[tuple[Section, BrowsePart | None]] = [
+        _judged_part(read_run(folder), options, progress) for folder in folders
+    ]
     if files:
         found.append(_scored_part(files, options, progress))
+    if scored:
+        config = next(iter(scored.values())).options.config
+        found.append((Section(_title(config or "Answers", None), scored), None))
     parts = [part for part, _ in found]
     tables: dict[str, ScoreTable] = {}
     for at, part in enumerate(parts, start=1):
@@ -113,14 +149,15 @@ def build_report(
         tables |= {f"{prefix}{name}": table for name, table in part.named_tables().items()}
     judged = any(part.judged for part in parts)
     title = options.title or ("Role-playing, judged" if judged else "Role-playing, scored")
-    return BuiltReport(PageContent(title, parts, [rows for _, rows in found], summary=_summary(parts)), tables)
+    questions = [rows for _, rows in found if rows is not None]
+    return BuiltReport(PageContent(title, parts, questions, summary=_summary(parts), recipe=recipe or {}), tables)
 
 
 def _silent(what: str, done: int, total: int) -> None:
     """Tell nobody."""
 
 
-def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Path], tuple[Source, ...]]:
+def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Path], tuple[SystemSource, ...]]:
     """Folders and systems; what is neither is refused in words."""
     if not sources:
         raise SettingsError("nothing to report: name the folder of a judging run, or files of predictions")
@@ -139,41 +176,45 @@ def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Pa
 
 
 def _judged_part(run: JudgeRun, options: ReportOptions, progress: Progress) -> tuple[Section, BrowsePart]:
-    contest, judged = run.contest, Judged.from_dict(run.result, run.folder / RESULT)
-    scoring = options.score_options(judged.config, judged.split, run.named.dataset.fingerprint)
-    known = {one.name: one for one in contest.contestants}
+    comparison, judged = run.comparison, JudgingResult.from_dict(run.result, run.folder / RESULT)
+    scoring = _score_options(options, judged.config, judged.split, run.named.dataset.fingerprint)
+    known = {one.name: one for one in comparison.systems}
     reports: dict[str, ScoreReport] = {}
-    for name in (one.name for one in judged.models if contest.answers.get(one.name)):
-        answers = contest.answers[name]
+    for name in (one.name for one in judged.models if comparison.answers.get(one.name)):
+        answers = comparison.answers[name]
         predictions = Predictions.from_texts(list(answers), list(answers.values()))
-        report = _score(name, contest.rows, predictions, scoring, progress)
+        report = _score(name, comparison.rows, predictions, scoring, progress)
         reports[name] = replace(report, fingerprint={**report.fingerprint, "answers": dict(known[name].source)})
     progress("Reading judgements", 0, 1)
-    verdicts = sort_out(run.judgements(), contest.baseline.name if contest.baseline else None, contest.canaries)
+    verdicts = sort_out(
+        run.judgements(), comparison.baseline.name if comparison.baseline else None, comparison.canaries
+    )
     outcomes = outcomes_of(verdicts)
     progress("Reading judgements", 1, 1)
-    lengths = win_by_length(contest, outcomes) if judged.valid else ()
-    released = published_for(judged.config, judged.split, contest.rows)
+    lengths = win_by_length(comparison, outcomes) if judged.valid else ()
+    released = published_for(judged.config, judged.split, comparison.rows)
     part = Section(_title(judged.config, run.folder), reports, judged, tuple(lengths), run.manifest, released)
     questions = BrowsePart(
         name=part.title,
-        rows=contest.rows,
-        answers={one.name: contest.answers[one.name] for one in judged.models if one.name in known},
+        rows=comparison.rows,
+        answers={one.name: comparison.answers[one.name] for one in judged.models if one.name in known},
         outcomes=outcomes,
         rouge=_by_row(reports),
-        kinds={one.name: one.kind for one in contest.contestants},
+        kinds={one.name: one.kind for one in comparison.systems},
         series=part.series,
         disputed=_disputed(verdicts),
     )
     return part, questions
 
 
-def _scored_part(systems: Sequence[Source], options: ReportOptions, progress: Progress) -> tuple[Section, BrowsePart]:
+def _scored_part(
+    systems: Sequence[SystemSource], options: ReportOptions, progress: Progress
+) -> tuple[Section, BrowsePart]:
     from rolellm.rolebench import dataset_fingerprint, load_rolebench
 
     config = options.config or ""
     rows = rows_of(load_rolebench(config, options.split, data_dir=options.data_dir))
-    scoring = options.score_options(config, options.split, dataset_fingerprint(config, options.data_dir))
+    scoring = _score_options(options, config, options.split, dataset_fingerprint(config, options.data_dir))
     read: dict[str, Predictions] = {}
     own = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
     if own and all(system.name != ROLEGPT_NAME for system in systems):
@@ -202,6 +243,21 @@ def _answers(rows: Sequence[Row], predictions: Predictions, report: ScoreReport)
     return {row.id: predictions.items[answer].prediction for row, answer in joined if answer is not None}
 
 
+def _score_options(
+    options: ReportOptions, config: str | None, split: str | None, fingerprint: str | None
+) -> ScoreOptions:
+    """How Rouge-L is computed for a config."""
+    protocol = options.protocol or ("paper" if config in PUBLISHED else "rouge-score")
+    return ScoreOptions(
+        protocol=cast(Any, protocol),  # checked there
+        config=config,
+        split=split,
+        dataset_fingerprint=fingerprint,
+        resamples=options.resamples,
+        processes=options.processes,
+    )
+
+
 def _by_row(reports: Mapping[str, ScoreReport]) -> dict[str, dict[str, float]]:
     """Each answer's Rouge-L against its references (not the role-free target)."""
     return {
@@ -213,8 +269,8 @@ def _disputed(verdicts: Verdicts) -> set[str]:
     """Rows on which the orders or the judges do not agree about a pair; where no pairs were judged, about the best."""
     found = {
         row
-        for row, contestants in verdicts.pairs.items()
-        for pairs in contestants.values()
+        for row, systems in verdicts.pairs.items()
+        for pairs in systems.values()
         if len({value for pair in pairs.values() for value in (pair.first, pair.second)}) > 1
     }
     if not verdicts.pairs:

@@ -1,271 +1,31 @@
-"""What judges found, as a report shows it: a run's result as typed objects, and its tables.
-
-`Judged` is what ``rolellm judge --json`` prints. A figure of which there is nothing is ``None``, never 0.
-"""
+"""The tables of a judging run."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import Field, FiniteFloat, PlainValidator
 
 from rolellm.core.sanitize import visible
 from rolellm.core.text import fold
-from rolellm.core.typed_json import read_as
-from rolellm.evaluation.score import ScoreReport, read_metric
+from rolellm.evaluation.score import ScoreReport
 from rolellm.evaluation.statistics import Bootstrap, Interval, bootstrap_ci, share_ends
 from rolellm.judging.aggregate import RowOutcome
-from rolellm.judging.types import Contest, ContestantKind, Design
+from rolellm.judging.figures import (
+    Group,
+    JudgingResult,
+    Jury,
+    LengthBias,
+    ListBias,
+    Listwise,
+    NameBias,
+    PairBias,
+    Pairwise,
+    PositionBias,
+    SystemFigures,
+)
+from rolellm.judging.types import Comparison, Design
 from rolellm.report.published import WIN_RATES, PublishedTable
 from rolellm.report.score_table import COLUMNS, PERCENT, Cell, Format, ScoreTable, TableRow, interval, metric_of, number
-
-Metric = Annotated[Interval | None, PlainValidator(read_metric)]
-Number = FiniteFloat | None
-Group = Literal["by_role", "by_category", "by_judge"]
-
-
-@dataclass(frozen=True, slots=True)
-class Pairwise:
-    """A contestant against the baseline, in pairs; shares of rows run from 0 to 1."""
-
-    win_rate: Metric = None
-    wins: Number = None
-    ties: Number = None
-    losses: Number = None
-    sign_test_p: Number = None
-    lc_win_rate: Metric = None
-    length_coefficient: Metric = None
-    length_problem: str | None = None
-    consistency: Metric = None
-    by_role: dict[str, Metric] = field(default_factory=dict)
-    by_category: dict[str, Metric] = field(default_factory=dict)
-    by_judge: dict[str, Metric] = field(default_factory=dict)
-    name_effect: Metric = None
-
-
-@dataclass(frozen=True, slots=True)
-class Listwise:
-    """A contestant in ranked lists; ``win_rate`` is the share of lists above the baseline."""
-
-    average_rank: Metric = None
-    win_rate: Metric = None
-    strength: Metric = None
-    by_role: dict[str, Metric] = field(default_factory=dict)
-    by_category: dict[str, Metric] = field(default_factory=dict)
-    by_judge: dict[str, Metric] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """One contestant's figures."""
-
-    name: str
-    kind: ContestantKind = "model"
-    self_judged_by: tuple[str, ...] = ()
-    characters: Metric = None
-    pairwise: Pairwise | None = None
-    listwise: Listwise | None = None
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """What is next to its name in tables: what it is if not a model, and whether its own family judged it."""
-        # A canary's own name says so already.
-        kind = () if self.kind == "model" or self.name.startswith(self.kind) else (self.kind,)
-        return (*kind, "judged by own family") if self.self_judged_by else kind
-
-    @property
-    def band(self) -> str:
-        """Its group of lines in tables: canaries come below all others."""
-        return self.kind if self.kind == "canary" else ""
-
-    @property
-    def strength(self) -> Interval | None:
-        """Its Bradley-Terry strength; the baseline's, which is 0 by definition, has no interval."""
-        found = None if self.listwise is None else self.listwise.strength
-        measured_from = self.kind == "baseline" and found is not None and found.mean == 0
-        return found._replace(low=None, high=None) if found and measured_from else found
-
-    def group(self, design: Design, group: Group) -> dict[str, Interval]:
-        """Its win rate in pairs or average rank in lists by role, category or judge, in the result's order."""
-        figures = self.pairwise if design == "pairwise" else self.listwise
-        found: dict[str, Interval | None] = {} if figures is None else getattr(figures, group)
-        return {name: value for name, value in found.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A judge's prompt."""
-
-    name: str | None = None
-    version: Any = None
-    hash: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeModel:
-    """Who judged, with which prompts, and which contestants are of its model family."""
-
-    name: str
-    prompts: dict[str, Prompt] = field(default_factory=dict)
-    family: str | None = None
-    flagged: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Test:
-    """A paired test of two contestants."""
-
-    measure: str
-    a: str
-    b: str
-    difference: Metric = None
-    p: Number = None
-    p_adjusted: Number = None
-
-
-@dataclass(frozen=True, slots=True)
-class Unscored:
-    """Judgements without a verdict; a run with a larger share of them than ``limit`` is not valid."""
-
-    count: int = 0
-    of: int = 0
-    share: Number = None
-    limit: Number = None
-    by_reason: dict[str, int] = field(default_factory=dict)
-    by_judge: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PairBias:
-    """How the place in a pair bends verdicts."""
-
-    first_preferred: Metric = None
-    consistency: Metric = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListBias:
-    """How the place in a list bends ranks."""
-
-    mean_rank_by_place: tuple[Annotated[float, Field(ge=1, le=1e6)], ...] = ()
-    slope: Metric = None
-
-
-@dataclass(frozen=True, slots=True)
-class PositionBias:
-    """Both of these."""
-
-    pairwise: PairBias | None = None
-    listwise: ListBias | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LengthBias:
-    """How an answer's length bends verdicts."""
-
-    longer_preferred: Metric = None
-    coefficient: Metric = None
-
-
-@dataclass(frozen=True, slots=True)
-class NameBias:
-    """How showing the names bends verdicts."""
-
-    changed: Metric = None
-
-
-@dataclass(frozen=True, slots=True)
-class Jury:
-    """How far several judges agree."""
-
-    fleiss_kappa: Metric = None
-
-
-@dataclass(frozen=True, slots=True)
-class Attack:
-    """Answers of one kind that try the judge."""
-
-    answers: int
-    judgements: int
-    win_rate: Metric = None
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryEffect:
-    """What a canary did to the judges: shares of the judgements that show it."""
-
-    copied: Metric = None
-    unscored: Metric = None
-
-
-@dataclass(frozen=True, slots=True)
-class Diagnostics:
-    """The judges' own faults."""
-
-    unscored: Unscored = Unscored()
-    position: PositionBias | None = None
-    length: LengthBias | None = None
-    name: NameBias | None = None
-    attacks: dict[str, dict[str, Attack]] = field(default_factory=dict)
-    jury: Jury | None = None
-    canaries: dict[str, CanaryEffect] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The result of a judging run.
-
-    Attributes:
-        judges: Who judged.
-        models: All contestants: the baseline first, then models, then canaries.
-        tests: Paired tests of any two models.
-        diagnostics: The judges' own faults.
-        valid: Whether the run's own checks let its figures stand.
-        problems: What speaks against the figures, in words.
-        config: The data set's config.
-        split: Its split.
-        baseline: Whom win rates are against.
-        rows: Rows that were judged.
-        questions: Distinct questions among them.
-    """
-
-    judges: tuple[JudgeModel, ...]
-    models: tuple[Model, ...]
-    tests: tuple[Test, ...]
-    diagnostics: Diagnostics
-    valid: bool
-    problems: tuple[str, ...] = ()
-    config: str | None = None
-    split: str | None = None
-    baseline: str | None = None
-    rows: int = 0
-    questions: int = 0
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any], path: Path | None = None) -> Judged:
-        """A result as typed objects.
-
-        Raises:
-            DataError: When the value is not a judging run's result; names the first place that does not fit.
-        """
-        return read_as(cls, value, "the result", path=path)
-
-    def __post_init__(self) -> None:
-        order = ("baseline", "model", "canary")
-        object.__setattr__(self, "models", tuple(sorted(self.models, key=lambda one: order.index(one.kind))))
-
-    def judged(self, design: Design) -> list[Model]:
-        """The contestants that were judged so."""
-        return [one for one in self.models if (one.pairwise if design == "pairwise" else one.listwise)]
-
-    def places(self, design: Design, group: Group) -> tuple[str, ...]:
-        """Roles, categories or judges, as first met."""
-        return tuple(dict.fromkeys(place for one in self.models for place in one.group(design, group)))
-
 
 PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
 RANK, STRENGTH, CONSISTENT, NAMED = "Avg. rank", "Strength", "Consistency, %", "Name effect, %"
@@ -276,31 +36,31 @@ _FORMATS = {
     STRENGTH: Format(2),
 }
 
-Column = tuple[str, Callable[[Model], Cell]]
+Column = tuple[str, Callable[[SystemFigures], Cell]]
 
 
-def in_pairs(read: Callable[[Pairwise], Cell]) -> Callable[[Model], Cell]:
-    """A cell of a contestant's figures in pairs; nothing where it has none."""
+def in_pairs(read: Callable[[Pairwise], Cell]) -> Callable[[SystemFigures], Cell]:
+    """A cell of a system's figures in pairs; nothing where it has none."""
     return lambda model: None if model.pairwise is None else read(model.pairwise)
 
 
-def in_lists(read: Callable[[Listwise], Cell]) -> Callable[[Model], Cell]:
-    """A cell of a contestant's figures in lists; nothing where it has none."""
+def in_lists(read: Callable[[Listwise], Cell]) -> Callable[[SystemFigures], Cell]:
+    """A cell of a system's figures in lists; nothing where it has none."""
     return lambda model: None if model.listwise is None else read(model.listwise)
 
 
 def main_table(
-    title: str, reports: Mapping[str, ScoreReport], judged: Judged | None, published: PublishedTable | None
+    title: str, reports: Mapping[str, ScoreReport], judged: JudgingResult | None, published: PublishedTable | None
 ) -> ScoreTable:
     """The paper's table in form: published rows, then this run's, each with Rouge-L and what the judges found.
 
     Args:
         title: The table's heading.
-        reports: Contestant to its Rouge-L; all under one protocol.
+        reports: System to its Rouge-L; all under one protocol.
         judged: What the judges found; ``None`` for Rouge-L alone.
         published: The paper's rows; ``None`` where they do not compare.
     """
-    models = judged.models if judged else tuple(Model(name) for name in reports)
+    models = judged.models if judged else tuple(SystemFigures(name) for name in reports)
     columns = [*_rouge_columns(reports), *(_JUDGE_COLUMNS if judged else ())]
     ours = [TableRow((one.name,), tuple(cell(one) for _, cell in columns), one.marks, one.band) for one in models]
     theirs = _published(published, [name for name, _ in columns], ours) if published else []
@@ -311,7 +71,7 @@ def main_table(
 
 
 def _rouge_columns(reports: Mapping[str, ScoreReport]) -> list[Column]:
-    def cell(metric: str) -> Callable[[Model], Cell]:
+    def cell(metric: str) -> Callable[[SystemFigures], Cell]:
         return lambda model: metric_of(reports[model.name].metrics, metric) if model.name in reports else None
 
     return [(metric, cell(metric)) for metric in COLUMNS]
@@ -345,7 +105,7 @@ def _published(table: PublishedTable, heads: Sequence[str], ours: Sequence[Table
     return rows
 
 
-def judged_tables(judged: Judged) -> dict[str, ScoreTable | None]:
+def judged_tables(judged: JudgingResult) -> dict[str, ScoreTable | None]:
     """Every table of a result by a name fit for a file; ``None`` where there is nothing to show."""
     return {
         "pairs": pairwise_table(judged),
@@ -378,12 +138,12 @@ def _bare(value: float | None) -> Interval | None:
     return None if value is None else Interval(value)
 
 
-def pairwise_table(judged: Judged) -> ScoreTable | None:
-    """Wins, ties and losses of each contestant against the baseline, with the effect of length."""
+def pairwise_table(judged: JudgingResult) -> ScoreTable | None:
+    """Wins, ties and losses of each system against the baseline, with the effect of length."""
     return _by_model(f"Against {judged.baseline}, in pairs", judged.judged("pairwise"), _PAIRWISE)
 
 
-def _by_model(title: str, models: Sequence[Model], columns: Sequence[Column]) -> ScoreTable | None:
+def _by_model(title: str, models: Sequence[SystemFigures], columns: Sequence[Column]) -> ScoreTable | None:
     rows = [TableRow((one.name,), tuple(cell(one) for _, cell in columns), one.marks, one.band) for one in models]
     heads = tuple(name for name, _ in columns)
     formats = {name: PERCENT for name in heads if name.endswith("%")}
@@ -391,8 +151,8 @@ def _by_model(title: str, models: Sequence[Model], columns: Sequence[Column]) ->
     return ScoreTable(title, ("System",), heads, tuple(rows), formats=formats, folded=True) if rows else None
 
 
-def group_table(judged: Judged, design: Design, group: Group) -> ScoreTable | None:
-    """A line a role, category or judge, a column a contestant: win rate in pairs, average rank in lists."""
+def group_table(judged: JudgingResult, design: Design, group: Group) -> ScoreTable | None:
+    """A line a role, category or judge, a column a system: win rate in pairs, average rank in lists."""
     places, models = judged.places(design, group), judged.judged(design)
     what = "Win rate, %" if design == "pairwise" else "Average rank"
     head = {"by_role": "Role", "by_category": "Category", "by_judge": "Judge"}[group]
@@ -409,8 +169,8 @@ def group_table(judged: Judged, design: Design, group: Group) -> ScoreTable | No
     return ScoreTable(f"{what} by {head.lower()}", (head,), names, tuple(rows), formats=formats) if rows else None
 
 
-def differences_table(judged: Judged) -> ScoreTable | None:
-    """Every pair of contestants: the difference, its p, and p after Holm's correction."""
+def differences_table(judged: JudgingResult) -> ScoreTable | None:
+    """Every pair of systems: the difference, its p, and p after Holm's correction."""
     names = {"win_rate": "Win rate, %", "average_rank": "Average rank"}
     rows = []
     for test in judged.tests:
@@ -432,7 +192,7 @@ def _p(value: float | None) -> Cell:
     return None if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
-def attacks_table(judged: Judged) -> ScoreTable | None:
+def attacks_table(judged: JudgingResult) -> ScoreTable | None:
     """Answers that were cut, cleaned or look like an attack on the judge, and how they fared."""
     rows = [
         TableRow(
@@ -447,7 +207,7 @@ def attacks_table(judged: Judged) -> ScoreTable | None:
     return table if rows else None
 
 
-def bias_table(judged: Judged) -> ScoreTable:
+def bias_table(judged: JudgingResult) -> ScoreTable:
     """The judges' biases in one table, each beside what an unbiased judge would show."""
     found, position = judged.diagnostics, judged.diagnostics.position or PositionBias()
     pairs, lists = position.pairwise or PairBias(), position.listwise or ListBias()
@@ -476,7 +236,7 @@ def _scaled(score: Interval | None, form: Format) -> Cell:
     return f"{mean}{unit}" + (f" {ends}" if ends else "") + (f", n = {score.n:,}" if score.n else "")
 
 
-def judges_table(judged: Judged) -> ScoreTable:
+def judges_table(judged: JudgingResult) -> ScoreTable:
     """Who judged, with which prompts, and whose family they share."""
     rows = []
     for judge in judged.judges:
@@ -501,25 +261,27 @@ _BINS = (
 """Upper ends of the ratio of characters (our choice; the same on both sides of 1), with words for each."""
 
 
-def win_by_length(contest: Contest, outcomes: Mapping[str, Mapping[str, RowOutcome]]) -> list[tuple[str, Interval]]:
+def win_by_length(
+    comparison: Comparison, outcomes: Mapping[str, Mapping[str, RowOutcome]]
+) -> list[tuple[str, Interval]]:
     """Mean outcome of pairs by the answer's length over the baseline's, in characters; bins without a pair are absent.
 
     All models count, canaries do not: their length is their maker's. Intervals by a bootstrap over questions.
 
     Args:
-        contest: Rows, contestants and answers.
-        outcomes: Row id to contestant to outcome.
+        comparison: Rows, systems and answers.
+        outcomes: Row id to system to outcome.
     """
-    baseline = contest.baseline
+    baseline = comparison.baseline
     if baseline is None:
         return []
-    models = [one.name for one in contest.contestants if one.kind == "model"]
+    models = [one.name for one in comparison.systems if one.kind == "model"]
     values: dict[str, list[float]] = defaultdict(list)
     clusters: dict[str, list[str]] = defaultdict(list)
-    for row in contest.rows:
-        base = contest.answers[baseline.name].get(row.id)
+    for row in comparison.rows:
+        base = comparison.answers[baseline.name].get(row.id)
         for name in models:
-            outcome, answer = outcomes.get(row.id, {}).get(name), contest.answers[name].get(row.id)
+            outcome, answer = outcomes.get(row.id, {}).get(name), comparison.answers[name].get(row.id)
             if base is None or answer is None or outcome is None or outcome.win is None:
                 continue
             words = _words(len(answer), len(base))

@@ -17,8 +17,17 @@ from types import MappingProxyType
 from rolellm.core.sanitize import label, width
 from rolellm.evaluation.score import METRICS, ScoreReport, Summary
 from rolellm.evaluation.statistics import Interval
+from rolellm.judging.figures import (
+    JudgingResult,
+    LengthBias,
+    ListBias,
+    Listwise,
+    Metric,
+    PairBias,
+    PositionBias,
+    SystemFigures,
+)
 from rolellm.judging.types import Design
-from rolellm.report.judged import Judged, LengthBias, ListBias, Listwise, Metric, Model, PairBias, PositionBias
 from rolellm.report.score_table import ABSENT, interval, number, roles_of
 
 SERIES = ("#0072b2", "#d55e00", "#008a64", "#aa4499", "#a97800", "#667085")
@@ -361,12 +370,12 @@ def rouge_heat(reports: Mapping[str, ScoreReport], metric: str, series: Mapping[
     return Heat(f"{metric} by role: {MEANINGS[metric]}, ×100", roles, values, numbers, -highest, highest)
 
 
-def series_of(judged: Judged) -> dict[str, int]:
-    """Contestant to the number of its color and marker, the same in all pictures of a part."""
+def series_of(judged: JudgingResult) -> dict[str, int]:
+    """System to the number of its color and marker, the same in all pictures of a part."""
     return {one.name: at for at, one in enumerate(judged.models)}
 
 
-def standing_plots(judged: Judged) -> list[str]:
+def standing_plots(judged: JudgingResult) -> list[str]:
     """Win rates raw and length-controlled on one scale; share of lists above the baseline, rank and strength."""
     base = label(judged.baseline or "the baseline", 22)
     half = Scale(f"Win rate against {base}", "percent; both orders, ties half", digits=1, times=100, center=0.5)
@@ -387,7 +396,7 @@ def standing_plots(judged: Judged) -> list[str]:
     ]
 
 
-def habit_plots(judged: Judged, lengths: Sequence[tuple[str, Interval]]) -> list[str]:
+def habit_plots(judged: JudgingResult, lengths: Sequence[tuple[str, Interval]]) -> list[str]:
     """What an unbiased judge would not show: positions, lengths and names that change verdicts."""
     position = judged.diagnostics.position or PositionBias()
     pairs, length = position.pairwise or PairBias(), judged.diagnostics.length or LengthBias()
@@ -410,10 +419,10 @@ def habit_plots(judged: Judged, lengths: Sequence[tuple[str, Interval]]) -> list
     return [*made, _places(places)] if len(places) > 1 else made
 
 
-def _paired(judged: Judged, measure: str, scale: Scale) -> list[str]:
+def _paired(judged: JudgingResult, measure: str, scale: Scale) -> list[str]:
     """One panel of a measure in pairs, or none."""
 
-    def score(one: Model) -> Interval | None:
+    def score(one: SystemFigures) -> Interval | None:
         found: Metric = getattr(one.pairwise, measure)
         return found
 
@@ -421,7 +430,10 @@ def _paired(judged: Judged, measure: str, scale: Scale) -> list[str]:
 
 
 def _dots(
-    judged: Judged, models: Sequence[Model], score: Callable[[Model], Interval | None], scale: Scale
+    judged: JudgingResult,
+    models: Sequence[SystemFigures],
+    score: Callable[[SystemFigures], Interval | None],
+    scale: Scale,
 ) -> list[str]:
     """One panel, or none where there is nothing to draw."""
     series = series_of(judged)
@@ -433,8 +445,8 @@ def _dots(
     return [dots_svg(lines, [spread(scale, found, step=step)], f"{scale.title}, {scale.axis}")]
 
 
-def _plot_name(model: Model) -> str:
-    """A contestant's name, and that it is a canary where the name does not say so."""
+def _plot_name(model: SystemFigures) -> str:
+    """A system's name, and that it is a canary where the name does not say so."""
     return f"{label(model.name, 18)} (canary)" if model.band and model.band in model.marks else model.name
 
 
@@ -459,7 +471,7 @@ def _places(means: Sequence[float]) -> str:
     return dots_svg(lines, [spread(scale, known, step=0.5)], scale.title)
 
 
-def _last_places(judged: Judged) -> tuple[int, int]:
+def _last_places(judged: JudgingResult) -> tuple[int, int]:
     """The last place of a model in the lists, and the last of all: a canary's, which is ranked among all the models."""
     lists = judged.judged("listwise")
     canaries = sum(one.kind == "canary" for one in lists)
@@ -467,8 +479,8 @@ def _last_places(judged: Judged) -> tuple[int, int]:
     return ranked, ranked + (canaries > 0)
 
 
-def role_heat(judged: Judged, design: Design) -> Heat | None:
-    """Roles by contestants: win rates in pairs, average ranks in lists."""
+def role_heat(judged: JudgingResult, design: Design) -> Heat | None:
+    """Roles by systems: win rates in pairs, average ranks in lists."""
     roles, models = judged.places(design, "by_role"), judged.judged(design)
     if not roles:
         return None

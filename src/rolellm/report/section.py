@@ -12,7 +12,8 @@ from markupsafe import Markup
 from rolellm.evaluation.score import METRICS, ScoreReport
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics import Interval
-from rolellm.report.judged import Judged, judged_tables, main_table
+from rolellm.judging.figures import JudgingResult
+from rolellm.report.judged import judged_tables, main_table
 from rolellm.report.plots import (
     MAX_ROLES,
     NAMESPACE,
@@ -55,7 +56,7 @@ class Section:
 
     title: str
     reports: Mapping[str, ScoreReport]
-    judged: Judged | None = None
+    judged: JudgingResult | None = None
     lengths: tuple[tuple[str, Interval], ...] = ()
     manifest: Mapping[str, Any] = field(default_factory=dict)
     released: PublishedTable | None = None

@@ -25,12 +25,12 @@ from rolellm.judging.people.labels import (
     content_hash,
     rankings_path,
 )
-from rolellm.judging.types import ContestantKind, Judgement
+from rolellm.judging.types import Judgement, SystemKind
 
-from ...judge_runs import make_contest, make_rows, write_run
+from ...judge_runs import make_comparison, make_rows, write_run
 
-TWO: Mapping[str, ContestantKind] = {"quill": "model", "harbour": "baseline"}
-FOUR: Mapping[str, ContestantKind] = {"quill": "model", "marrow": "model", "harbour": "baseline", "null": "canary"}
+TWO: Mapping[str, SystemKind] = {"quill": "model", "harbour": "baseline"}
+FOUR: Mapping[str, SystemKind] = {"quill": "model", "marrow": "model", "harbour": "baseline", "null": "canary"}
 QUICK = Bootstrap(resamples=200)
 #: Ranks of (quill, harbour) for better, tie and worse.
 SAID = {1: (1.0, 2.0), 0: (1.5, 1.5), -1: (2.0, 1.0)}
@@ -38,11 +38,11 @@ SAID = {1: (1.0, 2.0), 0: (1.5, 1.5), -1: (2.0, 1.0)}
 
 def write_labels(run: JudgeRun, who: str, ranks: Mapping[str, Mapping[str, float] | None]) -> None:
     """All at once; what `append_label` does of single ones is tested elsewhere."""
-    rows = {row.id: row for row in run.contest.rows}
+    rows = {row.id: row for row in run.comparison.rows}
     labels = []
     for row, given in ranks.items():
-        names = tuple(given or answers_to(run.contest, rows[row], list(TWO)))
-        about = content_hash(rows[row], answers_to(run.contest, rows[row], names))
+        names = tuple(given or answers_to(run.comparison, rows[row], list(TWO)))
+        about = content_hash(rows[row], answers_to(run.comparison, rows[row], names))
         ranked = None if given is None else tuple(given.values())
         labels.append(RankingLabel(row, who, names, ranked, 4.0, about).to_dict())
     write_jsonl(rankings_path(run.folder, who), labels)
@@ -60,8 +60,8 @@ def lists(row: str, judge: str, ranks: Mapping[str, float]) -> Judgement:
     return Judgement(row, judge, "listwise", tuple(ranks), tuple(ranks.values()))
 
 
-def make(folder: Path, count: int, kinds: Mapping[str, ContestantKind], judgements: Iterable[Judgement]) -> JudgeRun:
-    return read_run(write_run(folder, make_contest(make_rows(count), kinds), judgements))
+def make(folder: Path, count: int, kinds: Mapping[str, SystemKind], judgements: Iterable[Judgement]) -> JudgeRun:
+    return read_run(write_run(folder, make_comparison(make_rows(count), kinds), judgements))
 
 
 def ranked(chance: random.Random, names: Sequence[str], quality: Mapping[str, float], noise: float) -> dict[str, float]:
@@ -91,7 +91,7 @@ def test_a_known_kappa_is_recovered_within_its_interval(tmp_path: Path, agreed: 
     assert kappa["ci95"][1] - kappa["ci95"][0] < 0.15
     assert one["baseline"]["same"]["mean"] == pytest.approx(agreed + (1 - agreed) / 3, abs=0.06)
     assert found["human_human"] == [] and found["fleiss_kappa"] is None and found["warnings"] == []
-    # Two contestants are ranked, and two say nothing about an order of ranks.
+    # Two systems are ranked, and two say nothing about an order of ranks.
     assert one["spearman_rows"] is None and one["spearman_models"] is None
 
 
@@ -154,13 +154,13 @@ def test_no_name_and_no_order_changes_a_figure(tmp_path: Path) -> None:
     renamed = {"quill": "zeta", "marrow": "aleph", "harbour": "middle"}
     found = []
     for turn, called in enumerate([{name: name for name in names}, renamed]):
-        kinds: dict[str, ContestantKind] = {called[name]: FOUR[name] for name in names}
+        kinds: dict[str, SystemKind] = {called[name]: FOUR[name] for name in names}
         shown = [lists(row, "judge", {called[n]: r for n, r in judged[row].items()}) for row in rows]
         if turn:
             kinds, shown = dict(reversed(kinds.items())), shown[::-1]
         folder = tmp_path / str(turn)
-        contest = make_contest(make_rows(30), kinds, answer=lambda number, row: row.question)
-        run = read_run(write_run(folder, contest, shown))
+        comparison = make_comparison(make_rows(30), kinds, answer=lambda number, row: row.question)
+        run = read_run(write_run(folder, comparison, shown))
         write_labels(
             run, "anna", {row: {called[n]: r for n, r in people[row].items()} for row in rows[:: 1 - 2 * turn]}
         )
@@ -221,8 +221,8 @@ def test_few_rows_and_skipped_ones_are_said(tmp_path: Path) -> None:
 
 def write_audit(run: JudgeRun, who: str, said: Sequence[tuple[int, str, Any, Any, Any]]) -> None:
     for number, name, *answers in said:
-        row = run.contest.rows[number]
-        about = content_hash(row, answers_to(run.contest, row, [name]))
+        row = run.comparison.rows[number]
+        about = content_hash(row, answers_to(run.comparison, row, [name]))
         append_label(audit_path(run.folder, who), AuditLabel(row.id, name, who, *answers, 1.0, about))
 
 
@@ -233,13 +233,13 @@ def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:
     write_audit(run, "bela", said)
     found = agreement(run, QUICK)
     audit = found["audit"]
-    shares = audit["contestants"][REFERENCE]
+    shares = audit["systems"][REFERENCE]
     assert [shares[name]["share"]["mean"] for name in audit["paper"]] == [1.0, 0.8, 0.5]
     assert [shares[name]["share"]["n"] for name in audit["paper"]] == [20, 20, 16]
     # All said yes: sure of it is nobody who asked ten questions.
     assert shares["instruction"]["share"]["ci95"] == pytest.approx([0.025**0.1, 1.0])
     assert shares["style"]["share"]["questions"] == 10 and shares["correct"]["cannot_tell"] == 4
-    assert audit["contestants"]["quill"]["style"]["share"] == {"mean": 0.0, "ci95": None, "n": 1, "questions": 1}
+    assert audit["systems"]["quill"]["style"]["share"] == {"mean": 0.0, "ci95": None, "n": 1, "questions": 1}
     assert audit["paper"] == {"instruction": 1.0, "style": 0.84, "correct": 0.77}
     assert audit["annotators"] == [
         {"name": "anna", "labelled": 11, "skipped": 1},
@@ -275,8 +275,8 @@ def test_labels_of_another_run_are_refused(tmp_path: Path) -> None:
     rows = [row.id for row in make_rows(3)]
     first = make(tmp_path / "a", 3, TWO, [])
     write_labels(first, "anna", {row: dict(zip(TWO, SAID[1], strict=True)) for row in rows})
-    contest = make_contest(make_rows(3), TWO, answer=lambda number, row: "something else")
-    second = write_run(tmp_path / "b", contest)
+    comparison = make_comparison(make_rows(3), TWO, answer=lambda number, row: "something else")
+    second = write_run(tmp_path / "b", comparison)
     shutil.copytree(first.folder / "labels", second / "labels")
     with pytest.raises(DataError, match="other answers"):
         agreement(read_run(second))

@@ -24,7 +24,7 @@ from rolellm.judging.people.labels import (
     blind_order,
     check_annotator,
     content_hash,
-    labelled_contestants,
+    labelled_systems,
     rankers,
     rankings_path,
     read_audit,
@@ -32,12 +32,12 @@ from rolellm.judging.people.labels import (
     sample_answers,
     sample_rows,
 )
-from rolellm.judging.types import Contest
+from rolellm.judging.types import Comparison
 
-from ...judge_runs import CONTESTANTS, make_contest, make_rows, write_run
+from ...judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
 
 ROWS = make_rows(40)
-CONTEST = make_contest(ROWS)
+CONTEST = make_comparison(ROWS)
 
 
 @pytest.fixture
@@ -46,16 +46,16 @@ def run(tmp_path: Path) -> JudgeRun:
 
 
 def ranking(run: JudgeRun, number: int = 0, annotator: str = "anna", **changed: Any) -> RankingLabel:
-    row = run.contest.rows[number]
-    names = labelled_contestants(run.contest)
-    about = content_hash(row, answers_to(run.contest, row, names))
+    row = run.comparison.rows[number]
+    names = labelled_systems(run.comparison)
+    about = content_hash(row, answers_to(run.comparison, row, names))
     return replace(RankingLabel(row.id, annotator, tuple(names), (1.0, 2.5, 2.5), 3.5, about), **changed)
 
 
-def audit(run: JudgeRun, number: int = 0, contestant: str = "quill-7b", **changed: Any) -> AuditLabel:
-    row = run.contest.rows[number]
-    about = content_hash(row, answers_to(run.contest, row, [contestant]))
-    return replace(AuditLabel(row.id, contestant, "anna", True, False, None, 3.5, about), **changed)
+def audit(run: JudgeRun, number: int = 0, system: str = "quill-7b", **changed: Any) -> AuditLabel:
+    row = run.comparison.rows[number]
+    about = content_hash(row, answers_to(run.comparison, row, [system]))
+    return replace(AuditLabel(row.id, system, "anna", True, False, None, 3.5, about), **changed)
 
 
 @given(st.integers(1, 45), st.integers(1, 45), st.randoms(use_true_random=False))
@@ -64,7 +64,7 @@ def test_a_larger_sample_holds_the_smaller_and_no_order_of_rows_changes_it(
 ) -> None:
     shuffled = ROWS.copy()
     chance.shuffle(shuffled)
-    small, large = sample_rows(CONTEST, min(a, b)), sample_rows(make_contest(shuffled), max(a, b))
+    small, large = sample_rows(CONTEST, min(a, b)), sample_rows(make_comparison(shuffled), max(a, b))
     assert large[: len(small)] == small
     assert len(large) == min(max(a, b), len(ROWS))
 
@@ -75,31 +75,31 @@ def test_another_seed_draws_another_sample() -> None:
 
 def test_rows_that_only_a_canary_left_open_are_ranked_and_others_are_not() -> None:
     missing = {("row-000", 0), ("row-001", 3)}
-    contest = make_contest(ROWS, answer=lambda number, row: None if (row.id, number) in missing else "x")
-    drawn = {row.id for row in sample_rows(contest, 100)}
+    comparison = make_comparison(ROWS, answer=lambda number, row: None if (row.id, number) in missing else "x")
+    drawn = {row.id for row in sample_rows(comparison, 100)}
     assert drawn == {row.id for row in ROWS} - {"row-000"}
 
 
 @pytest.mark.parametrize(
-    ("contest", "said"),
+    ("comparison", "said"),
     [
-        pytest.param(make_contest(ROWS, {"a": "model", "b": "canary"}), "at least two", id="one and a canary"),
-        pytest.param(make_contest([]), "no row", id="no rows"),
+        pytest.param(make_comparison(ROWS, {"a": "model", "b": "canary"}), "at least two", id="one and a canary"),
+        pytest.param(make_comparison([]), "no row", id="no rows"),
         pytest.param(
-            make_contest(ROWS, answer=lambda number, row: None if int(row.id[-3:]) % 3 == number else "x"),
+            make_comparison(ROWS, answer=lambda number, row: None if int(row.id[-3:]) % 3 == number else "x"),
             "no row was answered by all",
             id="no row in common",
         ),
     ],
 )
-def test_what_cannot_be_ranked_is_refused(contest: Contest, said: str) -> None:
+def test_what_cannot_be_ranked_is_refused(comparison: Comparison, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        sample_rows(contest, 10)
+        sample_rows(comparison, 10)
 
 
 def test_people_see_answers_in_orders_of_their_own_and_each_name_in_each_place() -> None:
     orders = {
-        who: [blind_order(who, row, answers_to(CONTEST, row, labelled_contestants(CONTEST))) for row in ROWS]
+        who: [blind_order(who, row, answers_to(CONTEST, row, labelled_systems(CONTEST))) for row in ROWS]
         for who in ("anna", "bela")
     }
     assert orders["anna"] != orders["bela"]
@@ -112,20 +112,20 @@ def test_the_audit_draws_answers_of_all_but_canaries_of_one_or_of_the_data_set()
     everything = sample_answers(CONTEST, 1000)
     assert len(everything) == 120 and {name for _, name in everything} == set(list(CONTESTANTS)[:3])
     assert sample_answers(CONTEST, 7) == everything[:7]
-    assert {name for _, name in sample_answers(CONTEST, 50, contestant="quill-7b")} == {"quill-7b"}
-    row, name = sample_answers(CONTEST, 50, contestant=REFERENCE)[0]
+    assert {name for _, name in sample_answers(CONTEST, 50, system="quill-7b")} == {"quill-7b"}
+    row, name = sample_answers(CONTEST, 50, system=REFERENCE)[0]
     assert answers_to(CONTEST, row, [name]) == {REFERENCE: row.references[0]}
 
 
 @pytest.mark.parametrize("name", ["nobody", "nullmodel"])
 def test_an_audit_of_somebody_who_is_not_there_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="choose one of"):
-        sample_answers(CONTEST, 5, contestant=name)
+        sample_answers(CONTEST, 5, system=name)
 
 
-def test_a_contestant_called_reference_is_not_taken_for_the_data_set() -> None:
+def test_a_system_called_reference_is_not_taken_for_the_data_set() -> None:
     with pytest.raises(SettingsError, match="renamed"):
-        sample_answers(make_contest(ROWS, {"reference": "model", "b": "baseline"}), 5, contestant=REFERENCE)
+        sample_answers(make_comparison(ROWS, {"reference": "model", "b": "baseline"}), 5, system=REFERENCE)
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=12))
@@ -161,7 +161,7 @@ def test_the_last_label_for_a_row_counts(run: JudgeRun) -> None:
 
 
 def test_audits_are_kept_apart_from_rankings(run: JudgeRun) -> None:
-    labels = [audit(run), audit(run, contestant=REFERENCE), audit(run, 1, instruction=None, style=None)]
+    labels = [audit(run), audit(run, system=REFERENCE), audit(run, 1, instruction=None, style=None)]
     for label in labels:
         append_label(audit_path(run.folder, "anna"), label)
     assert list(read_audit(run, "anna").values()) == labels
@@ -172,7 +172,7 @@ def test_audits_are_kept_apart_from_rankings(run: JudgeRun) -> None:
 @settings(max_examples=25)
 @given(cut=st.integers(1, 400))
 def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
-    run = read_run(write_run(tmp_path_factory.mktemp("cut"), make_contest(ROWS[:3])))
+    run = read_run(write_run(tmp_path_factory.mktemp("cut"), make_comparison(ROWS[:3])))
     path = rankings_path(run.folder, "anna")
     for number in range(3):
         append_label(path, ranking(run, number))
@@ -233,18 +233,18 @@ def test_an_audit_that_is_none_is_refused(run: JudgeRun, changed: dict[str, Any]
         read_audit(run, "anna")
 
 
-def test_labels_outlast_a_contestant_who_joins_and_not_an_answer_that_changes(run: JudgeRun, tmp_path: Path) -> None:
+def test_labels_outlast_a_system_who_joins_and_not_an_answer_that_changes(run: JudgeRun, tmp_path: Path) -> None:
     append_label(rankings_path(run.folder, "anna"), ranking(run))
-    joined = write_run(run.folder, make_contest(ROWS, {**CONTESTANTS, "newcomer": "model"}))
+    joined = write_run(run.folder, make_comparison(ROWS, {**CONTESTANTS, "newcomer": "model"}))
     assert len(read_rankings(read_run(joined), "anna")) == 1
-    changed = make_contest(ROWS, answer=lambda number, row: "another" if number == 1 else f"Answer {number}")
+    changed = make_comparison(ROWS, answer=lambda number, row: "another" if number == 1 else f"Answer {number}")
     with pytest.raises(DataError, match="judged anew"):
         read_rankings(read_run(write_run(run.folder, changed)), "anna")
 
 
 def test_half_a_surrogate_pair_in_an_answer_breaks_nothing(tmp_path: Path) -> None:
-    contest = make_contest(ROWS, answer=lambda number, row: f"{number}\ud800")
-    assert len(sample_rows(contest, 5)) == 5
-    answers = answers_to(contest, ROWS[0], labelled_contestants(contest))
+    comparison = make_comparison(ROWS, answer=lambda number, row: f"{number}\ud800")
+    assert len(sample_rows(comparison, 5)) == 5
+    answers = answers_to(comparison, ROWS[0], labelled_systems(comparison))
     assert len(blind_order("anna", ROWS[0], answers)) == 3
     assert len(content_hash(ROWS[0], answers)) == 64

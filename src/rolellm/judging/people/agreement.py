@@ -1,7 +1,7 @@
 """How far judges agree with people, and people with one another, beyond chance.
 
 Each figure comes with its n and with the interval of a bootstrap over questions. Of all pairs, each is counted in both
-directions (a against b, b against a), so that kappa does not depend on how contestants are named or sorted; n counts it
+directions (a against b, b against a), so that kappa does not depend on how systems are named or sorted; n counts it
 once. Both are our choices; the paper has people audit its data, and compares no judge with them.
 """
 
@@ -38,7 +38,7 @@ from rolellm.judging.people.labels import (
     AuditLabel,
     RankingLabel,
     auditors,
-    labelled_contestants,
+    labelled_systems,
     rankers,
     read_audit,
     read_rankings,
@@ -62,7 +62,7 @@ def audit_summary(run: JudgeRun, clusters: Mapping[str, int], settings: Bootstra
 
     Returns:
         ``None`` where nobody audited; else ``paper`` (its shares), ``annotators`` (labelled and skipped),
-        ``contestants`` (name to question to the share of yes, all people's answers counted alike, with ``cannot_tell``
+        ``systems`` (name to question to the share of yes, all people's answers counted alike, with ``cannot_tell``
         counted and left out of it), and ``agreement`` (each two people's Cohen's kappa, question by question).
 
     Raises:
@@ -74,16 +74,16 @@ def audit_summary(run: JudgeRun, clusters: Mapping[str, int], settings: Bootstra
         return None
     said = {name: {key: label for key, label in labels.items() if not label.skipped} for name, labels in found.items()}
     everything = [label for labels in said.values() for label in labels.values()]
-    names = sorted({label.contestant for label in everything})
+    names = sorted({label.system for label in everything})
     return {
         "paper": dict(PAPER),
         "annotators": [
             {"name": name, "labelled": len(said[name]), "skipped": len(labels) - len(said[name])}
             for name, labels in found.items()
         ],
-        "contestants": {
+        "systems": {
             name: {
-                question: _share([one for one in everything if one.contestant == name], question, clusters, settings)
+                question: _share([one for one in everything if one.system == name], question, clusters, settings)
                 for question in AUDIT_QUESTIONS
             }
             for name in names
@@ -138,9 +138,9 @@ def _audit_kappa(
 
 
 Kind = Literal["judge", "jury", "person", "people"]
-#: 1 better, 0 tie, -1 worse: of a contestant against the baseline by (row, contestant).
+#: 1 better, 0 tie, -1 worse: of a system against the baseline by (row, system).
 Baseline = Mapping[tuple[str, str], int]
-#: The same of the first of two contestants against the second, by (row, first, second), names sorted.
+#: The same of the first of two systems against the second, by (row, first, second), names sorted.
 Pairs = Mapping[tuple[str, str, str], int]
 
 _Key = TypeVar("_Key", bound=tuple[Any, ...])
@@ -159,7 +159,7 @@ class Rater:
         kind: Which of the four it is.
         baseline: Verdicts against the baseline.
         pairs: Verdicts on all pairs.
-        ranks: Row id to contestant to rank, from 1 (best); means where a rater ranked several times.
+        ranks: Row id to system to rank, from 1 (best); means where a rater ranked several times.
     """
 
     name: str
@@ -181,12 +181,12 @@ def person(name: str, labels: Sequence[RankingLabel], baseline: str | None) -> R
 
 
 def judge(name: str, verdicts: Verdicts, names: Sequence[str]) -> Rater:
-    """A judge, by its verdicts on the contestants named."""
+    """A judge, by its verdicts on the systems named."""
     baseline = {
-        (row, contestant): _sign(by_judge[name].mean - 0.5)
+        (row, system): _sign(by_judge[name].mean - 0.5)
         for row, of_row in verdicts.pairs.items()
-        for contestant, by_judge in of_row.items()
-        if name in by_judge and contestant in names
+        for system, by_judge in of_row.items()
+        if name in by_judge and system in names
     }
     pairs: dict[tuple[str, str, str], int] = {}
     ranks: dict[str, Mapping[str, float]] = {}
@@ -211,7 +211,7 @@ def together(raters: Sequence[Rater], kind: Literal["jury", "people"]) -> Rater:
         kind,
         _majority([one.baseline for one in raters], least, rule),
         _majority([one.pairs for one in raters], least, rule),
-        # Those who ranked a row before another contestant joined saw other places.
+        # Those who ranked a row before another system joined saw other places.
         {
             row: _mean_ranks(found)
             for row, found in ranks.items()
@@ -286,7 +286,7 @@ def _sign(value: float) -> int:
 
 #: Rows that two should have labelled both; with fewer, an interval is so wide that it says little (our choice).
 ENOUGH_ROWS: Final = 30
-#: Contestants from which on a rank correlation says more than who won.
+#: Systems from which on a rank correlation says more than who won.
 _LEAST_RANKED: Final = 3
 
 Estimate = dict[str, Any]
@@ -310,9 +310,9 @@ def agreement(run: JudgeRun, settings: Bootstrap = _DEFAULT) -> dict[str, Any]:
         SettingsError: When nobody labelled anything.
         DataError: For labels that are none, or not of this run's answers.
     """
-    names = labelled_contestants(run.contest)
-    baseline = None if run.contest.baseline is None else run.contest.baseline.name
-    clusters = clusters_of(run.contest.rows)
+    names = labelled_systems(run.comparison)
+    baseline = None if run.comparison.baseline is None else run.comparison.baseline.name
+    clusters = clusters_of(run.comparison.rows)
     labels = {name: list(read_rankings(run, name).values()) for name in rankers(run.folder)}
     labels = {name: found for name, found in labels.items() if found}
     audit = audit_summary(run, clusters, settings)
@@ -320,7 +320,7 @@ def agreement(run: JudgeRun, settings: Bootstrap = _DEFAULT) -> dict[str, Any]:
         begin = f"rolellm label {shlex.quote(str(run.folder))} --annotator NAME"
         raise SettingsError(f"nobody has labelled anything yet; begin with: {begin}")
     people = [person(name, found, baseline) for name, found in labels.items()]
-    verdicts = sort_out(run.judgements(), baseline, run.contest.canaries) if people else None
+    verdicts = sort_out(run.judgements(), baseline, run.comparison.canaries) if people else None
     judges = []
     if verdicts:
         judges = [judge(name, verdicts, names) for name in sorted({n for of in verdicts.judges.values() for n in of})]
@@ -354,7 +354,7 @@ def compare_raters(one: Rater, other: Rater, clusters: Clusters, settings: Boots
         ``a``, ``b`` and their kinds; ``rows`` of which both said something; ``baseline`` and ``all_pairs``, each with
         Cohen's ``kappa`` of better, tie and worse and the share that is the ``same``, or null where they share none;
         ``spearman_rows``, the mean over rows of the correlation of ranks, and ``spearman_models``, the correlation of
-        contestants' average ranks, both null with fewer than three contestants.
+        systems' average ranks, both null with fewer than three systems.
     """
     rows = sorted(
         row for row in one.ranks.keys() & other.ranks.keys() if one.ranks[row].keys() == other.ranks[row].keys()
@@ -410,7 +410,7 @@ def _spearman_rows(
 def _spearman_models(
     one: Rater, other: Rater, rows: Sequence[str], clusters: Clusters, settings: Bootstrap
 ) -> Estimate | None:
-    # Averages are over the same contestants, those of the widest rows.
+    # Averages are over the same systems, those of the widest rows.
     names = max((sorted(one.ranks[row]) for row in rows), key=len, default=[])
     rows = [row for row in rows if sorted(one.ranks[row]) == names]
     if not rows:

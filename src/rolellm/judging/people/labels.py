@@ -19,7 +19,7 @@ from rolellm.core.records import Row
 from rolellm.core.text import safe_name, whole_text
 from rolellm.judging.folder import LABELS, JudgeRun
 from rolellm.judging.parsing import mid_ranks
-from rolellm.judging.types import Contest
+from rolellm.judging.types import Comparison
 
 # --- What people are asked to label: a seeded sample of rows, and of single answers, in an order that gives
 
@@ -28,71 +28,69 @@ from rolellm.judging.types import Contest
 REFERENCE: Final = "reference"
 
 
-def labelled_contestants(contest: Contest) -> list[str]:
+def labelled_systems(comparison: Comparison) -> list[str]:
     """Whose answers people see: everyone but canaries."""
-    return [one.name for one in contest.contestants if one.kind != "canary"]
+    return [one.name for one in comparison.systems if one.kind != "canary"]
 
 
-def sample_rows(contest: Contest, size: int, seed: int = 0) -> list[Row]:
+def sample_rows(comparison: Comparison, size: int, seed: int = 0) -> list[Row]:
     """Rows for ranking, in the order in which people see them.
 
     Args:
-        contest: Rows that one of its contestants (canaries aside) did not answer are left out.
+        comparison: Rows that one of its systems (canaries aside) did not answer are left out.
         size: Rows wanted; all there are, where there are fewer.
         seed: Of the sample.
 
     Raises:
-        SettingsError: When nothing can be ranked: fewer than two contestants, or no row that all of them answered.
+        SettingsError: When nothing can be ranked: fewer than two systems, or no row that all of them answered.
     """
-    names = labelled_contestants(contest)
+    names = labelled_systems(comparison)
     if len(names) < 2:
-        raise SettingsError(f"ranking needs at least two contestants, canaries aside; the run has {len(names)}")
-    rows = [row for row in contest.rows if all(row.id in contest.answers[name] for name in names)]
+        raise SettingsError(f"ranking needs at least two systems, canaries aside; the run has {len(names)}")
+    rows = [row for row in comparison.rows if all(row.id in comparison.answers[name] for name in names)]
     if not rows:
         raise SettingsError(f"no row was answered by all of {', '.join(names)}, so there is nothing to rank")
     return sorted(rows, key=lambda row: _draw(seed, row.id))[:size]
 
 
 def sample_answers(
-    contest: Contest, size: int, seed: int = 0, *, contestant: str | None = None
+    comparison: Comparison, size: int, seed: int = 0, *, system: str | None = None
 ) -> list[tuple[Row, str]]:
     """Single answers for the audit, in the order in which people see them.
 
     Args:
-        contest: Rows and answers.
+        comparison: Rows and answers.
         size: Answers wanted; all there are, where there are fewer.
         seed: Of the sample.
-        contestant: Whose; all contestants' but canaries' by default, `REFERENCE` for the data set's first references.
+        system: Whose; all systems' but canaries' by default, `REFERENCE` for the data set's first references.
 
     Raises:
-        SettingsError: When there is no such contestant, or it answered nothing.
+        SettingsError: When there is no such system, or it answered nothing.
     """
-    names = labelled_contestants(contest)
+    names = labelled_systems(comparison)
     if REFERENCE in names:
-        raise SettingsError(
-            f"a contestant is called {REFERENCE!r}, which stands for the data set's own; judge it renamed"
-        )
-    if contestant is not None:
+        raise SettingsError(f"a system is called {REFERENCE!r}, a name reserved for the dataset's own; rename it")
+    if system is not None:
         known = [*names, REFERENCE]
-        if contestant not in known:
-            raise SettingsError(f"no contestant {contestant!r} in this run; choose one of {', '.join(known)}")
-        names = [contestant]
-    found = [(row, name) for row in contest.rows for name in names if name in answers_to(contest, row, names)]
+        if system not in known:
+            raise SettingsError(f"no system {system!r} in this run; choose one of {', '.join(known)}")
+        names = [system]
+    found = [(row, name) for row in comparison.rows for name in names if name in answers_to(comparison, row, names)]
     if not found:
-        raise SettingsError(f"{contestant or 'nobody'} answered no row, so there is nothing to audit")
+        raise SettingsError(f"{system or 'nobody'} answered no row, so there is nothing to audit")
     return sorted(found, key=lambda one: _draw(seed, one[0].id, one[1]))[:size]
 
 
-def answers_to(contest: Contest, row: Row, names: Sequence[str]) -> dict[str, str]:
-    """The answers to a row by those of the contestants named that gave one; `REFERENCE` is its first reference."""
-    given = {name: contest.answers[name].get(row.id) for name in names if name != REFERENCE}
+def answers_to(comparison: Comparison, row: Row, names: Sequence[str]) -> dict[str, str]:
+    """The answers to a row by those of the systems named that gave one; `REFERENCE` is its first reference."""
+    given = {name: comparison.answers[name].get(row.id) for name in names if name != REFERENCE}
     if REFERENCE in names and row.references:
         given[REFERENCE] = row.references[0]
     return {name: text for name, text in given.items() if text is not None}
 
 
 def blind_order(annotator: str, row: Row, answers: Mapping[str, str]) -> tuple[str, ...]:
-    """Contestants' names in the order in which an annotator sees their answers to a row: another for each of them."""
+    """Systems' names in the order in which an annotator sees their answers to a row: another for each of them."""
     return tuple(sorted(answers, key=lambda name: hash_json([annotator, row.id, name, whole_text(answers[name])])))
 
 
@@ -122,7 +120,7 @@ class RankingLabel:
     Attributes:
         row: The row's id.
         annotator: Who ranked.
-        order: Contestants in the order in which their answers were shown, names masked.
+        order: Systems in the order in which their answers were shown, names masked.
         ranks: A rank for each, in the same order, from 1 (best); those who tie share the mean of their places. ``None``
             where the person skipped the row.
         seconds: How long the row was looked at.
@@ -162,11 +160,11 @@ class RankingLabel:
         Raises:
             KeyError: When a key is missing.
             TypeError: When a value is of another type.
-            ValueError: When the ranks are none of these contestants, once each.
+            ValueError: When the ranks are none of these systems, once each.
         """
         order = tuple(map(str, value["order"]))
         if len(set(order)) != len(order):
-            raise ValueError("a contestant stands in the order twice")
+            raise ValueError("a system is in the order twice")
         ranks = None if value["ranks"] is None else tuple(float(rank) for rank in value["ranks"])
         if ranks is not None and (len(ranks) != len(order) or mid_ranks(ranks) != ranks):
             raise ValueError("ranks are not places from 1, means of places for ties, one for each in the order")
@@ -179,7 +177,7 @@ class AuditLabel:
 
     Attributes:
         row: The row's id.
-        contestant: Whose answer it was, masked; `REFERENCE` for the data set's own.
+        system: Whose answer it was, masked; `REFERENCE` for the data set's own.
         annotator: Who judged it.
         instruction: Whether it answers the instruction; ``None`` where the person skipped it.
         style: Whether it shows the role's speaking style; ``None`` where the person skipped it.
@@ -189,7 +187,7 @@ class AuditLabel:
     """
 
     row: str
-    contestant: str
+    system: str
     annotator: str
     instruction: bool | None
     style: bool | None
@@ -200,12 +198,12 @@ class AuditLabel:
     @property
     def key(self) -> tuple[str, ...]:
         """What a later label takes the place of."""
-        return (self.row, self.contestant)
+        return (self.row, self.system)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Whose answer it is about."""
-        return (self.contestant,)
+        return (self.system,)
 
     @property
     def skipped(self) -> bool:
@@ -230,7 +228,7 @@ class AuditLabel:
             raise ValueError("an answer to a question of the audit is true, false or null")
         if None in said[:2] and any(one is not None for one in said):
             raise ValueError("only correct can be null by itself; all three are where the answer was skipped")
-        who = (str(value["row"]), str(value["contestant"]), str(value["annotator"]))
+        who = (str(value["row"]), str(value["system"]), str(value["annotator"]))
         return cls(*who, said[0], said[1], said[2], float(value["seconds"]), value["answers"])
 
 
@@ -249,7 +247,7 @@ def check_annotator(name: str) -> str:
     safe = safe_name(name, fallback="anna")
     if name != safe:
         raise SettingsError(
-            f"labels go into a file of the annotator's name, and {name!r} is no file name; say {safe!r}"
+            f"labels are kept in a file named after the annotator, and {name!r} is not a file name; use {safe!r}"
         )
     return name
 
@@ -338,16 +336,16 @@ class _Check:
     """Refuses labels that are not about the answers of a run."""
 
     def __init__(self, run: JudgeRun, path: Path, annotator: str) -> None:
-        self._contest = run.contest
-        self._rows = {row.id: row for row in run.contest.rows}
-        self._names = {*labelled_contestants(run.contest), REFERENCE}
+        self._comparison = run.comparison
+        self._rows = {row.id: row for row in run.comparison.rows}
+        self._names = {*labelled_systems(run.comparison), REFERENCE}
         self._path = path
         self._annotator = annotator
 
     def __call__(self, label: Label, line: int) -> None:
         problem = self._problem(label)
         if problem:
-            raise DataError(f"{problem}; move the file away to label anew", path=self._path, line=line)
+            raise DataError(f"{problem}; move the file away to start over", path=self._path, line=line)
 
     def _problem(self, label: Label) -> str | None:
         if label.annotator != self._annotator:
@@ -358,6 +356,6 @@ class _Check:
         strangers = set(label.names) - self._names
         if strangers:
             return f"a label for {sorted(strangers)[0]!r}, which takes no part in this run"
-        if content_hash(row, answers_to(self._contest, row, label.names)) != label.answers:
+        if content_hash(row, answers_to(self._comparison, row, label.names)) != label.answers:
             return "a label for other answers than this run's, which was judged anew since"
         return None

@@ -52,8 +52,8 @@ function verdictLine(win) {
   return make("span", `verdict ${word}`, said);
 }
 
-function sign(contestant) {
-  const made = make("span", `sign s${contestant.series}`, contestant.mark);
+function sign(system) {
+  const made = make("span", `sign s${system.series}`, system.mark);
   made.setAttribute("aria-hidden", "true");
   return made;
 }
@@ -72,9 +72,9 @@ function figures(index, at, row) {
 }
 
 function answerCard(index, at, row, content) {
-  const contestant = index.contestants[at];
-  const heading = make("h4", "", sign(contestant), " ", make("bdi", "", contestant.name));
-  if (contestant.kind !== "model") heading.append(make("span", "kind", contestant.kind));
+  const system = index.systems[at];
+  const heading = make("h4", "", sign(system), " ", make("bdi", "", system.name));
+  if (system.kind !== "model") heading.append(make("span", "kind", system.kind));
   const card = make("div", "card", heading, figures(index, at, row));
   const answer = content.answers[at];
   if (answer === null) card.append(make("p", "none", "no answer"));
@@ -114,6 +114,6 @@ function renderQuestion(part, row, content) {
   const asked = make("div", "question", heading);
   if (content.description) asked.append(fold("role", "Who is asked", prose(content.description, content.language)));
   asked.append(prose(content.question, content.language));
-  const answers = index.contestants.map((_, at) => answerCard(index, at, row, content));
+  const answers = index.systems.map((_, at) => answerCard(index, at, row, content));
   return [asked, make("div", "cards references", ...references(content)), make("div", "cards answers", ...answers)];
 }

@@ -22,7 +22,7 @@ function fill(id, ...options) {
 function outcomeOptions(index) {
   const groups = [];
   if (index.disputed.length) groups.push(option("disputed", "judges or orders disagree"));
-  index.contestants.forEach(({ name }, one) => {
+  index.systems.forEach(({ name }, one) => {
     const options = [];
     if (index.win[one]) {
       for (const word of ["won", "tied", "lost"]) options.push(option(`${word}:${one}`, `${name}: ${word}`));
@@ -45,7 +45,7 @@ function fillControls(index) {
   fill("browse-category", option("", "any"), ...numbered(index.categories.map((name) => CATEGORIES[name])));
   fill("browse-outcome", option("", "any"), ...outcomeOptions(index));
   const apart = Object.keys(APART).filter((name) => index[name].filter(Boolean).length > 1);
-  const lengths = index.contestants.length > 1 ? [option("length", "lengths furthest apart")] : [];
+  const lengths = index.systems.length > 1 ? [option("length", "lengths furthest apart")] : [];
   fill("browse-sort", option("", "as in the data"), ...apart.map((name) => option(name, APART[name])), ...lengths);
 }
 

@@ -1,0 +1,323 @@
+"""The result of a judging run as typed objects: what `rolellm.judge` returns, and what a report is made of.
+
+A figure of which there is nothing is ``None``, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from html import escape
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, FiniteFloat, PlainValidator
+
+from rolellm.core.sanitize import visible
+from rolellm.core.typed_json import read_as
+from rolellm.evaluation.score import read_metric
+from rolellm.evaluation.statistics import Interval
+from rolellm.judging.types import Design, SystemKind
+
+Metric = Annotated[Interval | None, PlainValidator(read_metric)]
+Number = FiniteFloat | None
+#: What `JudgingResult.to_pandas` gives of each system; ``list_win_rate`` is the share of lists above the baseline.
+MEASURES = ("win_rate", "lc_win_rate", "consistency", "list_win_rate", "average_rank", "strength")
+Group = Literal["by_role", "by_category", "by_judge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairwise:
+    """A system against the baseline, in pairs; shares of rows run from 0 to 1."""
+
+    win_rate: Metric = None
+    wins: Number = None
+    ties: Number = None
+    losses: Number = None
+    sign_test_p: Number = None
+    lc_win_rate: Metric = None
+    length_coefficient: Metric = None
+    length_problem: str | None = None
+    consistency: Metric = None
+    by_role: dict[str, Metric] = field(default_factory=dict)
+    by_category: dict[str, Metric] = field(default_factory=dict)
+    by_judge: dict[str, Metric] = field(default_factory=dict)
+    name_effect: Metric = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listwise:
+    """A system in ranked lists; ``win_rate`` is the share of lists above the baseline."""
+
+    average_rank: Metric = None
+    win_rate: Metric = None
+    strength: Metric = None
+    by_role: dict[str, Metric] = field(default_factory=dict)
+    by_category: dict[str, Metric] = field(default_factory=dict)
+    by_judge: dict[str, Metric] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemFigures:
+    """One system's figures."""
+
+    name: str
+    kind: SystemKind = "model"
+    self_judged_by: tuple[str, ...] = ()
+    characters: Metric = None
+    pairwise: Pairwise | None = None
+    listwise: Listwise | None = None
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What is next to its name in tables: what it is if not a model, and whether its own family judged it."""
+        # A canary's own name says so already.
+        kind = () if self.kind == "model" or self.name.startswith(self.kind) else (self.kind,)
+        return (*kind, "judged by own family") if self.self_judged_by else kind
+
+    @property
+    def band(self) -> str:
+        """Its group of lines in tables: canaries come below all others."""
+        return self.kind if self.kind == "canary" else ""
+
+    @property
+    def strength(self) -> Interval | None:
+        """Its Bradley-Terry strength; the baseline's, which is 0 by definition, has no interval."""
+        found = None if self.listwise is None else self.listwise.strength
+        measured_from = self.kind == "baseline" and found is not None and found.mean == 0
+        return found._replace(low=None, high=None) if found and measured_from else found
+
+    def measures(self) -> dict[str, Interval | None]:
+        """Its figure in each of `MEASURES`."""
+        pairs, lists = self.pairwise or Pairwise(), self.listwise or Listwise()
+        found = (pairs.win_rate, pairs.lc_win_rate, pairs.consistency, lists.win_rate, lists.average_rank)
+        return dict(zip(MEASURES, (*found, self.strength), strict=True))
+
+    def group(self, design: Design, group: Group) -> dict[str, Interval]:
+        """Its win rate in pairs or average rank in lists by role, category or judge, in the result's order."""
+        figures = self.pairwise if design == "pairwise" else self.listwise
+        found: dict[str, Interval | None] = {} if figures is None else getattr(figures, group)
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgePrompt:
+    """A judge's prompt."""
+
+    name: str | None = None
+    version: Any = None
+    hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedBy:
+    """Who judged, with which prompts, and which systems are of its model family."""
+
+    name: str
+    prompts: dict[str, JudgePrompt] = field(default_factory=dict)
+    family: str | None = None
+    flagged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTest:
+    """A paired test of two systems."""
+
+    measure: str
+    a: str
+    b: str
+    difference: Metric = None
+    p: Number = None
+    p_adjusted: Number = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """Judgements without a verdict; a run with a larger share of them than ``limit`` is not valid."""
+
+    count: int = 0
+    of: int = 0
+    share: Number = None
+    limit: Number = None
+    by_reason: dict[str, int] = field(default_factory=dict)
+    by_judge: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PairBias:
+    """How the place in a pair bends verdicts."""
+
+    first_preferred: Metric = None
+    consistency: Metric = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListBias:
+    """How the place in a list bends ranks."""
+
+    mean_rank_by_place: tuple[Annotated[float, Field(ge=1, le=1e6)], ...] = ()
+    slope: Metric = None
+
+
+@dataclass(frozen=True, slots=True)
+class PositionBias:
+    """Both of these."""
+
+    pairwise: PairBias | None = None
+    listwise: ListBias | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LengthBias:
+    """How an answer's length bends verdicts."""
+
+    longer_preferred: Metric = None
+    coefficient: Metric = None
+
+
+@dataclass(frozen=True, slots=True)
+class NameBias:
+    """How showing the names bends verdicts."""
+
+    changed: Metric = None
+
+
+@dataclass(frozen=True, slots=True)
+class Jury:
+    """How far several judges agree."""
+
+    fleiss_kappa: Metric = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """Answers of one kind that try the judge."""
+
+    answers: int
+    judgements: int
+    win_rate: Metric = None
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryEffect:
+    """What a canary did to the judges: shares of the judgements that show it."""
+
+    copied: Metric = None
+    unscored: Metric = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostics:
+    """The judges' own faults."""
+
+    unscored: Unscored = Unscored()
+    position: PositionBias | None = None
+    length: LengthBias | None = None
+    name: NameBias | None = None
+    attacks: dict[str, dict[str, Attack]] = field(default_factory=dict)
+    jury: Jury | None = None
+    canaries: dict[str, CanaryEffect] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingResult:
+    """The result of a judging run.
+
+    Attributes:
+        judges: Who judged.
+        models: All systems: the baseline first, then models, then canaries.
+        tests: Paired tests of any two models.
+        diagnostics: The judges' own faults.
+        valid: Whether the run's own checks let its figures stand.
+        problems: What speaks against the figures, in words.
+        config: The data set's config.
+        split: Its split.
+        baseline: Whom win rates are against.
+        rows: Rows that were judged.
+        questions: Distinct questions among them.
+        folder: The run's folder, where the result is read from one or was just written to one.
+        value: The JSON object that all of this comes from.
+    """
+
+    judges: tuple[JudgedBy, ...]
+    models: tuple[SystemFigures, ...]
+    tests: tuple[SystemTest, ...]
+    diagnostics: Diagnostics
+    valid: bool
+    problems: tuple[str, ...] = ()
+    config: str | None = None
+    split: str | None = None
+    baseline: str | None = None
+    rows: int = 0
+    questions: int = 0
+    folder: Path | None = None
+    value: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any], path: Path | None = None) -> JudgingResult:
+        """A result as typed objects.
+
+        Args:
+            value: What ``result.json`` holds.
+            path: That file, where there is one.
+
+        Raises:
+            DataError: When the value is not a judging run's result; names the first place that does not fit.
+        """
+        return replace(read_as(cls, value, "the result", path=path), value=value, folder=path and path.parent)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``rolellm judge --json`` prints; docs/judging.md lists the keys."""
+        return dict(self.value)
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame``: ``system``, ``kind``, ``measure``, ``mean``, ``low``, ``high`` and ``n``.
+
+        One line for each of `MEASURES` that a system has; shares run from 0 to 1.
+        """
+        import pandas
+
+        lines = [
+            {"system": one.name, "kind": one.kind, "measure": measure}
+            | {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+            for one in self.models
+            for measure, found in one.measures().items()
+            if found is not None
+        ]
+        return pandas.DataFrame(lines, columns=["system", "kind", "measure", "mean", "low", "high", "n"])
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: first what speaks against the figures, then the figures."""
+        told = "".join(f"<p>{escape(visible(problem))}</p>" for problem in self.problems)
+        rows = [(one, one.measures()) for one in self.models]
+        shown = [name for name in MEASURES if any(found[name] for _, found in rows)]
+        head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in ("system", *shown))
+        body = "".join(
+            f"<tr><th>{escape(visible(', '.join((one.name, *one.marks))))}</th>"
+            f"{''.join(_cell(found[name]) for name in shown)}</tr>"
+            for one, found in rows
+        )
+        caption = f"{self.rows:,} rows, against {self.baseline or 'no baseline'}; 95 % intervals"
+        return (
+            f"{told}<table><caption>{escape(visible(caption))}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+    def __post_init__(self) -> None:
+        order = ("baseline", "model", "canary")
+        object.__setattr__(self, "models", tuple(sorted(self.models, key=lambda one: order.index(one.kind))))
+
+    def judged(self, design: Design) -> list[SystemFigures]:
+        """The systems that were judged so."""
+        return [one for one in self.models if (one.pairwise if design == "pairwise" else one.listwise)]
+
+    def places(self, design: Design, group: Group) -> tuple[str, ...]:
+        """Roles, categories or judges, as first met."""
+        return tuple(dict.fromkeys(place for one in self.models for place in one.group(design, group)))
+
+
+def _cell(score: Interval | None) -> str:
+    if score is None:
+        return "<td>–</td>"
+    ends = "" if score.ends is None else f" [{score.ends[0]:.3f}, {score.ends[1]:.3f}]"
+    return f"<td>{score.mean:.3f}{ends}</td>"

@@ -1,0 +1,88 @@
+"""`judge`, the front door: datasets, files and texts in, a typed result out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from rolellm import load_rolebench
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.jsonl import write_jsonl
+from rolellm.judging.run import judge
+
+LLM = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
+QUICK = {"resamples": 20, "name_probe": 0, "sample": 6}
+
+
+@pytest.fixture(scope="module")
+def rows() -> Any:
+    return load_rolebench("sample", "test").select(range(12))
+
+
+@pytest.fixture(scope="module")
+def good(rows: Any) -> Any:
+    return rows.add_column("prediction", [texts[0] for texts in rows["references"]])
+
+
+def test_datasets_files_and_texts_are_judged_alike(rows: Any, good: Any, tmp_path: Path) -> None:
+    bad = ["I am a program."] * len(rows)
+    write_jsonl(tmp_path / "p.jsonl", ({"id": row["id"], "prediction": "I am a program."} for row in rows))
+    results = [
+        judge({"good": good, "bad": given}, dataset, llm=LLM, out=tmp_path / name, **QUICK)
+        for name, given, dataset in (
+            ("dataset", rows.add_column("prediction", bad), rows),
+            ("file", tmp_path / "p.jsonl", None),
+            ("texts", bad, rows),
+        )
+    ]
+    first, *others = [result.to_dict()["models"] for result in results]
+    assert all(one == first for one in others)
+    result = results[0]
+    assert result.to_dict() == json.loads((tmp_path / "dataset/result.json").read_text())
+    assert (result.config, result.split) == ("sample", "test")
+    table = result.to_pandas().set_index(["system", "measure"])["mean"]
+    assert (
+        table["bad", "win_rate"] == next(one for one in first if one["name"] == "bad")["pairwise"]["win_rate"]["mean"]
+    )
+    assert "<table>" in result._repr_html_() and "good" in result._repr_html_()
+
+
+def test_a_dataset_of_your_own_needs_roles_and_questions_only(tmp_path: Path) -> None:
+    own = Dataset.from_dict({"role": ["Ada"] * 2, "question": ["Why?", "How?"], "prediction": ["a", "b"]})
+    result = judge(
+        {"a": own, "b": own}, llm=LLM, out=tmp_path / "run", baseline="b", resamples=20, name_probe=0, canaries=False
+    )
+    assert (result.baseline, result.rows, result.folder) == ("b", 2, tmp_path / "run")
+
+
+def test_without_a_folder_a_temporary_one_is_named(good: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    result = judge({"good": good}, llm=LLM, **QUICK)
+    assert str(result.folder) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("predictions", "changed", "problem"),
+    [
+        pytest.param(
+            {"a": Dataset.from_dict({"question": ["q"]})}, {}, "lacks the column role; it has: question", id="rows"
+        ),
+        pytest.param(
+            {"a": Dataset.from_dict({"role": ["r"], "question": ["q"]})}, {}, "no column prediction", id="answers"
+        ),
+        pytest.param({"a": ["text"]}, {}, "dataset=", id="texts-alone"),
+        pytest.param({}, {}, "of each system", id="nothing"),
+        pytest.param({"a": ["text"]}, {"llm": 7}, "not int", id="llm"),
+        pytest.param({"a": ["text"]}, {"llm": "none.yaml"}, "none.yaml", id="llm-file"),
+        pytest.param({"a": ["text"]}, {"rotation": 3}, "did you mean rotations", id="unknown"),
+    ],
+)
+def test_what_cannot_be_judged_is_named(predictions: Any, changed: dict[str, Any], problem: str) -> None:
+    with pytest.raises((DataError, SettingsError), match=problem):
+        judge(predictions, **{"llm": LLM, **changed})
+
+
+def test_texts_must_be_as_many_as_the_rows(rows: Any) -> None:
+    with pytest.raises(DataError, match="2 texts for 12 rows"):
+        judge({"a": ["x", "y"]}, rows, llm=LLM)
