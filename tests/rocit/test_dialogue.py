@@ -11,7 +11,7 @@ from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Profile, Turn
 from rolellm.prompts.render import LONGEST, ONWARD, OPENING, script_line
 from rolellm.rocit.recipe import DataRecipe, Mix, PromptRecipe
-from rolellm.rocit.rows import Conversation, encode, script_conversations, script_profiles, templates, trained_roles
+from rolellm.rocit.rows import Conversation, encode, script_conversations, script_profiles, templates
 
 FOX = "Fox"
 TEMPLATE = templates(PromptRecipe())
@@ -136,7 +136,7 @@ def test_the_sample(sample: list[Profile]) -> None:
     made = script_conversations(sample, TEMPLATE, data)
     assert len(made) == sum(profile.owns(turn) for profile in sample for turn in profile.turns) == 43
     assert len({chat.row_id for chat in made}) == 43
-    assert trained_roles(made) == sorted(profile.role for profile in sample)
+    assert sorted({chat.role for chat in made}) == sorted(profile.role for profile in sample)
     systems = {profile.role: TEMPLATE(profile.language).fill(profile.role, profile.description) for profile in sample}
     for chat in made:
         assert chat.messages[0]["content"] == systems[chat.row_id.split("/")[1]]
@@ -155,12 +155,12 @@ def test_lines_are_counted_over_all_roles(sample: list[Profile]) -> None:
     whole = script_conversations(sample, TEMPLATE, DataRecipe(config="sample", source="script"))
     data = DataRecipe(config="sample", source="script", max_rows=13)
     assert script_conversations(sample, TEMPLATE, data) == whole[:13]
-    assert len(trained_roles(whole[:13])) == 2
+    assert len({chat.role for chat in whole[:13]}) == 2
 
 
 def test_a_role_with_a_stroke_in_its_name() -> None:
     profile = Profile("Fox/Crow", "en", (say("Fox/Crow", "a"),))
-    assert trained_roles(script_conversations([profile], TEMPLATE, DataRecipe())) == ["Fox/Crow"]
+    assert {chat.role for chat in script_conversations([profile], TEMPLATE, DataRecipe())} == {"Fox/Crow"}
 
 
 @pytest.mark.parametrize(

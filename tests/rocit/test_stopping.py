@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rolellm.core.errors import ModelError, StoppedShortError
-from rolellm.rocit.callbacks import heeding, stopped_short
+from rolellm.rocit.callbacks import heeding
 from rolellm.rocit.checkpoints import seal
-from rolellm.rocit.run_folder import RECIPE
+from rolellm.rocit.run_folder import RECIPE, stopped_short
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 
