@@ -25,7 +25,18 @@ from rolellm.rolebench import load_rolebench
 
 JUDGE = "judge tuned.jsonl base.jsonl --config sample --llm words.yaml"
 # Keys whose own keys are names, or someone else's business.
-OPEN = ("prompts", "model", "by_role", "by_category", "by_judge", "by_model", "by_reason", "usage", "dataset")
+OPEN = (
+    "prompts",
+    "model",
+    "by_role",
+    "by_category",
+    "by_judge",
+    "by_model",
+    "by_reason",
+    "usage",
+    "dataset",
+    "answered_by",
+)
 
 
 @pytest.fixture(scope="module")

@@ -171,7 +171,9 @@ def test_who_labels_is_who_is_logged_in(forking: Forking, folder: Path, tmp_path
     ("words", "code", "said"),
     [
         pytest.param(["--annotator", "../anna"], 2, "not a file name", id="a path for a name"),
-        pytest.param(["--annotator", "anna", "--system", "quill-7b"], 2, "is for --audit", id="a ranking of one"),
+        pytest.param(
+            ["--annotator", "anna", "--system", "quill-7b"], 2, "--system needs --audit", id="a ranking of one"
+        ),
         pytest.param(["--annotator", "anna", "--audit", "--system", "x"], 2, "choose one of", id="nobody"),
         pytest.param(["--annotator", "anna", "--sample", "0"], 2, "", id="no sample"),
         pytest.param(["--annotator", "anna", "--port", "70000"], 2, "", id="no port"),

@@ -113,7 +113,7 @@ def test_a_file_and_what_goes_before_it(file: Path) -> None:
         pytest.param(HERE[:2], "--base-url needs --model", id="address-alone"),
         pytest.param(HERE[2:], "--model needs --base-url", id="model-alone"),
         pytest.param(("--llm", "FILE", *HERE[2:]), "--model cannot be combined with --llm; put it in", id="both"),
-        pytest.param(("--llm", "nowhere.yaml"), "there is no file nowhere.yaml", id="no-file"),
+        pytest.param(("--llm", "nowhere.yaml"), "nowhere.yaml does not exist", id="no-file"),
         pytest.param((*HERE, "--api-key-env", "sk-1234567890"), "may be a key itself", id="key-for-its-variable"),
         pytest.param(("--base-url", "ftp://x", "--model", "m"), "base_url is not a server address", id="address"),
     ],

@@ -57,7 +57,7 @@ BAD = {
     "language": ({**WHOLE, "language": "de"}, "row 0 is of language 'de'; known: en, zh"),
     "same-id": ({**WHOLE, "ids": ["x", "x"]}, "'x' is that of 2"),
     "no-llm": (SIMPLE, "llm is missing"),
-    "llm-nowhere": ({**WHOLE, "llm": "none.yaml"}, "no settings file at none.yaml"),
+    "llm-nowhere": ({**WHOLE, "llm": "none.yaml"}, "none.yaml does not exist"),
     "judge": ({**WHOLE, "judges": ["role-trio"]}, "no judge 'role-trio'"),
     "same-names": ({**WHOLE, "name": "x", "baseline_name": "x"}, "use two different names"),
     "canary-name": ({**WHOLE, "name": "canary: echo"}, "is the name of a canary"),

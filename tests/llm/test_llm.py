@@ -42,7 +42,7 @@ def test_a_file_a_dict_an_llm_and_a_model_are_the_same_thing(tmp_path: Path) -> 
     [
         pytest.param(7, "llm is int; give a settings file", id="number"),
         pytest.param(None, "llm is NoneType; give", id="nothing"),
-        pytest.param("nowhere.yaml", "there is no file nowhere.yaml", id="no-file"),
+        pytest.param("nowhere.yaml", "nowhere.yaml does not exist", id="no-file"),
         pytest.param({**SERVER, "concurency": 3}, "did you mean endpoints.concurrency?", id="typo"),
         pytest.param({**SERVER, "api_key": "sk-0123456789"}, "did you mean endpoints.api_key_env?", id="key"),
         pytest.param({"model": "small"}, "base_url is missing", id="no-address"),

@@ -241,9 +241,9 @@ def test_what_cannot_be_carried_out_is_refused_in_words(tmp_path: Path, text: st
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="there is no file"):
+    with pytest.raises(SettingsError, match="does not exist"):
         load_settings(tmp_path / "none.yaml")
-    with pytest.raises(SettingsError, match="there is no file"):
+    with pytest.raises(SettingsError, match="does not exist"):
         load_settings(tmp_path)
     (tmp_path / "llm.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(SettingsError, match="not UTF-8"):

@@ -29,7 +29,11 @@ def test_what_is_written_is_read_back(rows: list[Row], left_out: int, missing: A
     assert read.metrics["CUS"] == report.metrics["CUS"] and read.by_role.keys() == report.by_role.keys()
     assert (read.options, read.unmatched) == (
         ScoreOptions(
-            "rouge-score", None, "sample", "test", report.fingerprint["dataset"]["fingerprint"], missing, resamples=50
+            config="sample",
+            split="test",
+            dataset_fingerprint=report.fingerprint["dataset"]["fingerprint"],
+            missing=missing,
+            resamples=50,
         ),
         report.unmatched,
     )

@@ -45,8 +45,8 @@ def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
         pytest.param("training: {num_train_epochs: .nan}", "must be a finite number", id="nan"),
         pytest.param("training: {num_train_epochs: .inf}", "must be a finite number", id="infinity"),
         pytest.param(
-            "training: {batch_size: 1.5}",
-            "training.per_device_train_batch_size: expected a whole number",
+            "training: {per_device_train_batch_size: 1.5}",
+            "training.per_device_train_batch_size: must be a whole number",
             id="float-for-int",
         ),
         pytest.param("training: {group_by_length: yes please}", "must be true or false", id="text-for-bool"),

@@ -508,11 +508,11 @@ def release(
         typer.echo(f"note: {visible(note)}")
     if summary.held_out:
         typer.echo(f"held out for role generalization: {visible(', '.join(summary.held_out))}")
+    typer.echo(f"Inspect it with: rolellm data stats --data-dir {visible(shlex.quote(str(out)))}")
     # As Python takes it: the name "rolebench" is known once rolellm is imported.
-    typer.echo("Load it with:\n  import rolellm\n  from datasets import load_dataset")
+    typer.echo("Load it with:\nimport rolellm\nfrom datasets import load_dataset")
     for config in summary.configs:
-        typer.echo(f"  load_dataset({'rolebench'!r}, {config!r}, data_dir={str(out)!r})")
-    typer.echo(f"Or inspect it with: rolellm data stats --data-dir {visible(shlex.quote(str(out)))}")
+        typer.echo(f"load_dataset({'rolebench'!r}, {config!r}, data_dir={str(out)!r})")
 
 
 # --- The command group

@@ -124,7 +124,7 @@ def test_an_audit_of_somebody_who_is_not_there_is_refused(name: str) -> None:
 
 
 def test_a_system_called_reference_is_not_taken_for_the_data_set() -> None:
-    with pytest.raises(SettingsError, match="renamed"):
+    with pytest.raises(SettingsError, match="rename it"):
         sample_answers(make_comparison(ROWS, {"reference": "model", "b": "baseline"}), 5, system=REFERENCE)
 
 
