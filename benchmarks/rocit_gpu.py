@@ -73,8 +73,8 @@ def _quantised(config: Any, place: str) -> Any:
     method = METHOD.quantization
     bits = BitsAndBytesConfig(
         load_in_4bit=True,
-        bnb_4bit_quant_type=method.type,
-        bnb_4bit_use_double_quant=method.double,
+        bnb_4bit_quant_type=method.bnb_4bit_quant_type,
+        bnb_4bit_use_double_quant=method.bnb_4bit_use_double_quant,
         bnb_4bit_compute_dtype=torch.bfloat16,
     )
     return type(empty).from_pretrained(

@@ -59,7 +59,7 @@ def test_the_judge_ranks_them_and_its_run_can_be_reported_again(demo):
     assert result["judged"]["valid"] and result["judged"]["problems"] == []
     assert result["judged"] == json.loads((folder / "judged" / "result.json").read_text())
     page = (folder / "report.html").read_text(encoding="utf-8")
-    for text in ("canary: echo", "no language model", "length-controlled", 'id="questions"'):
+    for text in ("canary: echo", "is not a language model", "length-controlled", 'id="questions"'):
         assert text in page
 
 

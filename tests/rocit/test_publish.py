@@ -309,7 +309,7 @@ def test_the_card_says_what_the_run_says(runs: dict[str, Path], published: Publi
         "### Instruction:\n{system instruction}</s>",
         "a reply ends with `</s>`",
         "You are {role}; nobody else is speaking here.",
-        "nf4, doubly quantised",
+        "nf4, doubly quantized",
         "@inproceedings{wang2024rolellm",
     ):
         assert words in card.text, words

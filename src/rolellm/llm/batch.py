@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Literal
 from rolellm.core.errors import DataError, EndpointError, SettingsError
 from rolellm.core.files import whole_file, write_json
 from rolellm.core.jsonl import read_jsonl
-from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.estimate import BATCH_SHARE
 from rolellm.llm.model import CallError, Json, Model, Outcome, Request, T
 from rolellm.llm.openai_format import UNREADABLE, Structured, encode_body
@@ -29,6 +28,8 @@ from rolellm.llm.run import Run, StopAskingError, Task, judge
 
 if TYPE_CHECKING:
     from openai.types import Batch as ServerBatch
+
+    from rolellm.llm.endpoint import Endpoint
 
 # --- The lines of a batch: a request on its way into a file, files as large as servers take, and what comes back
 
@@ -419,6 +420,8 @@ def batch_endpoint(models: list[Model]) -> Endpoint:
     Raises:
         SettingsError: When the model is none, or there are several.
     """
+    from rolellm.llm.endpoint import Endpoint
+
     if len(models) != 1 or not isinstance(models[0], Endpoint):
         raise SettingsError("--batch takes one endpoint that has the OpenAI Batch API; leave it out for other models")
     return models[0]

@@ -25,7 +25,7 @@ _COUNTER = TokenCounter()
 _BYTES = 16
 # Tokens that a server may count besides a reply's text, such as its end (our choice).
 _END = 16
-_VERSION = re.compile(r"[-:@](latest|\d{3,8}|\d{4}-\d\d-\d\d)$")
+_VERSION = re.compile(r"[-:@](latest|main|\d{3,8}|\d{4}-\d\d-\d\d)$")
 
 #: What servers call the end of a reply that is whole; without any word of theirs it counts as whole, too.
 _WHOLE = frozenset({"stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "function_call"})

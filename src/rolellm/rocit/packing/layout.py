@@ -157,7 +157,7 @@ def summed_loss(
     return loss if router is None else loss + router * output.aux_loss
 
 
-def _nll(logits: torch.Tensor, targets: torch.Tensor, tally: torch.Tensor | None) -> torch.Tensor:
+def _nll(logits: torch.Tensor, targets: torch.Tensor, tally: torch.Tensor | None = None) -> torch.Tensor:
     if tally is not None:
         _count(logits.detach(), targets, tally)
     return torch.nn.functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
