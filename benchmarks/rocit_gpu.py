@@ -125,8 +125,8 @@ def measure_gpu(corpus: Corpus, wanted: Plan, shapes: Mapping[str, Any], device:
 def _job(corpus: Corpus, base: Base, device: Device) -> Job:
     training = replace(
         corpus.training,
-        device="cpu" if device.place == "cpu" else "auto",
-        precision="bf16",
+        use_cpu=device.place == "cpu",
+        bf16=True,
         gradient_checkpointing=True,
         max_grad_norm=0.3,
     )

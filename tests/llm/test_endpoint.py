@@ -640,7 +640,7 @@ def test_a_journal_that_was_cut_gives_no_money_back(
     options = RunOptions(budget=1.5, show_progress=False)
     spent, number = 0.0, 0
     with pytest.raises(StoppedShortError):
-        for number in range(50):
+        for number in range(200):
             with Client(tmp_path, [at], options) as client:
                 client.ask([Request((user(f"Question {number}?"),), Sampling(max_tokens=20))])
                 assert client.spent.cost >= spent
