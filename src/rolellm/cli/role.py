@@ -201,7 +201,6 @@ def build(
 ) -> None:
     """Make a role's profile: a description, first in the third person, then in the second, and catchphrases."""
     from rolellm.cli.output import check_missing, next_line, resumable
-    from rolellm.construct.asking import asking_of
     from rolellm.construct.profile import build_folder, planned_requests
     from rolellm.core.sanitize import visible
 
@@ -213,8 +212,7 @@ def build(
         show_estimate(llm.estimate(requests) if requests else _nothing(), as_json)
         return
     with resumable(context):
-        asking = asking_of(llm if settings.asks else None)
-        built = build_folder(start, folder, settings, asking, card=source, overwrite=overwrite)
+        built = build_folder(start, folder, settings, llm, card=source, overwrite=overwrite)
     if as_json:
         _print(built)
     else:

@@ -154,7 +154,7 @@ def test_only_questions_still_make_a_release(tmp_path: Path) -> None:
         pytest.param(
             lambda folder: (folder / "profile.json").write_text('{"role": 3}'),
             DataError,
-            "text `role`",
+            "damaged at role",
             id="bad-profile",
         ),
         pytest.param(

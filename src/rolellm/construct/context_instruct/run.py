@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from rolellm.construct.asking import Asking
 from rolellm.construct.context_instruct.candidates import Candidate, Origin, candidate_of, pairs_of
 from rolellm.construct.context_instruct.filters import FILTERS, Verdict, judge
 from rolellm.construct.context_instruct.prompts import (
@@ -33,6 +32,7 @@ from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.llm.client import Client
+from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.settings import described
 from rolellm.llm.tokens import TokenCounter
@@ -157,7 +157,7 @@ def context_instruct(
 
 
 def instruct_folder(
-    character: Sheet, folder: str | Path, settings: InstructSettings, asking: Asking
+    character: Sheet, folder: str | Path, settings: InstructSettings, llm: LLM
 ) -> tuple[InstructResult, dict[str, Any]]:
     """Run Context-Instruct in a folder that keeps every reply, and write the result there.
 
@@ -165,7 +165,7 @@ def instruct_folder(
         character: Whose questions to make.
         folder: The run's; a run that stopped short goes on from what is in it.
         settings: How many, from what, and with which filters.
-        asking: The models.
+        llm: Who is asked.
 
     Returns:
         The result, and what its manifest says.
@@ -175,8 +175,8 @@ def instruct_folder(
         RoleLLMError: As `context_instruct`.
     """
     check_run_folder(folder, "replies.jsonl")
-    with Client(folder, asking.models, asking.options) as client:
-        result = context_instruct(character, client, settings, count=asking.counter.count)
+    with Client(folder, llm.models, llm.options) as client:
+        result = context_instruct(character, client, settings, count=llm.counter.count)
         return result, write_result(result, folder, client)
 
 

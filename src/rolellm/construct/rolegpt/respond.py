@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from rolellm.construct.asking import Asking
 from rolellm.construct.clean import RULES, clean_text, is_machine
 from rolellm.construct.rolegpt.prompts import Demonstration, Note, Prompt, RolePrompts
 from rolellm.construct.settings import RespondSettings
@@ -24,6 +23,7 @@ from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.text import half_in
 from rolellm.llm.client import Client
+from rolellm.llm.llm import LLM
 from rolellm.llm.model import Accept, Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.tokens import TokenCounter
 from rolellm.version import __version__
@@ -316,7 +316,7 @@ def respond(
 
 
 def respond_folder(
-    character: Sheet, instructions: Instructions, folder: str | Path, settings: RespondSettings, asking: Asking
+    character: Sheet, instructions: Instructions, folder: str | Path, settings: RespondSettings, llm: LLM
 ) -> tuple[RespondResult, dict[str, Any]]:
     """Run `respond` in a folder that keeps every reply, and write the result there.
 
@@ -325,7 +325,7 @@ def respond_folder(
         instructions: From `instructions_of`.
         folder: The run's; a run that stopped short goes on from what is in it.
         settings: How.
-        asking: The models.
+        llm: Who is asked.
 
     Returns:
         The result, and its summary with ``out`` and ``spent``.
@@ -335,10 +335,10 @@ def respond_folder(
         RoleLLMError: As `respond`.
     """
     check_run_folder(folder, "kept.jsonl")
-    with Client(folder, asking.models, asking.options) as client:
-        result = respond(character, instructions.asked, client, settings, asking.counter)
+    with Client(folder, llm.models, llm.options) as client:
+        result = respond(character, instructions.asked, client, settings, llm.counter)
         spent = client.spent.to_dict()
-        path = result.write(folder, instructions=instructions.source, models=asking.describe(), spent=spent)
+        path = result.write(folder, instructions=instructions.source, models=llm.describe(), spent=spent)
     return result, {"out": str(path), **result.summary(), "spent": spent}
 
 
