@@ -27,6 +27,7 @@ from rolellm.core.records import Turn
 from rolellm.llm.client import Client
 from rolellm.llm.model import Price, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
+from rolellm.rolebench.profiles import load_profiles
 
 Answer = Callable[[Request], Any]
 QUIET = RunOptions(show_progress=False, max_attempts=2)
@@ -313,7 +314,9 @@ def test_a_run_stopped_by_its_budget_goes_on_where_it_was(tmp_path: Path) -> Non
 
 
 def test_the_docs_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_sheet(with_script(1), tmp_path / "characters/ahab")
+    (profile,) = load_profiles("sample", roles=["Queen of Hearts"])
+    ahab = Sheet("Queen of Hearts", "en", profile.turns, profile.description)
+    write_sheet(ahab, tmp_path / "characters/ahab")
     monkeypatch.chdir(tmp_path)
     text = (root / "docs/context_instruct.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
