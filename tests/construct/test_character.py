@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from rolellm.construct.cards import load_card
+from rolellm.construct.cards.folder import load_card
 from rolellm.construct.character import Character, CharacterWarning
 from rolellm.construct.scripted import scripted_model
 from rolellm.core.errors import DataError, ScriptError, SettingsError, StoppedShortError

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from rolellm.construct.clean import broken_rules
-from rolellm.construct.context_instruct import context_instruct
 from rolellm.construct.context_instruct.prompts import Task, request_of
+from rolellm.construct.context_instruct.run import context_instruct
 from rolellm.construct.context_instruct.segments import Segment, segments_of
 from rolellm.construct.profile.build import build_profile, knowledge_questions
 from rolellm.construct.scripted import scripted_answers, scripted_model

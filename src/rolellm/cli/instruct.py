@@ -12,7 +12,7 @@ from rolellm.cli.options import from_settings
 from rolellm.construct.settings import InstructSettings
 
 if TYPE_CHECKING:
-    from rolellm.construct.context_instruct import InstructResult
+    from rolellm.construct.context_instruct.run import InstructResult
 
 _EXAMPLES = 3
 

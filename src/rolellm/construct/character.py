@@ -19,8 +19,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.construct.cards import export_card, import_card
-from rolellm.construct.cards.folder import CARD
+from rolellm.construct.cards.folder import CARD, export_card, import_card
 from rolellm.construct.context_instruct.run import instruct_folder
 from rolellm.construct.profile.folder import build_folder, counts, start_sheet
 from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release

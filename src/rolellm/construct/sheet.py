@@ -11,7 +11,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import StringConstraints
 
 from rolellm.construct.scripts.turns import read_turns, write_turns
 from rolellm.core.errors import DataError, SettingsError
@@ -20,6 +22,8 @@ from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import half_in
 from rolellm.core.typed_json import read_as
 
+#: A text with something in it.
+NonBlank = Annotated[str, StringConstraints(pattern=r"\S")]
 PROFILE = "profile.json"
 DIALOGUE = "dialogue.jsonl"
 
@@ -56,7 +60,7 @@ class Sheet:
         made: How it was made: settings, model and hashes, for the manifest.
     """
 
-    role: str
+    role: NonBlank
     language: Language
     turns: tuple[Turn, ...] = ()
     description: str | None = None
@@ -123,8 +127,6 @@ def read_sheet(folder: str | Path) -> Sheet:
     if isinstance(value, dict):
         value = {name: item for name, item in value.items() if item is not None and name != "turns"}
     sheet = read_as(Sheet, value, "the profile", path=path)
-    if not sheet.role.strip():
-        raise DataError("the profile is damaged at role: it is blank", path=path)
     dialogue = Path(folder) / DIALOGUE
     return replace(sheet, turns=tuple(read_turns(dialogue, sheet.role))) if dialogue.is_file() else sheet
 

@@ -19,7 +19,7 @@ from rolellm.construct.clean import RULES
 from rolellm.construct.context_instruct.filters import FilterName, Verdict
 from rolellm.construct.context_instruct.grounding import STOP_WORDS
 from rolellm.construct.context_instruct.run import KEPT, InstructResult, instruct_folder
-from rolellm.construct.profile import build_folder, start_sheet
+from rolellm.construct.profile.folder import build_folder, start_sheet
 from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release
 from rolellm.construct.rolegpt.respond import RespondResult, instructions_of, respond_folder
 from rolellm.construct.scripted import scripted_model

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.context_instruct import (
+from rolellm.construct.context_instruct.run import (
     InstructResult,
     context_instruct,
     planned_requests,
@@ -263,14 +263,14 @@ def test_questions_are_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        pytest.param({"id": "a", "question": "Q?", "answer": "A."}, "`type`", id="no type"),
-        pytest.param({"id": "a", "question": " ", "answer": "A.", "type": "script_based"}, "`question`", id="blank"),
-        pytest.param({"question": "Q?", "answer": "A.", "type": "script_based"}, "`id`", id="no id"),
+        pytest.param({"id": "a", "question": "Q?", "answer": "A."}, "type", id="no type"),
+        pytest.param({"id": "a", "question": " ", "answer": "A.", "type": "script_based"}, "question", id="blank"),
+        pytest.param({"question": "Q?", "answer": "A.", "type": "script_based"}, "id", id="no id"),
     ],
 )
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: dict[str, Any], problem: str) -> None:
     (tmp_path / "kept.jsonl").write_text(json.dumps(line), encoding="utf-8")
-    with pytest.raises(DataError, match=f"kept.jsonl:1: expected.*{problem}"):
+    with pytest.raises(DataError, match=f"kept.jsonl:1: the pair is damaged at {problem}"):
         read_questions(tmp_path)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.profile import Built, build_folder
+from rolellm.construct.profile.folder import Built, build_folder
 from rolellm.construct.settings import BuildSettings
 from rolellm.construct.sheet import Sheet, read_sheet, write_sheet
 from rolellm.core.errors import ModelError, SettingsError
