@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.cards.card import dump, edited, parse, parts, setting
+from rolellm.construct.cards.json_text import dump, edited, parse, parts, setting
 from rolellm.core.errors import CardError
 
 white = st.text(" \t\n\r", max_size=2)

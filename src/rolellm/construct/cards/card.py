@@ -9,12 +9,12 @@ is a superset of V2. Where they leave a choice, it is ours, and ``docs/cards.md`
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from rolellm.construct.cards import json_text
 from rolellm.construct.cards.png import MAX_CARD
 from rolellm.core.errors import CardError
 
@@ -48,124 +48,6 @@ def shown(value: Any) -> str:
         kinds = sorted({type(item).__name__ for item in value[:1000]})
         return f"a list of {len(value):,} ({', '.join(kinds) or 'empty'})"
     return ascii(value)[:60] if isinstance(value, str) else str(value)[:60]
-
-
-_WHITE = re.compile(r"[ \t\n\r]*")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_DIGITS = 300
-
-#: A value's place in a text, end exclusive.
-Span = tuple[int, int]
-#: Where a part of a text begins and ends, and what takes its place.
-Edit = tuple[int, int, str]
-
-
-class Part(NamedTuple):
-    """A member of an object or an item of a list: its name, if any, and the places of name and value."""
-
-    name: str | None
-    key: Span
-    value: Span
-
-
-def _whole_number(digits: str) -> float:
-    # Python refuses to make integers of thousands of digits; as a float such a number is endless, and no error.
-    return int(digits) if len(digits) <= _DIGITS else float(digits)
-
-
-def _no_number(word: str) -> Any:
-    raise CardError(f"not valid JSON: {word} is not a value that JSON has")
-
-
-_DECODER = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_number)
-
-
-def parse(text: str) -> Any:
-    """The value of a JSON text; a byte order mark before it is passed over.
-
-    Raises:
-        CardError: When it is not JSON, or is nested so deep that reading it would need more stack than there is.
-    """
-    value, end = _value(text, begin(text))
-    rest = _white(text, end)
-    if rest != len(text):
-        raise CardError(f"not valid JSON: something follows its end, at character {rest:,}")
-    return value
-
-
-def begin(text: str) -> int:
-    """Where the value of a JSON text begins."""
-    return _white(text, 1 if text.startswith("\ufeff") else 0)
-
-
-def parts(text: str, start: int) -> list[Part]:
-    """The members of the object, or the items of the list, that begins there: in order, two of one name both."""
-    found = []
-    named, place = text[start] == "{", _white(text, start + 1)
-    while text[place] not in "}]":
-        name, key_end = _value(text, place) if named else (None, place)
-        key = (place, key_end)
-        if named:
-            place = _white(text, _white(text, key_end) + 1)
-        _, end = _value(text, place)
-        found.append(Part(name, key, (place, end)))
-        place = _white(text, end)
-        if text[place] == ",":
-            place = _white(text, place + 1)
-    return found
-
-
-def member(text: str, start: int, name: str) -> Span | None:
-    """The place of the value of that name; of several the last, which is the one that readers use."""
-    return next((found.value for found in reversed(parts(text, start)) if found.name == name), None)
-
-
-def dump(value: Any, indent: int | None = None) -> str:
-    """A new value as JSON; lone surrogates, which no file could hold, stay escaped."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return json.dumps(value, indent=indent) if _SURROGATE.search(text) else text
-
-
-def setting(text: str, start: int, values: Mapping[str, Any]) -> list[Edit]:
-    """The edits that give members of the object at `start` new values; a member that is not there comes last."""
-    there = parts(text, start)
-    last = {found.name: found.value for found in there}
-    edits = [(*last[name], dump(value)) for name, value in values.items() if name in last]
-    new = [(name, dump(value)) for name, value in values.items() if name not in last]
-    if not new:
-        return edits
-    if not there:
-        inside = ", ".join(f"{dump(name)}: {value}" for name, value in new)
-        return [*edits, (start + 1, start + 1, inside)]
-    # As the first member is written, with its line break and indent, so is each new one.
-    space = text[start + 1 : there[0].key[0]]
-    colon = text[there[0].key[1] : there[0].value[0]]
-    end = there[-1].value[1]
-    added = "".join(f",{space or ' ' * (': ' in colon)}{dump(name)}{colon}{value}" for name, value in new)
-    return [*edits, (end, end, added)]
-
-
-def edited(text: str, edits: Iterable[Edit]) -> str:
-    """The text after edits, which must not overlap; those at one place come in the order given."""
-    pieces, place = [], 0
-    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
-        pieces += [text[place:start], new]
-        place = end
-    return "".join([*pieces, text[place:]])
-
-
-def _value(text: str, start: int) -> tuple[Any, int]:
-    try:
-        return _DECODER.raw_decode(text, start)
-    except json.JSONDecodeError as error:
-        raise CardError(f"not valid JSON: {error}") from error
-    except RecursionError as error:
-        raise CardError("nested too deep to be read; a card is a few levels deep") from error
-
-
-def _white(text: str, start: int) -> int:
-    found = _WHITE.match(text, start)
-    return start if found is None else found.end()
 
 
 Spec = Literal["v1", "v2", "v3"]
@@ -282,7 +164,7 @@ def parse_card(raw: bytes) -> Card:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CardError(f"not a card: expected JSON in UTF-8, found other bytes ({error.reason})") from error
-    value = parse(text)
+    value = json_text.parse(text)
     if not isinstance(value, dict):
         raise CardError(f"not a card: expected a JSON object, found {type(value).__name__}")
     notes = Notes()
@@ -380,9 +262,6 @@ def _entries(data: Mapping[str, Any], path: str, notes: Notes) -> Iterator[Entry
         yield Entry(**{"content": "", **made, "name": made.get("name") or made.get("comment", "")})
 
 
-# --- Another specification's card
-
-
 #: What V2 asks for, with the values that stand for nothing.
 V2_DEFAULTS: Mapping[str, Any] = {
     **dict.fromkeys((*V1_FIELDS, "creator_notes", "system_prompt", "post_history_instructions"), ""),
@@ -412,51 +291,59 @@ def as_spec(text: str, now: Spec, spec: Spec) -> str:
     if now == spec:
         return text
     head, version = HEADS[spec]
-    edits: list[Edit] = []
+    edits: list[json_text.Edit] = []
     if now == "v1":
-        data = text[begin(text) :].rstrip(" \t\r\n")
-        text = f'{{"spec": {dump(head)}, "spec_version": {dump(version)}, "data": {data}}}\n'
+        data = text[json_text.begin(text) :].rstrip(" \t\r\n")
+        text = f'{{"spec": {json_text.dump(head)}, "spec_version": {json_text.dump(version)}, "data": {data}}}\n'
     else:
-        edits = setting(text, begin(text), {"spec": head, "spec_version": version})
+        edits = json_text.setting(text, json_text.begin(text), {"spec": head, "spec_version": version})
     start = data_start(text, spec)
-    there = {found.name for found in parts(text, start)}
+    there = {found.name for found in json_text.parts(text, start)}
     defaults = V3_DEFAULTS if spec == "v3" else V2_DEFAULTS
-    edits += setting(text, start, {name: value for name, value in defaults.items() if name not in there})
-    return edited(text, [*edits, *_with_regex(text, start)] if spec == "v3" else edits)
+    edits += json_text.setting(text, start, {name: value for name, value in defaults.items() if name not in there})
+    return json_text.edited(text, [*edits, *_with_regex(text, start)] if spec == "v3" else edits)
+
+
+def new_card(data: Mapping[str, Any], spec: Spec) -> str:
+    """A new card's JSON, with what the specification asks for and `data` does not have."""
+    head, version = HEADS[spec]
+    defaults = V3_DEFAULTS if spec == "v3" else V2_DEFAULTS
+    value = {"spec": head, "spec_version": version, "data": {**defaults, **data}}
+    return json_text.dump(value, indent=2) + "\n"
 
 
 def backfilled(text: str) -> str:
     """A V3 card as the V2 card next to it in a PNG, with the warning that V3 asks for in its notes."""
     text = as_spec(text, "v3", "v2")
     start = data_start(text, "v2")
-    notes = (place := member(text, start, "creator_notes")) and parse(text[slice(*place)])
+    notes = (place := json_text.member(text, start, "creator_notes")) and json_text.parse(text[slice(*place)])
     warned = f"{_BACKFILLED}\n\n{notes}" if notes and isinstance(notes, str) else _BACKFILLED
-    return edited(text, setting(text, start, {"creator_notes": warned}))
+    return json_text.edited(text, json_text.setting(text, start, {"creator_notes": warned}))
 
 
 def data_start(text: str, spec: Spec) -> int:
     """Where the object with the card's fields begins."""
-    start = begin(text)
-    data = None if spec == "v1" else member(text, start, "data")
+    start = json_text.begin(text)
+    data = None if spec == "v1" else json_text.member(text, start, "data")
     return data[0] if data else start
 
 
-def entries_span(text: str, data: int) -> tuple[int | None, Span | None]:
+def entries_span(text: str, data: int) -> tuple[int | None, json_text.Span | None]:
     """Where the lorebook begins, and the place of its list of entries; each ``None`` where there is none."""
-    book = member(text, data, "character_book")
+    book = json_text.member(text, data, "character_book")
     if book is None or text[book[0]] != "{":
         return None, None
-    entries = member(text, book[0], "entries")
+    entries = json_text.member(text, book[0], "entries")
     return book[0], entries if entries and text[entries[0]] == "[" else None
 
 
-def _with_regex(text: str, data: int) -> list[Edit]:
+def _with_regex(text: str, data: int) -> list[json_text.Edit]:
     """V3 wants each entry of a lorebook to say whether its keys are patterns."""
     _, entries = entries_span(text, data)
     edits = []
-    for item in parts(text, entries[0]) if entries else []:
-        value = parse(text[slice(*item.value)])
+    for item in json_text.parts(text, entries[0]) if entries else []:
+        value = json_text.parse(text[slice(*item.value)])
         if isinstance(value, dict) and "use_regex" not in value:
-            place = _white(text, item.value[0] + 1)
+            place = json_text.white(text, item.value[0] + 1)
             edits.append((place, place, '"use_regex": false' + (", " if value else "")))
     return edits

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,9 +20,6 @@ from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Turn
-
-# --- Example talk
-
 
 NARRATOR = "narrator"
 
@@ -110,9 +108,6 @@ def _label(names: Names) -> re.Pattern[str]:
     role = rf"\{{\{{char\}}\}}|<bot>|<char>|{own}"
     user = rf"\{{\{{user\}}\}}|<user>|{re.escape(names.user)}"
     return re.compile(rf"^[ \t]*(?:(?P<role>{role})|(?P<user>{user}))[ \t]*[:：]", re.IGNORECASE | re.MULTILINE)
-
-
-# --- A card as a character
 
 
 #: The longest name of a role, in characters; our choice.
@@ -207,12 +202,8 @@ def clean_name(name: str) -> str:
     >>> clean_name(" A\u202eda\n\x1b[1m Fenn ")
     'Ada [1m Fenn'
     """
-    seen = (
-        character
-        for character in " ".join(name.split())
-        if character == " " or unicodedata.category(character) not in _HIDDEN
-    )
-    return " ".join("".join(seen).split())
+    one_line = " ".join(name.split())
+    return " ".join("".join(sign for sign in one_line if unicodedata.category(sign) not in _HIDDEN).split())
 
 
 def _name(card: Card, given: str | None, notes: Notes) -> str:
@@ -266,7 +257,7 @@ def _turns(card: Card, names: Names, notes: Notes) -> tuple[list[Turn], dict[int
 
 def _lore(card: Card, names: Names, notes: Notes) -> tuple[tuple[Lore, ...], tuple[tuple[int, str], ...]]:
     found: list[tuple[int, str, Lore]] = []
-    counts = {"disabled": 0, "empty": 0, "patterns": 0}
+    counts: Counter[str] = Counter()
     for place in sorted(range(len(card.entries)), key=lambda place: card.entries[place].insertion_order):
         entry = card.entries[place]
         decorators, content = _undecorated(entry, card)

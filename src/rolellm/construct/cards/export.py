@@ -7,44 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from rolellm.construct.cards.card import (
-    HEADS,
-    V1_FIELDS,
-    V2_DEFAULTS,
-    V3_DEFAULTS,
-    Card,
-    Edit,
-    Spec,
-    as_spec,
-    begin,
-    data_start,
-    dump,
-    edited,
-    entries_span,
-    member,
-    parse,
-    parts,
-    setting,
-)
-from rolellm.construct.cards.convert import (
-    FIRST,
-    MAX_NAME,
-    Names,
-    Reading,
-    block_of,
-    clean_name,
-    fill,
-    joined,
-    plain,
-    read_as_character,
-    user_name,
-)
+from rolellm.construct.cards import convert, json_text
+from rolellm.construct.cards.card import V1_FIELDS, Card, Spec, as_spec, data_start, entries_span, new_card
+from rolellm.construct.cards.convert import Names, Reading
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Profile, Turn
 from rolellm.prompts.retrieval import exchanges
-
-# --- Lore as a lorebook
-
 
 _LATE = 1_000_000
 
@@ -68,7 +36,7 @@ def new_entry(lore: Lore, order: int) -> dict[str, Any]:
     }
 
 
-def book_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[str, Any], list[Edit]]:
+def book_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[str, Any], list[json_text.Edit]]:
     """What turns a card's lorebook into its character's lore: new values of the card's fields, and edits of its JSON.
 
     An entry is known again by its content, keys and name, else by its name, else its keys, else its content; what is
@@ -83,13 +51,13 @@ def book_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[s
     if book is None:
         return {"character_book": new_book(character.lore, first)}, []
     if entries is None:
-        return {}, setting(card.text, book, {"entries": new_book(character.lore, first)["entries"]})
+        return {}, json_text.setting(card.text, book, {"entries": new_book(character.lore, first)["entries"]})
     changed, gone, new = _compared(character.lore, reading)
-    spans = [item.value for item in parts(card.text, entries[0])]
+    spans = [item.value for item in json_text.parts(card.text, entries[0])]
     edits = []
     for place, (now, was, decorators) in changed.items():
-        edits += setting(card.text, spans[place][0], _entry_changes(now, was, decorators, card, place))
-    added = [dump(new_entry(lore, order)) for order, lore in enumerate(new, start=first)]
+        edits += json_text.setting(card.text, spans[place][0], _entry_changes(now, was, decorators, card, place))
+    added = [json_text.dump(new_entry(lore, order)) for order, lore in enumerate(new, start=first)]
     return {}, [*edits, *_list_edits(card.text, entries, spans, gone, added)]
 
 
@@ -142,7 +110,7 @@ def _entry_changes(now: Lore, was: Lore, decorators: str, card: Card, place: int
 
 def _list_edits(
     text: str, whole: tuple[int, int], spans: Sequence[tuple[int, int]], gone: set[int], added: Sequence[str]
-) -> list[Edit]:
+) -> list[json_text.Edit]:
     """The edits that take items out of a list and add others at its end."""
     kept = [place for place in range(len(spans)) if place not in gone]
     if not kept:
@@ -154,19 +122,10 @@ def _list_edits(
     return [*edits, (spans[last][1], spans[-1][1], end)] if end or last < len(spans) - 1 else edits
 
 
-# --- Turns as a card's scenario, greetings and example talk
-
-
 #: How much new example talk is written into a card, in characters, and the longest scene that is taken whole, in turns;
 #: our choice: applications put all of it into each prompt.
 EXAMPLES = 6_000
 WHOLE_SCENE = 12
-
-
-def new_examples(character: Sheet, names: Names) -> tuple[str, int]:
-    """The first scenes of a character as ``mes_example``, within `EXAMPLES`; and how many of its lines are in them."""
-    texts, lines = _within_budget(_by_scene(character.turns).values(), character, names)
-    return joined(texts), lines
 
 
 def talk_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[str, Any], list[str]]:
@@ -192,7 +151,7 @@ def talk_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[s
             changes["scenario"] = told
         if said != _greeting(was[scene], reading.names.role)[1]:
             place = reading.greetings[scene]
-            if place == FIRST:
+            if place == convert.FIRST:
                 changes["first_mes"] = said
             else:
                 greetings[place] = said
@@ -215,11 +174,11 @@ def _examples(
             new.append(turns)
         else:
             same = _same(turns, was[scene])
-            texts.append(reading.examples[scene] if same else block_of(turns, reading.names))
+            texts.append(reading.examples[scene] if same else convert.block_of(turns, reading.names))
     owner = replace(character, role=reading.names.role)
     more, lines = _within_budget(new, owner, reading.names)
     note = f"{lines:,} lines of scenes that the card did not have came into its mes_example"
-    return {"mes_example": joined([*texts, *more])}, [note] if new else []
+    return {"mes_example": convert.joined([*texts, *more])}, [note] if new else []
 
 
 def _within_budget(scenes: Iterable[list[Turn]], character: Sheet, names: Names) -> tuple[list[str], int]:
@@ -233,7 +192,7 @@ def _within_budget(scenes: Iterable[list[Turn]], character: Sheet, names: Names)
         if len(turns) > WHOLE_SCENE:
             parts = [(exchange.before, exchange.line) for exchange in exchanges(profile)]
         for part in parts:
-            text = block_of(part, names)
+            text = convert.block_of(part, names)
             if len(text) <= left:
                 texts.append(text)
                 left -= len(text)
@@ -268,9 +227,6 @@ def _said(scenes: dict[int, list[Turn]]) -> dict[int, list[tuple[str, str, str]]
 
 def _same(turns: list[Turn], others: list[Turn]) -> bool:
     return _said({0: turns}) == _said({0: others})
-
-
-# --- A character as a card
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,21 +264,22 @@ def export_character(character: Sheet, card: Card | None = None, spec: Spec | No
     talk, notes = talk_changes(character, card, reading)
     book, in_book = book_changes(character, card, reading)
     values = _told(character, card, reading) | talk | book
-    edits = [*setting(card.text, data_start(card.text, card.spec), values), *_copies(card, values), *in_book]
+    edits = [*json_text.setting(card.text, data_start(card.text, card.spec), values), *_copies(card, values), *in_book]
     changed = (*values, *(["character_book"] if in_book else []))
     target = spec or card.spec
-    return Exported(as_spec(edited(card.text, edits), card.spec, target), target, changed, tuple(notes))
+    return Exported(as_spec(json_text.edited(card.text, edits), card.spec, target), target, changed, tuple(notes))
 
 
 def _as_imported(character: Sheet, card: Card) -> Reading:
     """The card as it was read when it was imported, by what the character says of that."""
-    made = character.made.get("card") if isinstance(character.made, Mapping) else None
+    made = character.made.get("card")
     made = made if isinstance(made, Mapping) else {}
-    given, language = made.get("given_name"), made.get("language")
-    name = given if isinstance(given, str) else None
-    if name is None and (not clean_name(card.name[:MAX_NAME]) or len(card.name) > MAX_NAME):
-        name = character.role
-    return read_as_character(card, role=name, language=language if language in ("en", "zh") else character.language)
+    name, language = made.get("given_name"), made.get("language")
+    if not isinstance(name, str):
+        usable = convert.clean_name(card.name[: convert.MAX_NAME]) and len(card.name) <= convert.MAX_NAME
+        name = None if usable else character.role
+    language = language if language in ("en", "zh") else character.language
+    return convert.read_as_character(card, role=name, language=language)
 
 
 def _told(character: Sheet, card: Card, reading: Reading) -> dict[str, str]:
@@ -336,39 +293,34 @@ def _told(character: Sheet, card: Card, reading: Reading) -> dict[str, str]:
     told = character.described() or character.background or ""
     if told == (reading.character.described() or ""):
         return values
-    personality = fill(plain(card.personality), reading.names)
+    personality = convert.fill(convert.plain(card.personality), reading.names)
     end = f"\n\n{personality}"
     if personality and told.endswith(end):
         return values | {"description": told.removesuffix(end)}
     return values | {"description": told} | ({"personality": ""} if card.personality else {})
 
 
-def _copies(card: Card, values: Mapping[str, Any]) -> list[Edit]:
+def _copies(card: Card, values: Mapping[str, Any]) -> list[json_text.Edit]:
     """SillyTavern writes the fields of V1 a second time, beside ``data``: such copies change with their originals."""
     if card.spec == "v1":
         return []
-    top = begin(card.text)
-    there = {name: member(card.text, top, name) for name in V1_FIELDS if name in values}
-    same = {name for name, span in there.items() if span and parse(card.text[slice(*span)]) == card.data.get(name)}
-    return setting(card.text, top, {name: values[name] for name in values if name in same})
+    top = json_text.begin(card.text)
+    spans = {name: json_text.member(card.text, top, name) for name in V1_FIELDS if name in values}
+    copies = {name: json_text.parse(card.text[slice(*span)]) for name, span in spans.items() if span}
+    same = {name: values[name] for name, copy in copies.items() if copy == card.data.get(name)}
+    return json_text.setting(card.text, top, same)
 
 
 def _new_card(character: Sheet, spec: Spec) -> Exported:
-    names = Names(character.role, character.role, user_name(character.language, character.role))
-    examples, lines = new_examples(character, names)
-    data = {
-        **(V3_DEFAULTS if spec == "v3" else V2_DEFAULTS),
-        "name": character.role,
-        "description": character.described() or character.background or "",
-        "mes_example": examples,
-    }
+    names = Names(character.role, character.role, convert.user_name(character.language, character.role))
+    texts, lines = _within_budget(_by_scene(character.turns).values(), character, names)
+    described = character.described() or character.background or ""
+    data: dict[str, Any] = {"name": character.role, "description": described, "mes_example": convert.joined(texts)}
     if character.lore:
         data["character_book"] = new_book(character.lore)
-    head, version = HEADS["v3" if spec == "v3" else "v2"]
-    value = {"spec": head, "spec_version": version, "data": data}
     notes = ["first_mes is empty: the character has no greeting; applications show one, so write it"]
-    if not data["description"]:
+    if not described:
         notes.append("description is empty: make one with `rolellm role build`")
     own = sum(turn.kind == "speech" and turn.speaker == character.role for turn in character.turns)
     notes.append(f"{lines:,} of the role's {own:,} lines are in mes_example")
-    return Exported(dump(value, indent=2) + "\n", spec, (), tuple(notes))
+    return Exported(new_card(data, spec), spec, (), tuple(notes))
