@@ -291,17 +291,17 @@ def as_spec(text: str, now: Spec, spec: Spec) -> str:
     if now == spec:
         return text
     head, version = HEADS[spec]
-    edits: list[json_text.Edit] = []
     if now == "v1":
-        data = text[json_text.begin(text) :].rstrip(" \t\r\n")
-        text = f'{{"spec": {json_text.dump(head)}, "spec_version": {json_text.dump(version)}, "data": {data}}}\n'
-    else:
-        edits = json_text.setting(text, json_text.begin(text), {"spec": head, "spec_version": version})
-    start = data_start(text, spec)
-    there = {found.name for found in json_text.parts(text, start)}
-    defaults = V3_DEFAULTS if spec == "v3" else V2_DEFAULTS
-    edits += json_text.setting(text, start, {name: value for name, value in defaults.items() if name not in there})
-    return json_text.edited(text, [*edits, *_with_regex(text, start)] if spec == "v3" else edits)
+        whole = text[json_text.begin(text) :].rstrip(" \t\r\n")
+        text = f'{{"spec": "{head}", "spec_version": "{version}", "data": {whole}}}\n'
+    value = json_text.parse(text)
+    data = {**(V3_DEFAULTS if spec == "v3" else V2_DEFAULTS), **value["data"]}
+    book = data.get("character_book")
+    if spec == "v3" and book and isinstance(book.get("entries"), list):
+        # V3 wants each entry of a lorebook to say whether its keys are patterns.
+        entries = {place: {"use_regex": False, **entry} for place, entry in enumerate(book["entries"])}
+        data["character_book"] = {**book, "entries": entries}
+    return json_text.rewrite(text, {**value, "spec": head, "spec_version": version, "data": data})
 
 
 def new_card(data: Mapping[str, Any], spec: Spec) -> str:
@@ -315,35 +315,7 @@ def new_card(data: Mapping[str, Any], spec: Spec) -> str:
 def backfilled(text: str) -> str:
     """A V3 card as the V2 card next to it in a PNG, with the warning that V3 asks for in its notes."""
     text = as_spec(text, "v3", "v2")
-    start = data_start(text, "v2")
-    notes = (place := json_text.member(text, start, "creator_notes")) and json_text.parse(text[slice(*place)])
+    value = json_text.parse(text)
+    notes = value["data"]["creator_notes"]
     warned = f"{_BACKFILLED}\n\n{notes}" if notes and isinstance(notes, str) else _BACKFILLED
-    return json_text.edited(text, json_text.setting(text, start, {"creator_notes": warned}))
-
-
-def data_start(text: str, spec: Spec) -> int:
-    """Where the object with the card's fields begins."""
-    start = json_text.begin(text)
-    data = None if spec == "v1" else json_text.member(text, start, "data")
-    return data[0] if data else start
-
-
-def entries_span(text: str, data: int) -> tuple[int | None, json_text.Span | None]:
-    """Where the lorebook begins, and the place of its list of entries; each ``None`` where there is none."""
-    book = json_text.member(text, data, "character_book")
-    if book is None or text[book[0]] != "{":
-        return None, None
-    entries = json_text.member(text, book[0], "entries")
-    return book[0], entries if entries and text[entries[0]] == "[" else None
-
-
-def _with_regex(text: str, data: int) -> list[json_text.Edit]:
-    """V3 wants each entry of a lorebook to say whether its keys are patterns."""
-    _, entries = entries_span(text, data)
-    edits = []
-    for item in json_text.parts(text, entries[0]) if entries else []:
-        value = json_text.parse(text[slice(*item.value)])
-        if isinstance(value, dict) and "use_regex" not in value:
-            place = json_text.white(text, item.value[0] + 1)
-            edits.append((place, place, '"use_regex": false' + (", " if value else "")))
-    return edits
+    return json_text.rewrite(text, {**value, "data": {**value["data"], "creator_notes": warned}})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rolellm.core.errors import CardError
@@ -46,7 +46,7 @@ def parse(text: str) -> Any:
         CardError: When it is not JSON, or is nested so deep that reading it would need more stack than there is.
     """
     value, end = _value(text, begin(text))
-    rest = white(text, end)
+    rest = _white(text, end)
     if rest != len(text):
         raise CardError(f"not valid JSON: something follows its end, at character {rest:,}")
     return value
@@ -54,29 +54,24 @@ def parse(text: str) -> Any:
 
 def begin(text: str) -> int:
     """Where the value of a JSON text begins."""
-    return white(text, 1 if text.startswith("\ufeff") else 0)
+    return _white(text, 1 if text.startswith("\ufeff") else 0)
 
 
 def parts(text: str, start: int) -> list[Part]:
     """The members of the object, or the items of the list, that begins there: in order, two of one name both."""
     found = []
-    named, place = text[start] == "{", white(text, start + 1)
+    named, place = text[start] == "{", _white(text, start + 1)
     while text[place] not in "}]":
         name, key_end = _value(text, place) if named else (None, place)
         key = (place, key_end)
         if named:
-            place = white(text, white(text, key_end) + 1)
+            place = _white(text, _white(text, key_end) + 1)
         _, end = _value(text, place)
         found.append(Part(name, key, (place, end)))
-        place = white(text, end)
+        place = _white(text, end)
         if text[place] == ",":
-            place = white(text, place + 1)
+            place = _white(text, place + 1)
     return found
-
-
-def member(text: str, start: int, name: str) -> Span | None:
-    """The place of the value of that name; of several the last, which is the one that readers use."""
-    return next((found.value for found in reversed(parts(text, start)) if found.name == name), None)
 
 
 def dump(value: Any, indent: int | None = None) -> str:
@@ -85,32 +80,61 @@ def dump(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent) if _SURROGATE.search(text) else text
 
 
-def setting(text: str, start: int, values: Mapping[str, Any]) -> list[Edit]:
-    """The edits that give members of the object at `start` new values; a member that is not there comes last."""
-    there = parts(text, start)
-    last = {found.name: found.value for found in there}
-    edits = [(*last[name], dump(value)) for name, value in values.items() if name in last]
-    new = [(name, dump(value)) for name, value in values.items() if name not in last]
-    if not new:
-        return edits
-    if not there:
-        inside = ", ".join(f"{dump(name)}: {value}" for name, value in new)
-        return [*edits, (start + 1, start + 1, inside)]
-    # As the first member is written, with its line break and indent, so is each new one.
-    space = text[start + 1 : there[0].key[0]]
-    colon = text[there[0].key[1] : there[0].value[0]]
-    end = there[-1].value[1]
-    added = "".join(f",{space or ' ' * (': ' in colon)}{dump(name)}{colon}{value}" for name, value in new)
-    return [*edits, (end, end, added)]
+def rewrite(text: str, new: Any) -> str:
+    """The text with its value changed into another; what stays as it is keeps its bytes, new members come last.
 
-
-def edited(text: str, edits: Iterable[Edit]) -> str:
-    """The text after edits, which must not overlap; those at one place come in the order given."""
+    Args:
+        text: The JSON text.
+        new: Its new value. A list in it is written anew, unless its items are given by their places, as a dict: those
+            that stay keep their bytes, and higher places come last.
+    """
     pieces, place = [], 0
-    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
-        pieces += [text[place:start], new]
+    for start, end, piece in sorted(_edits(text, begin(text), parse(text), new), key=lambda edit: edit[:2]):
+        pieces += [text[place:start], piece]
         place = end
     return "".join([*pieces, text[place:]])
+
+
+def _edits(text: str, start: int, old: Any, new: Any) -> Iterator[Edit]:
+    """What to change in the value that begins there; edits at one place come in their order."""
+    if isinstance(old, list) and isinstance(new, dict):
+        yield from _list_edits(text, start, old, new)
+    elif not isinstance(old, dict) or not isinstance(new, dict):
+        if old != new:
+            yield start, _value(text, start)[1], dump(new)
+    else:
+        there = parts(text, start)
+        # Of two members of one name the last counts, to every reader.
+        last = {found.name: found.value[0] for found in there}
+        for name, place in last.items():
+            yield from _edits(text, place, old[name], new[name])
+        added = [(dump(name), dump(value)) for name, value in new.items() if name not in last]
+        if not there:
+            yield start + 1, start + 1, ", ".join(map(": ".join, added))
+            return
+        # As the first member is written, with its line break and indent, so is each new one.
+        space = text[start + 1 : there[0].key[0]]
+        colon = text[there[0].key[1] : there[0].value[0]]
+        lead = f",{space or ' ' * (': ' in colon)}"
+        end = there[-1].value[1]
+        yield end, end, "".join(lead + colon.join(item) for item in added)
+
+
+def _list_edits(text: str, start: int, old: list[Any], new: Mapping[int, Any]) -> Iterator[Edit]:
+    spans = [item.value for item in parts(text, start)]
+    added = [dump(value) for place, value in new.items() if place >= len(old)]
+    kept = [place for place in range(len(old)) if place in new]
+    if not kept:
+        if old or added:
+            yield start, _value(text, start)[1], f"[{', '.join(added)}]"
+        return
+    for place in kept:
+        yield from _edits(text, spans[place][0], old[place], new[place])
+    for place in range(kept[-1]):
+        if place not in new:
+            yield spans[place][0], spans[place + 1][0], ""
+    space = text[start + 1 : spans[0][0]] or " "
+    yield spans[kept[-1]][1], spans[-1][1], "".join(f",{space}{item}" for item in added)
 
 
 def _value(text: str, start: int) -> tuple[Any, int]:
@@ -122,7 +146,6 @@ def _value(text: str, start: int) -> tuple[Any, int]:
         raise CardError("nested too deep to be read; a card is a few levels deep") from error
 
 
-def white(text: str, start: int) -> int:
-    """The first place from `start` on that is not white space."""
+def _white(text: str, start: int) -> int:
     found = _WHITE.match(text, start)
     return start if found is None else found.end()
