@@ -71,9 +71,6 @@ class Entry:
         insertion_order: Lower comes first.
         name: What it is called, else its comment; may be empty.
         comment: A note on it.
-        constant: Whether it is used without being called.
-        selective: Whether a secondary key is needed, too.
-        secondary_keys: See `selective`.
         use_regex: Whether the keys are patterns; they are never run.
     """
 
@@ -83,9 +80,6 @@ class Entry:
     insertion_order: float = 0.0
     name: str = ""
     comment: str = ""
-    constant: bool = False
-    selective: bool = False
-    secondary_keys: tuple[str, ...] = ()
     use_regex: bool = False
 
 
@@ -104,17 +98,11 @@ class Card:
         system_prompt: For the application; nothing here uses it, nor the next one.
         post_history_instructions: For the application.
         alternate_greetings: Other openings.
-        group_only_greetings: Openings for a talk of several characters (V3).
         tags: For sorting.
         creator: Who made it.
         character_version: Of the card.
-        creator_notes: For people who use it.
-        creator_notes_multilingual: The same by language code (V3).
         nickname: What ``{{char}}`` means, where it is not the name (V3).
-        source: Where it is from, as it says itself (V3); never fetched.
         assets: Pictures and the like, as objects with a ``uri`` (V3); never fetched.
-        creation_date: Unix time in seconds (V3).
-        modification_date: Unix time in seconds (V3).
         entries: The lorebook, in the order of the card.
         data: Everything, as parsed; ``extensions`` and what no specification knows are here.
         text: The JSON as it came.
@@ -131,17 +119,11 @@ class Card:
     system_prompt: str = ""
     post_history_instructions: str = ""
     alternate_greetings: tuple[str, ...] = ()
-    group_only_greetings: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     creator: str = ""
     character_version: str = ""
-    creator_notes: str = ""
-    creator_notes_multilingual: Mapping[str, str] = field(default_factory=dict)
     nickname: str = ""
-    source: tuple[str, ...] = ()
     assets: tuple[Mapping[str, Any], ...] = ()
-    creation_date: float | None = None
-    modification_date: float | None = None
     entries: tuple[Entry, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     text: str = field(default="", repr=False)
@@ -209,10 +191,6 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "float": ("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
     "tuple[str, ...]": ("a list of texts", lambda value: _is_list(value, str)),
     "tuple[Mapping[str, Any], ...]": ("a list of objects", lambda value: _is_list(value, dict)),
-    "Mapping[str, str]": (
-        "an object of texts",
-        lambda value: isinstance(value, dict) and _is_list(list(value.values()), str),
-    ),
 }
 #: What becomes part of a character must have its type. Anything else of a wrong type is noted, and counts as absent.
 _NEEDED = {*V1_FIELDS, "alternate_greetings", "nickname", "character_book", "entries", "content", "keys", "enabled"}
@@ -230,7 +208,7 @@ def _known(cls: type, values: Mapping[str, Any], path: str, notes: Notes) -> dic
     """
     found = {}
     for item in fields(cls):
-        kind = _KINDS.get(str(item.type).removesuffix(" | None"))
+        kind = _KINDS.get(str(item.type))
         value = values.get(item.name)
         if kind and value is not None and _is(value, *kind, path + item.name, notes):
             found[item.name] = tuple(value) if isinstance(value, list) else value

@@ -24,8 +24,6 @@ from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, fold
 
-# --- Pairs that refer to their source, or have no answer
-
 
 def leans_on_segment(question: str, answer: str, language: Language) -> str | None:
     """Why a pair does not stand by itself; ``None`` for one that does.
@@ -98,9 +96,6 @@ _NOTHING: Final = MappingProxyType[Language, re.Pattern[str]](
 )
 
 
-# --- Answers out of character
-
-
 #: Words by which speakers mean themselves; in Chinese also those of emperors, monks, ladies and old men.
 _FIRST: Final = MappingProxyType[Language, re.Pattern[str]](
     {
@@ -131,9 +126,8 @@ def out_of_character(character: Sheet) -> Callable[[str], str | None]:
     """
     language = character.language
     machine = is_machine(character.described() or character.background, language)
-    names = _names(character)
-    told = re.compile(rf"(?:{names}){_TOLD[language]}")
-    script = re.compile(rf"\s*[*\[（(]*(?:{names})[*\]）)]*\s*[:：]")
+    told = re.compile(character.named() + _TOLD[language])
+    script = re.compile(rf"\s*[*\[（(]*{character.named()}[*\]）)]*\s*[:：]")
 
     def reason(answer: str) -> str | None:
         for breach in broken_rules(answer, language, machine=machine, own=character.catchphrases):
@@ -146,15 +140,6 @@ def out_of_character(character: Sheet) -> Callable[[str], str | None]:
         return None
 
     return reason
-
-
-def _names(character: Sheet) -> str:
-    names: Sequence[str] = sorted(character.names, key=lambda name: (-len(name), name))
-    boundary = "" if character.language == "zh" else r"(?<!\w)"
-    return boundary + "(?:" + "|".join(map(re.escape, names)) + ")"
-
-
-# --- The filters, in order
 
 
 FilterName = Literal["form", "confidence", "standalone", "character", "grounding", "duplicate"]

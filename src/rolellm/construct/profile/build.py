@@ -76,19 +76,12 @@ class Names:
 def names_of(character: Sheet) -> Names:
     """The names of a character, its aliases among them, and which of their words name it alone.
 
-    A word of a name that the script also has in lower case (the ``silver`` of Long John Silver) counts only within a
-    sentence, where a capital says that it is a name. Chinese names of one character are passed over: they would be
-    found in other words.
+    Chinese names of one character are passed over: they would be found in other words.
     """
     listed = character.names
-    whole = [pattern for name in listed if (pattern := _pattern(name)) is not None]
-    parts = dict.fromkeys(part for name in listed for part in _parts(name))
-    ordinary = _in_lower_case(character, parts)
-    anywhere = [part for part in parts if part not in ordinary]
-    within = [part for part in parts if part in ordinary]
-    patterns = [_joined(whole, "", re.IGNORECASE), _joined(map(_edged, anywhere), "", 0)]
-    patterns.append(_joined(map(_edged, within), r"(?<=[^\W_][ ,'’-])|(?<=[^\W_], )", 0))
-    return Names(listed, tuple(pattern for pattern in patterns if pattern is not None))
+    whole = _joined((pattern for name in listed if (pattern := _pattern(name)) is not None), re.IGNORECASE)
+    parts = _joined((_edged(part) for name in listed for part in _parts(name)), 0)
+    return Names(listed, tuple(pattern for pattern in (whole, parts) if pattern is not None))
 
 
 def _pattern(name: str) -> str | None:
@@ -105,13 +98,10 @@ def _edged(*runs: str) -> str:
     return before + r"[\W_]{0,3}".join(map(re.escape, runs)) + after
 
 
-def _joined(patterns: Iterable[str], before: str, flags: int) -> re.Pattern[str] | None:
+def _joined(patterns: Iterable[str], flags: int) -> re.Pattern[str] | None:
     # The longest first: of aliases that contain each other the whole one is what is found.
-    listed = sorted(patterns, key=lambda pattern: (-len(pattern), pattern))
-    if not listed:
-        return None
-    lead = f"(?:{before})" if before else ""
-    return re.compile(f"{lead}(?:{'|'.join(listed)})", flags)
+    listed = sorted(set(patterns), key=lambda pattern: (-len(pattern), pattern))
+    return re.compile(f"(?:{'|'.join(listed)})", flags) if listed else None
 
 
 def _parts(name: str) -> list[str]:
@@ -125,14 +115,6 @@ def _parts(name: str) -> list[str]:
         and run.casefold() not in _COMMON
         and (run[0].isupper() or HAN.match(run))
     ]
-
-
-def _in_lower_case(character: Sheet, parts: Iterable[str]) -> frozenset[str]:
-    words = {part.lower(): part for part in parts if not HAN.match(part)}
-    if not words:
-        return frozenset()
-    pattern = re.compile("|".join(map(_edged, sorted(words, key=len, reverse=True))))
-    return frozenset(words[found] for turn in character.turns for found in pattern.findall(turn.content))
 
 
 _OF_OTHERS: Final = 0.25
