@@ -535,6 +535,7 @@ def split_rows(config: str, split: str, release: Path) -> list[Row]:
     return [Row.from_columns(columns) for columns in load_rolebench(config, split, data_dir=release)]
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 @pytest.mark.filterwarnings("ignore::rolellm.rolebench.build.MissingFilesWarning")
 def test_chinese_instruction_generalization_is_contaminated_by_its_own_train_and_strict_is_not(

@@ -134,6 +134,7 @@ with Client(folder, [model], RunOptions(show_progress=False, batch=True, batch_p
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, id="kill"), pytest.param(signal.SIGINT, id="ctrl-c")])
 def test_stopped_while_a_batch_is_on_its_way_it_is_collected_later(
     tmp_path: Path, llm_server: Make, endpoint: Make, number: int

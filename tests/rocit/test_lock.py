@@ -17,6 +17,8 @@ from rolellm.rocit.recipe import Recipe, load_recipe
 from rolellm.rocit.run_folder import LOCK, check_unlocked, locked
 from rolellm.rocit.train import train
 
+pytestmark = pytest.mark.slow
+
 WriteRecipe = Callable[..., Path]
 TrainApart = Callable[..., Any]
 STEPS = 40
