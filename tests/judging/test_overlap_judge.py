@@ -173,7 +173,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
 
 
 def test_what_is_no_judging_is_said_to_be_none() -> None:
-    with pytest.raises(ValueError, match="two fenced answers"):
+    with pytest.raises(ValueError, match="does not show two answers"):
         shown_in(Request((user("Who goes there?"),), tag="respond/x"))
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.sanitize import label
 from rolellm.core.text import HAN
@@ -144,7 +144,7 @@ class Preferences:
         """The score of each answer by its letter, in the order shown.
 
         Raises:
-            ValueError: For a request that shows no two answers.
+            ModelError: For a request that shows no two answers.
         """
         shown = shown_in(request)
         names = _names_in(shown, self.name)
@@ -163,7 +163,7 @@ class Preferences:
         """What it says of a request, in the form that the request's judge asks for.
 
         Raises:
-            ValueError: For a request that shows no two answers.
+            ModelError: For a request that shows no two answers.
         """
         scores = self.scores(request)
         ranks = {
@@ -270,13 +270,15 @@ def shown_in(request: Request) -> Seen:
     """The texts that a judge's request shows, read from its fences.
 
     Raises:
-        ValueError: For a request that shows no two answers.
+        ModelError: For a request that shows no two answers.
     """
     prompt = request.messages[-1].content
     fences = read_fenced(prompt)
     answers = {found.group(1): text for name, text in fences.items() if (found := _ANSWER.fullmatch(name))}
     if len(answers) < 2:
-        raise ValueError(f"these rules judge two fenced answers or more; {request.tag!r} shows {len(answers)}")
+        raise ModelError(
+            f"the rules `words` can only judge: {request.tag!r} does not show two answers; name another model"
+        )
     material = {name: text for name, text in fences.items() if not _ANSWER.fullmatch(name)}
     return Seen(material, answers, _outside(prompt, fences))
 

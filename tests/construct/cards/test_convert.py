@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.cards import parse_card, read_as_character
-from rolellm.construct.cards.convert import Names, block_of, blocks, clean_name, fill, joined, turns_of
+from rolellm.construct.cards.card import parse_card
+from rolellm.construct.cards.convert import (
+    Names,
+    block_of,
+    blocks,
+    clean_name,
+    fill,
+    joined,
+    read_as_character,
+    turns_of,
+)
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.records import Turn
 from rolellm.core.sanitize import visible
