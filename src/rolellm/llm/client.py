@@ -18,7 +18,7 @@ from typing import Any, overload
 from rolellm.core.errors import EndpointError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import write_jsonl
-from rolellm.llm.batch import STATE, BatchState
+from rolellm.llm.batch import STATE, BatchRun, BatchState
 from rolellm.llm.budget import Budget
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Reply, Request, RunOptions, T, Usage, text_of
@@ -280,15 +280,12 @@ class Client:
 
     def _run_class(self) -> type[Run[Any]]:
         if not self.options.batch:
-            if underway := BatchState(self.folder).underway():
+            if underway := BatchState.of(self.folder).underway():
                 raise SettingsError(
                     f"{len(underway)} requests of {self.folder} are on their way in batches, and paid for; go on with "
                     f"--batch, or move {self.folder / STATE} away to ask for them anew"
                 )
             return Run
-        from rolellm.llm.batch import BatchRun, batch_endpoint
-
-        batch_endpoint(self.models)
         return BatchRun
 
     def _note(self, outcome: Outcome[Any]) -> None:

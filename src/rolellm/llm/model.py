@@ -237,7 +237,12 @@ class CallError(Exception):
         retry: Whether the same call may do better later.
         after: Seconds to wait before the next call to this endpoint, where it says so; checked and capped by the run.
         billed: Whether the call may have been charged all the same: a timeout or a reset, after which nobody knows.
+
+    Attributes:
+        wants_other_form: Whether the server refused the way in which JSON was asked for.
     """
+
+    wants_other_form = False
 
     def __init__(
         self, kind: FailureKind, reason: str, *, retry: bool, after: float | None = None, billed: bool = False

@@ -32,9 +32,6 @@ from rolellm.llm.model import (
 )
 from rolellm.llm.retry import Pace, delay_of, is_of_the_endpoint
 
-# --- A request on its way through a run, and whether a reply settles it
-
-
 _ENDED: dict[Finish, str] = {
     "length": "the reply was cut off at its most tokens",
     "filtered": "the server's content filter took the reply",
@@ -119,37 +116,6 @@ class Counts:
     from_journal: int = 0
 
 
-def judge(task: Task[T], model: Model, raw: Json, accept: Accept[T], also: Collection[Finish]) -> Answer[T] | None:
-    """Make an answer of a raw reply; where it is none, the task knows why.
-
-    Args:
-        task: Its `paid` counts this reply already.
-        model: Who gave the reply, and can read it.
-        raw: As the journal has it.
-        accept: Makes a value of the reply, or refuses it.
-        also: Ways to end, beside ``stop``, that are for `accept` to judge.
-    """
-    reply: Reply | None = None
-    try:
-        reply = model.read(raw)
-        if reply.finish == "stop" or reply.finish in also:
-            value = accept(task.request, reply)
-            key = request_key(model, task.request)
-            return Answer(task.request, value, reply, task.paid, tuple(task.refused), key)
-        kind: FailureKind = reply.finish
-        reason = _ENDED[reply.finish]
-    except UnacceptableError as error:
-        kind, reason = error.kind, error.reason
-    except RecursionError:
-        kind, reason = "malformed", "the reply is nested too deeply"
-    task.last = kind, reason, reply
-    task.refused.append(reason)
-    return None
-
-
-# --- Asking many requests at once: bounded concurrency, retries that hold nobody up, replies on disk before read
-
-
 #: Journaled replies read in one go, before others get a turn.
 _AT_ONCE = 64
 #: A request that was told to wait this many times the longest pause, and is still over the limit, is given up.
@@ -214,16 +180,15 @@ class Run(Generic[T]):
         """
         self._source = iter(requests)
         self._done = done
-        workers = [
-            asyncio.create_task(self._work(pace)) for pace in self.paces for _ in range(max(pace.model.concurrency, 1))
-        ]
         syncing = asyncio.create_task(self._sync())
         try:
-            await asyncio.gather(*workers)
+            async with asyncio.TaskGroup() as workers:
+                for pace in self.paces:
+                    for _ in range(max(pace.model.concurrency, 1)):
+                        workers.create_task(self._work(pace))
         finally:
-            for task in (*workers, syncing):
-                task.cancel()
-            await asyncio.gather(*workers, syncing, return_exceptions=True)
+            syncing.cancel()
+            await asyncio.gather(syncing, return_exceptions=True)
         self._flush_suspects()
 
     def stop(self, error: Exception) -> None:
@@ -296,8 +261,7 @@ class Run(Generic[T]):
     def _replay(self, task: Task[T]) -> bool:
         for index, raw in self._journal.replies(task.keys):
             task.paid += 1
-            answer = judge(task, self.paces[index].model, raw, self._accept, self._also)
-            if answer is not None:
+            if (answer := self._judge(task, self.paces[index].model, raw)) is not None:
                 self.counts.from_journal += 1
                 self._settle(task, answer)
                 return True
@@ -367,8 +331,7 @@ class Run(Generic[T]):
         task.paid += 1
         task.tries += 1
         pace.answered()
-        answer = judge(task, pace.model, raw, self._accept, self._also)
-        if answer is not None:
+        if (answer := self._judge(task, pace.model, raw)) is not None:
             self._finish(task, answer)
         elif task.tries >= task.allowed or not task.may_change:
             self._finish(task, task.failure())
@@ -376,13 +339,33 @@ class Run(Generic[T]):
             self._now.append(task)
             self._notify()
 
+    def _judge(self, task: Task[T], model: Model, raw: Json) -> Answer[T] | None:
+        """Make an answer of a raw reply, which the task counts as paid already; where it is none, the task knows why."""
+        reply: Reply | None = None
+        try:
+            reply = model.read(raw)
+            if reply.finish == "stop" or reply.finish in self._also:
+                value = self._accept(task.request, reply)
+                key = request_key(model, task.request)
+                return Answer(task.request, value, reply, task.paid, tuple(task.refused), key)
+            kind: FailureKind = reply.finish
+            reason = _ENDED[reply.finish]
+        except UnacceptableError as error:
+            kind, reason = error.kind, error.reason
+        except RecursionError:
+            kind, reason = "malformed", "the reply is nested too deeply"
+        task.last = kind, reason, reply
+        task.refused.append(reason)
+        return None
+
     def _lost(self, key: str, number: int, error: CallError, cost: float) -> None:
         try:
             self._journal.lost(key, number, f"{error.kind}: {error.reason}", cost)
         except JournalFullError as full:
             self.stop(full)
 
-    def _again_or_never(self, pace: Pace, task: Task[T], error: CallError, sent: float) -> None:
+    def _wait_of(self, task: Task[T], error: CallError) -> tuple[float, bool]:
+        """Note a failure; how long to wait for the next try, and whether there is one."""
         task.last = error.kind, error.reason, None
         longest = self._options.max_wait
         if error.kind == "rate_limited":
@@ -390,11 +373,12 @@ class Run(Generic[T]):
             task.limited += 1
             wait = delay_of(error, task.limited, task.keys[0], longest)
             task.waited += wait
-            again = task.waited < _PATIENCE * longest
-        else:
-            task.tries += 1
-            wait = delay_of(error, task.tries, task.keys[0], longest)
-            again = error.retry and task.tries < task.allowed
+            return wait, task.waited < _PATIENCE * longest
+        task.tries += 1
+        return delay_of(error, task.tries, task.keys[0], longest), error.retry and task.tries < task.allowed
+
+    def _again_or_never(self, pace: Pace, task: Task[T], error: CallError, sent: float) -> None:
+        wait, again = self._wait_of(task, error)
         # With nothing left to ask, those that failed on the way are all that is left: no sign that nobody answers.
         silent = not again and not self._exhausted and task.begun > pace.answered_at
         pace.failed(error, wait, sent, silent=silent)

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import SettingsError, require
 from rolellm.core.scrub import HIDDEN
 from rolellm.core.settings import Field, Values, read, read_file, settings
 from rolellm.llm.model import Model, Price, RunOptions
@@ -418,11 +418,12 @@ def load_models(source: LLMSettings | str | Path, scripted: Mapping[str, MakeScr
 
 def _model(entry: ModelSettings, scripted: Mapping[str, MakeScripted]) -> Model:
     if entry.backend == "openai":
+        require("openai", extra="llm")
         from rolellm.llm.endpoint import Endpoint
 
-        endpoint = Endpoint(entry)
-        endpoint.check()
-        return endpoint
+        # A missing key is found before the first call.
+        find_key(entry.base_url or "", entry.api_key_env)
+        return Endpoint(entry)
     if entry.backend == "scripted":
         make = scripted.get(entry.rules or "")
         if make is None:
