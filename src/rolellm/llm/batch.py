@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rolellm.core.errors import DataError, EndpointError, SettingsError
 from rolellm.core.files import whole_file, write_json
@@ -29,6 +29,8 @@ from rolellm.llm.run import Run, StopAskingError, Task
 
 if TYPE_CHECKING:
     from openai.types import Batch as ServerBatch
+
+_Found = TypeVar("_Found")
 
 STATE = "batches.json"
 #: What OpenAI takes in one batch; the bytes a little less than its 200 MB.
@@ -283,13 +285,13 @@ class BatchRun(Run[T]):
 
     def _read(self, batch: Batch, name: str, line: Json) -> Json | CallError:
         """The raw reply that a line holds, or why there is none."""
-        response = line["response"] if isinstance(line.get("response"), dict) else {}
+        response: Any = line["response"] if isinstance(line.get("response"), dict) else {}
         status, body = response.get("status_code"), response.get("body")
         task, _ = self._waiting.get(_key_and_attempt(name)[0], (None, 0.0))
         try:
             if status == 200:
                 raw = body if isinstance(body, dict) else {UNREADABLE: str(body)[:1000]}
-                return self._endpoint.received(raw, task and task.request)
+                return self._endpoint.received(raw, task.request if task else None)
         except CallError as error:
             return error
         if not isinstance(status, int):
@@ -320,7 +322,7 @@ class BatchRun(Run[T]):
             # Of another stage: what it says of tokens cannot be checked here, and the budget has all it can cost.
             self._keep(self._endpoint, key, attempt, None, came, self._journal.worst_open(key))
 
-    async def _steadily(self, work: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+    async def _steadily(self, work: Callable[[], Awaitable[_Found]], seconds: float | None = None) -> _Found:
         """Do something over HTTP; again, for some minutes, where the server or the way to it is in trouble."""
         for number in range(1, _TRIES + 1):
             try:

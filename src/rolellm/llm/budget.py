@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rolellm.core.errors import SettingsError
 from rolellm.llm.model import Model, Request
-from rolellm.llm.tokens import TokenCounter
+from rolellm.llm.tokens import most_prompt_tokens
 
 # What sums of many small amounts may be off by.
 _DUST = 1e-12
@@ -40,14 +40,13 @@ class Budget:
         self.limit = limit
         self.spent = spent
         self.reserved = 0.0
-        self._counter = TokenCounter()
 
     def worst(self, model: Model, request: Request) -> float:
         """The most that a call can cost, in US dollars: no text has more tokens than bytes."""
         price = model.price
         if not (price.prompt or price.completion):
             return 0.0
-        prompt = self._counter.request_upper_bound(request)
+        prompt = most_prompt_tokens(request)
         dearest = max(price.prompt, price.cached or 0.0)
         return (prompt * dearest + request.sampling.max_tokens * price.completion) / 1e6
 

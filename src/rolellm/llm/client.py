@@ -23,12 +23,16 @@ from rolellm.llm.budget import Budget
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Reply, Request, RunOptions, T, Usage, text_of
 from rolellm.llm.openai_format import disputed, same_model
-from rolellm.llm.run import Counts, Run, StopAskingError
+from rolellm.llm.run import Run, StopAskingError
 from rolellm.runtime.interrupts import run_to_end
 from rolellm.runtime.locks import locked
 from rolellm.runtime.progress import Progress
 
-# --- The order in which requests go out: those that share a long beginning one after another, the longest first
+FAILED = "failed.jsonl"
+# Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
+_RESERVE_A_CALL = 1 << 16
+# Names of models that are counted; a server may make up one for each reply.
+_MOST_NAMES = 20
 
 
 def prefix_order(requests: Sequence[Request]) -> list[int]:
@@ -37,59 +41,10 @@ def prefix_order(requests: Sequence[Request]) -> list[int]:
     A beginning is the first message, by its text. The beginnings that save the most go first: their length times the
     number of requests that need not pay for it anew.
     """
-    count = Counter(_beginning(request) for request in requests)
-    first: dict[str, int] = {}
-    for place, request in enumerate(requests):
-        first.setdefault(_beginning(request), place)
-
-    def rank(place: int) -> tuple[int, int, int]:
-        beginning = _beginning(requests[place])
-        return -len(beginning) * (count[beginning] - 1), first[beginning], place
-
-    return sorted(range(len(requests)), key=rank)
-
-
-def _beginning(request: Request) -> str:
-    return request.messages[0].content if request.messages else ""
-
-
-# --- What the progress of a run of requests says: done, in flight, failed and spent
-
-
-def shown(label: str, total: int | None, read: Callable[[], tuple[Counts, float]], *, show: bool) -> Progress:
-    """Progress to show while a ``with`` block runs.
-
-    Args:
-        label: What the requests are for.
-        total: How many requests there are, where that is known.
-        read: Gives counts and US dollars spent so far; called from another thread.
-        show: Whether to show anything.
-    """
-
-    def look(progress: Progress) -> None:
-        counts, spent = read()
-        progress.update(done=counts.done, state=state_of(counts, spent))
-
-    return Progress(label or "asking", total, look=look, show=show)
-
-
-def state_of(counts: Counts, spent: float) -> str:
-    """What is shown after the counts.
-
-    >>> state_of(Counts(done=10, failed=1, in_flight=4), 0.0123)
-    '4 in flight, 1 failed, $0.0123'
-    """
-    return f"{counts.in_flight} in flight, {counts.failed} failed, ${spent:.4f}"
-
-
-# --- Asks models on behalf of a stage, in a run folder that keeps every reply
-
-
-FAILED = "failed.jsonl"
-# Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
-_RESERVE_A_CALL = 1 << 16
-# Names of models that are counted; a server may make up one for each reply.
-_MOST_NAMES = 20
+    beginnings = [request.messages[0].content if request.messages else "" for request in requests]
+    count = Counter(beginnings).items()
+    rank = {text: (-len(text) * (times - 1), place) for place, (text, times) in enumerate(count)}
+    return sorted(range(len(requests)), key=lambda place: rank[beginnings[place]])
 
 
 class EndpointWarning(UserWarning):
@@ -254,8 +209,10 @@ class Client:
             self._note(outcome)
             done(place, outcome)
 
-        def read() -> tuple[Counts, float]:
-            return run.counts, self._budget.spent
+        def look(progress: Progress) -> None:
+            counts, spent = run.counts, self._budget.spent
+            state = f"{counts.in_flight} in flight, {counts.failed} failed, ${spent:.4f}"
+            progress.update(done=counts.done, state=state)
 
         async def work() -> None:
             try:
@@ -264,7 +221,7 @@ class Client:
                 await asyncio.gather(*(model.close() for model in self.models), return_exceptions=True)
 
         try:
-            with shown(label, total, read, show=self.options.show_progress):
+            with Progress(label or "asking", total, look=look, show=self.options.show_progress):
                 run_to_end(work, lambda: run.stop(StopAskingError("asked to stop")))
         finally:
             self._count(run)

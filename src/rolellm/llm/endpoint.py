@@ -11,6 +11,7 @@ import logging
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -81,9 +82,8 @@ class Endpoint:
         """
         while True:
             form = self.structured
-            content = encode_body(self.body(request, attempt))
             try:
-                response = await self.asked(lambda body=content: self._post(body), self.settings.timeout)
+                response = await self.asked(partial(self._post, request, attempt), self.settings.timeout)
             except CallError as error:
                 if request.schema is not None and self.learns_form(form, error):
                     continue
@@ -201,7 +201,8 @@ class Endpoint:
     def _scrubber(self) -> Scrubber:
         return scrubber(find_key(self._base_url, self.settings.api_key_env), *self._hidden)
 
-    async def _post(self, content: bytes) -> httpx2.Response:
+    async def _post(self, request: Request, attempt: int) -> httpx2.Response:
+        content = encode_body(self.body(request, attempt))
         options: Any = {"headers": self.headers()}
         return await self.sdk().post("/chat/completions", cast_to=httpx2.Response, content=content, options=options)
 

@@ -340,7 +340,7 @@ class Run(Generic[T]):
             self._notify()
 
     def _judge(self, task: Task[T], model: Model, raw: Json) -> Answer[T] | None:
-        """Make an answer of a raw reply, which the task counts as paid already; where it is none, the task knows why."""
+        """Make an answer of a raw reply, counted as paid already; where it is none, the task knows why."""
         reply: Reply | None = None
         try:
             reply = model.read(raw)
