@@ -132,7 +132,7 @@ def _reason(error: BaseException) -> str:
         if said:
             return f"{status_of(cause)}: {without_hub_token(said)}"
     deepest = list(_chain(error))[-1]
-    lines = without_hub_token(str(deepest)).strip().splitlines()
+    lines = without_hub_token(deepest).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(deepest).__name__
 
 
@@ -386,7 +386,7 @@ class _Push:
         except JSONDecodeError:
             raise
         except ValueError as error:  # So the client refuses bad metadata.
-            reason = without_hub_token(str(error))
+            reason = without_hub_token(error)
             raise HubError(f"{self.place['repo_id']} could not be published: {reason}") from None
         return str(done.oid)
 

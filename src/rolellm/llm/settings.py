@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator
 
 from rolellm.core.errors import SettingsError, require
-from rolellm.core.scrub import HIDDEN
+from rolellm.core.scrub import HIDDEN, scrubber
 from rolellm.core.settings import Field, Values, read, read_file, settings
 from rolellm.llm.model import Model, Price, RunOptions
 
@@ -180,6 +180,11 @@ def hidden_keys(base_url: str, extra_body: Mapping[str, Any]) -> tuple[str, ...]
     fields = [str(value) for name, value in _fields(extra_body) if "model" not in name]
     words = [word for text in (*_path(base_url), *fields) for word in re.split("[;=& ]", text)[-2:]]
     return tuple(filter(_MAY_BE_KEY.fullmatch, words))
+
+
+def without_keys(base_url: str) -> str:
+    """An address to show: without what may be a key in its path."""
+    return scrubber(*hidden_keys(base_url, {})).text(base_url)
 
 
 def _is_harmless(name: str, value: Any) -> bool:
