@@ -218,7 +218,7 @@ def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], w
         pytest.param(SERVER.replace("}]", ", timeout: 0}]"), "greater than 0", id="no-time"),
         pytest.param(
             SERVER.replace("}]", ", price: {prompt: -1}}]"),
-            "prompt must be greater",
+            "price.prompt: must be greater",
             id="price",
         ),
         pytest.param(SERVER.replace("}]", ", price: 3}]"), "price: must be a section", id="price-without-parts"),

@@ -21,11 +21,12 @@ from rolellm.core.errors import DataError, EndpointError, SettingsError
 from rolellm.core.files import whole_file, write_json
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.typed_json import read_as
+from rolellm.llm.budget import worst_cost
 from rolellm.llm.estimate import BATCH_SHARE
 from rolellm.llm.model import CallError, Json, Outcome, Request, T
 from rolellm.llm.openai_format import UNREADABLE, Structured, encode_body, parse_body
 from rolellm.llm.retry import delay_of
-from rolellm.llm.run import Run, StopAskingError, Task
+from rolellm.llm.run import Run, Task
 
 if TYPE_CHECKING:
     from openai.types import Batch as ServerBatch
@@ -143,7 +144,7 @@ class BatchRun(Run[T]):
             )
             return
         self._endpoint = model
-        self._waiting: dict[str, tuple[Task[T], float]] = {}
+        self._waiting: dict[str, Task[T]] = {}
         self._done, self._exhausted = done, True
         self._working = asyncio.create_task(self._rounds(requests))
         try:
@@ -176,7 +177,7 @@ class BatchRun(Run[T]):
             short = len(self._waiting) < len(tasks)
             await self._finish_open()
             if short:
-                raise StopAskingError(self._budget.reached, "a larger --budget")
+                raise self._out_of_money()
 
     def _lines(self, tasks: Iterable[Task[T]]) -> Iterator[str]:
         """What to send for the tasks that the budget has room for, and that are not on their way already."""
@@ -185,14 +186,12 @@ class BatchRun(Run[T]):
             key, attempt = task.keys[0], task.paid + 1
             name = _custom_id(key, attempt)
             if name in underway:
-                worst = self._journal.worst_open(key)
-                self._budget.set_aside_again(worst)
-                self._waiting[key] = task, worst
+                self._waiting[key] = task
                 continue
-            worst = BATCH_SHARE * self._budget.worst(self._endpoint, task.next_request)
-            if not self._budget.reserve(worst):
+            worst = BATCH_SHARE * worst_cost(self._endpoint, task.next_request)
+            if not self._can_afford(worst):
                 continue
-            self._waiting[key] = task, worst
+            self._waiting[key] = task
             self._journal.sent(key, attempt, self._endpoint.name, worst)
             self.counts.calls += 1
             body = self._endpoint.body(task.next_request, attempt)
@@ -287,7 +286,7 @@ class BatchRun(Run[T]):
         """The raw reply that a line holds, or why there is none."""
         response: Any = line["response"] if isinstance(line.get("response"), dict) else {}
         status, body = response.get("status_code"), response.get("body")
-        task, _ = self._waiting.get(_key_and_attempt(name)[0], (None, 0.0))
+        task = self._waiting.get(_key_and_attempt(name)[0])
         try:
             if status == 200:
                 raw = body if isinstance(body, dict) else {UNREADABLE: str(body)[:1000]}
@@ -305,22 +304,18 @@ class BatchRun(Run[T]):
         key, attempt = _key_and_attempt(name)
         if self._journal.count(key) >= attempt:
             return
-        task, worst = self._waiting.pop(key, (None, 0.0))
+        task = self._waiting.pop(key, None)
         if isinstance(came, CallError):
-            cost = worst if came.billed else 0.0
-            self._lost(key, attempt, came, cost)
-            self._budget.settle(worst, cost)
+            self._lost(key, attempt, came)
             if task is not None and self._wait_of(task, came)[1]:
                 self._now.append(task)
             elif task is not None:
                 self._finish(task, task.failure())
-        elif task is not None:
-            cost = self._keep(self._endpoint, key, attempt, task.request, came, worst, share=BATCH_SHARE)
-            self._budget.settle(worst, cost)
+            return
+        # Of another stage's, what it says of tokens cannot be checked here.
+        self._keep(self._endpoint, key, attempt, task.request if task else None, came, share=BATCH_SHARE)
+        if task is not None:
             self._answered(self.paces[0], task, came)
-        else:
-            # Of another stage: what it says of tokens cannot be checked here, and the budget has all it can cost.
-            self._keep(self._endpoint, key, attempt, None, came, self._journal.worst_open(key))
 
     async def _steadily(self, work: Callable[[], Awaitable[_Found]], seconds: float | None = None) -> _Found:
         """Do something over HTTP; again, for some minutes, where the server or the way to it is in trouble."""

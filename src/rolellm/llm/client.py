@@ -19,7 +19,7 @@ from rolellm.core.errors import EndpointError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import write_jsonl
 from rolellm.llm.batch import STATE, BatchRun, BatchState
-from rolellm.llm.budget import Budget
+from rolellm.llm.budget import check_prices
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Reply, Request, RunOptions, T, Usage, text_of
 from rolellm.llm.openai_format import disputed, same_model
@@ -113,8 +113,9 @@ class Client:
                 reason = f"no room left on the disk of {error.path}, which keeps what it has"
                 raise StoppedShortError(f"{reason}; it needs room there to go on", resume="the same command") from error
             stack.callback(self._journal.close)
-            self._budget = Budget(self.options.budget, self._journal.spent + self._journal.unknown, self.models)
-            self.spent.cost = self._budget.spent
+            if self.options.budget is not None:
+                check_prices(self.models)
+            self.spent.cost = self._journal.cost
             self._stack = stack.pop_all()
         self._closed = False
         if self._journal.harm:
@@ -203,14 +204,14 @@ class Client:
         if self._closed:
             # The journal's file descriptor may be another file's by now.
             raise SettingsError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
-        run = self._run_class()(self.models, self._journal, self._budget, self.options, accept, also)
+        run = self._run_class()(self.models, self._journal, self.options, accept, also)
 
         def note(place: int, outcome: Outcome[T]) -> None:
             self._note(outcome)
             done(place, outcome)
 
         def look(progress: Progress) -> None:
-            counts, spent = run.counts, self._budget.spent
+            counts, spent = run.counts, self._journal.spent
             state = f"{counts.in_flight} in flight, {counts.failed} failed, ${spent:.4f}"
             progress.update(done=counts.done, state=state)
 
@@ -281,7 +282,7 @@ class Client:
         self.spent.calls += run.counts.calls
         self.spent.from_journal += run.counts.from_journal
         self.spent.failed = len(self._failed)
-        self.spent.cost = self._budget.spent
+        self.spent.cost = self._journal.cost
         path = self.folder / FAILED
         if not self._failed:
             path.unlink(missing_ok=True)

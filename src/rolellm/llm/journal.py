@@ -155,6 +155,11 @@ class Journal:
         """How many replies it holds."""
         return sum(map(len, self._replies.values()))
 
+    @property
+    def cost(self) -> float:
+        """US dollars so far, calls without an end counted in full."""
+        return self.spent + self.unknown
+
     def replies(self, keys: Sequence[str]) -> Iterator[tuple[int, Json]]:
         """The raw replies under any of these keys as they came, each with its key's place in `keys`."""
         places = [self._replies.get(bytes.fromhex(key), ()) for key in keys]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
-from rolellm.llm.budget import Budget
+from rolellm.llm.budget import worst_cost
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import (
     Accept,
@@ -120,6 +120,8 @@ class Counts:
 _AT_ONCE = 64
 #: A request that was told to wait this many times the longest pause, and is still over the limit, is given up.
 _PATIENCE = 10
+# What sums of many small amounts may be off by, in US dollars.
+_DUST = 1e-12
 
 
 class StopAskingError(Exception):
@@ -141,8 +143,7 @@ class Run(Generic[T]):
     Args:
         models: Who is asked; each is given as many calls at once as it takes.
         journal: Where replies are kept and looked up.
-        budget: What it may cost.
-        options: How often, and how long to wait.
+        options: How often, for how much, and how long to wait.
         accept: Makes a value of a reply.
         also: Ways to end, beside ``stop``, that are for `accept` to judge.
     """
@@ -151,7 +152,6 @@ class Run(Generic[T]):
         self,
         models: Sequence[Model],
         journal: Journal,
-        budget: Budget,
         options: RunOptions,
         accept: Accept[T],
         also: Collection[Finish] = (),
@@ -160,7 +160,6 @@ class Run(Generic[T]):
         self.stopped: Exception | None = None
         self.paces = [Pace(model, index) for index, model in enumerate(models)]
         self._journal = journal
-        self._budget = budget
         self._options = options
         self._accept = accept
         self._also = also
@@ -276,46 +275,54 @@ class Run(Generic[T]):
 
     async def _attempt(self, pace: Pace, task: Task[T]) -> None:
         model, request = pace.model, task.next_request
-        worst = self._budget.worst(model, request)
-        if not await self._reserve(worst):
-            return
+        worst = worst_cost(model, request)
+        while not self._can_afford(worst):
+            if self.counts.in_flight == 0:
+                self.stop(self._out_of_money())
+            if self.stopped is not None:
+                return
+            await self._wait(None)
         key, number = task.keys[pace.index], task.paid + 1
         try:
             self._journal.sent(key, number, model.name, worst)
         except JournalFullError as error:
-            self._budget.settle(worst, 0.0)
             self.stop(error)
             return
         self.counts.in_flight += 1
         self.counts.calls += 1
-        cost, sent = worst, pace.sent()
+        sent = pace.sent()
         task.begun = task.begun or sent
         try:
             raw = await model.call(request, number)
-            cost = self._keep(model, key, number, task.request, raw, worst)
+            self._keep(model, key, number, task.request, raw)
         except CallError as error:
-            cost = worst if error.billed else 0.0
-            self._lost(key, number, error, cost)
+            self._lost(key, number, error)
             self._again_or_never(pace, task, error, sent)
         except JournalFullError as error:
             self.stop(error)
         else:
             self._answered(pace, task, raw)
         finally:
-            # A call that was cut off in the middle may have cost the most.
+            # A call that was cut off in the middle has no end in the journal, and counts as the most it can cost.
             self.counts.in_flight -= 1
-            self._budget.settle(worst, cost)
-            if self._budget.limit is not None or not self.counts.in_flight:
+            if self._options.budget is not None or not self.counts.in_flight:
                 self._notify()
 
+    def _can_afford(self, worst: float) -> bool:
+        limit = self._options.budget
+        return limit is None or self._journal.cost + worst <= limit + _DUST
+
+    def _out_of_money(self) -> StopAskingError:
+        spent = f"budget of {self._options.budget or 0:g} US dollars ({self._journal.cost:.2g} spent)"
+        return StopAskingError(f"another call might go beyond the {spent}", "a larger --budget")
+
     def _keep(
-        self, model: Model, key: str, number: int, request: Request | None, raw: Json, worst: float, share: float = 1.0
-    ) -> float:
-        """Put a reply into the journal; what it cost, of the usual price this share; the most without a request."""
-        try:
-            cost = worst if request is None else share * model.price.cost(model.read(raw).usage)
-        except (UnacceptableError, RecursionError):
-            cost = worst
+        self, model: Model, key: str, number: int, request: Request | None, raw: Json, share: float = 1.0
+    ) -> None:
+        """Put a reply into the journal, at this share of the usual price; without a request at the most it can cost."""
+        cost = self._journal.worst_open(key)
+        with suppress(UnacceptableError, RecursionError):
+            cost = cost if request is None else share * model.price.cost(model.read(raw).usage)
         facts: dict[str, str] = {"model": model.name}
         if request is not None:
             facts |= {"tag": request.tag, "prompt_hash": request.prompt_hash}
@@ -325,7 +332,6 @@ class Run(Generic[T]):
             if not error.kept:
                 raise
             self.stop(error)
-        return cost
 
     def _answered(self, pace: Pace, task: Task[T], raw: Json) -> None:
         task.paid += 1
@@ -358,7 +364,8 @@ class Run(Generic[T]):
         task.refused.append(reason)
         return None
 
-    def _lost(self, key: str, number: int, error: CallError, cost: float) -> None:
+    def _lost(self, key: str, number: int, error: CallError) -> None:
+        cost = self._journal.worst_open(key) if error.billed else 0.0
         try:
             self._journal.lost(key, number, f"{error.kind}: {error.reason}", cost)
         except JournalFullError as full:
@@ -435,15 +442,6 @@ class Run(Generic[T]):
         if isinstance(outcome, Failure):
             return replace(outcome, request=request)
         return replace(outcome, request=request, value=self._accept(request, outcome.reply))
-
-    async def _reserve(self, worst: float) -> bool:
-        while not self._budget.reserve(worst):
-            if self.counts.in_flight == 0:
-                self.stop(StopAskingError(self._budget.reached, "a larger --budget"))
-            if self.stopped is not None:
-                return False
-            await self._wait(None)
-        return True
 
     async def _wait(self, seconds: float | None) -> None:
         """Until something changes, and no longer than so many seconds."""

@@ -41,8 +41,9 @@ def fetch(model: str, revision: str | None, *, weights: bool) -> Path:
         if weights and not any(folder.glob("*.safetensors")):
             folder = get(*_SMALL, *_PICKLED)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = without_hub_token(error)
         raise ModelError(
-            f"base.model: cannot download {model} from the Hub ({without_hub_token(error)}); for a gated model, request "
+            f"base.model: cannot download {model} from the Hub ({reason}); for a gated model, request "
             "access on its page and run `hf auth login`, or set base.path to a folder that holds it"
         ) from None
     return folder
