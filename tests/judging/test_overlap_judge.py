@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rolellm.core.errors import ModelError
 from rolellm.judging.overlap_judge import by_shared_words, shown_in, words_judge
 from rolellm.judging.prompts import fenced, nonce
 from rolellm.llm.client import Client

@@ -24,7 +24,6 @@ from rolellm.hub import Pushed, PushOptions, check_login, check_push, check_repo
 from rolellm.models.training_record import Seen, read_manifest
 from rolellm.prompts.encode import end_token_id
 from rolellm.prompts.render import system_template
-from rolellm.prompts.retrieval import retrieval_template
 from rolellm.rocit.loading import fetch, load_whole, open_tokenizer, stop_at
 from rolellm.rocit.model_card import CardFacts, Form, languages_of, read_scores, render_model_card
 from rolellm.rocit.recipe import OutputRecipe, Recipe, read_recipe
@@ -128,13 +127,13 @@ def stage_recipe(run: FinishedRun, staged: Path) -> dict[Language, str]:
     """
     recipe = _public_recipe(run.manifest["recipe"])
     own = run.manifest["recipe"]["prompt"].get("system_template")
-    made = retrieval_template if recipe["prompt"].get("profile") == "retrieval" else system_template
+    retrieval = recipe["prompt"].get("profile") == "retrieval"
     hashes = run.manifest["prompt"]["system_templates"]
     systems: dict[Language, str] = {}
     for language in languages_of(run.manifest):
         try:
-            template = made(language, own)
-        except RecipeError:
+            template = system_template(language, own, retrieval=retrieval)
+        except SettingsError:
             continue  # The user's file is gone; its hash in the manifest is what is left.
         if template.hash == hashes.get(language) and template.text not in systems.values():
             systems[language] = template.text
