@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rolellm.rocit.recipe import load_recipe
-from rolellm.rocit.run_folder import locked
 from rolellm.rocit.train import train
+from rolellm.runtime.locks import locked
 
 from ..forking import Forked, Forking, script
 

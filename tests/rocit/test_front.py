@@ -100,7 +100,7 @@ def test_a_dataset_that_cannot_be_trained_on_is_refused(items: list[dict[str, An
 def test_what_conflicts_is_refused_by_name(mini: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match="packing cannot be set"):
         train(mini, packing=True)
-    with pytest.raises(RecipeError, match="is now called training"):
+    with pytest.raises(RecipeError, match="unknown key epochs"):
         train(mini, epochs=1)
     with pytest.raises(RecipeError, match="resume needs out"):
         train("smoke-cpu", resume=True)

@@ -10,8 +10,9 @@ import pytest
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.jsonl import read_jsonl
+from rolellm.models.load import fetch
 from rolellm.rocit.bases import build_base
-from rolellm.rocit.loading import fetch, load_model, load_tokenizer
+from rolellm.rocit.loading import load_model, load_tokenizer
 from rolellm.rocit.prepare import load_rows, prepare
 from rolellm.rocit.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe, load_recipe
 from rolellm.rocit.train import train
@@ -422,7 +423,7 @@ def test_the_end_of_a_reply_ends_generation_in_a_configuration_that_can_be_saved
 ) -> None:
     from transformers import GenerationConfig
 
-    from rolellm.rocit.loading import stop_at
+    from rolellm.models.load import stop_at
 
     config = GenerationConfig(eos_token_id=known, **sampling)
     stop_at(config, 7)

@@ -234,9 +234,15 @@ def test_accumulated_batches_step_as_one(tokenizer: Any, examples: Examples, tmp
         "warmup_steps": 0,
         "shared_prefix": False,
     }
-    whole = trainer_of(tokenizer, examples[:4], tmp_path / "a", per_device_train_batch_size=4, **rates)
+    four = list(examples)[:4]
+    whole = trainer_of(tokenizer, four, tmp_path / "a", per_device_train_batch_size=4, **rates)
     parts = trainer_of(
-        tokenizer, examples[:4], tmp_path / "b", per_device_train_batch_size=1, gradient_accumulation_steps=4, **rates
+        tokenizer,
+        list(examples)[:4],
+        tmp_path / "b",
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=4,
+        **rates,
     )
     apart = torch.cat(
         [

@@ -151,8 +151,8 @@ NORM = "transformer.encoder.final_layernorm.weight"
         pytest.param(
             {NORM: torch.ones(31)}, rf"{NORM} has the shape \(31,\); config.json asks for \(32,\)", id="shape"
         ),
-        pytest.param({NORM: torch.ones(32, dtype=torch.int8)}, "is of type torch.int8.*quantised", id="integers"),
-        pytest.param({NORM + "_scale": torch.ones(1)}, "quantised.*convert the full checkpoint", id="scales"),
+        pytest.param({NORM: torch.ones(32, dtype=torch.int8)}, "is of type torch.int8.*quantized", id="integers"),
+        pytest.param({NORM + "_scale": torch.ones(1)}, "quantized.*convert the full checkpoint", id="scales"),
         pytest.param({NORM: torch.ones(32).half()}, "both float32 and float16.*--dtype", id="two types"),
     ],
 )
