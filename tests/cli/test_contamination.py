@@ -11,7 +11,7 @@ import pytest
 
 from rolellm import dataset_fingerprint
 from rolellm.cli.app import main
-from rolellm.evaluation.resume import sidecar_path
+from rolellm.evaluation.predictions import sidecar_path
 
 from ..forking import Forking
 

@@ -4,17 +4,13 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 from datasets import load_dataset
 from huggingface_hub import DatasetCard
-from hypothesis import given
-from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from rolellm.rolebench.build import build, write_card
-from rolellm.rolebench.release import _Occurrences
 from rolellm.rolebench.source import sample_folder
 
 _STOCK = """
@@ -135,17 +131,6 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, write_release, clean_env):
     command = [sys.executable, "-c", _PEAK, str(folder), str(tmp_path / "out")]
     shown = subprocess.run(command, env=clean_env, capture_output=True, text=True, check=True)
     assert int(shown.stdout) < 60, "megabytes beyond what the imports take"
-
-
-@given(st.lists(st.integers(0, 9) | st.just(2**64 - 1), max_size=60))
-def test_occurrences_are_counted_as_a_counter_does(numbers):
-    class Small(_Occurrences):
-        _RECENT = 3
-
-    ours, known = Small(), Counter()
-    for number in numbers:
-        known[number] += 1
-        assert ours.count(f"{number:016x}") == known[number]
 
 
 @pytest.mark.slow
