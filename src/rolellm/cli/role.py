@@ -1,4 +1,4 @@
-"""``rolellm role``: from scripts and character cards to a role's profile and data."""
+"""Make a role: parse its script, build its profile, release its data."""
 
 from __future__ import annotations
 
@@ -517,9 +517,7 @@ def release(
 # --- The command group
 
 
-app = typer.Typer(
-    name="role", help="Make a role: parse its script, build its profile, release its data.", no_args_is_help=True
-)
+app = typer.Typer(name="role", help=__doc__, no_args_is_help=True)
 app.command("parse")(parse)
 app.command("import-card")(import_card)
 app.command("build")(build)

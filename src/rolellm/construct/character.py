@@ -296,9 +296,7 @@ class Character(Sheet):
         try:
             yield
         except StoppedShortError as error:
-            message = str(error).removesuffix(f"\nResume with: {error.resume}")
-            again = f"rolellm.Character.load({str(self.folder)!r}).{call}"
-            raise StoppedShortError(message, resume=error.resume.replace("the same command", again, 1)) from error
+            raise error.resumed_by(f"rolellm.Character.load({str(self.folder)!r}).{call}") from error
 
 
 def _llm(given: Any) -> LLM:

@@ -289,6 +289,7 @@ def test_lorebook_entries(make_card: MakeCard) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_lorebook_of_100_000_entries(make_card: MakeCard) -> None:
     entries = [{"keys": [f"k{n}"], "content": f"c{n}", "enabled": True, "insertion_order": n} for n in range(100_000)]
     raw = make_card(character_book={"entries": entries})

@@ -236,7 +236,7 @@ class RolePrompts:
 
     def messages(self, question: str, demonstrations: Sequence[Found], notes: Sequence[Found]) -> tuple[Message, ...]:
         """The messages with these demonstrations and this lore, both best first, whatever they cost."""
-        described = self._system.fill(self.character.role, self.character.described())
+        described = self._system.fill(role=self.character.role, description=self.character.described())
         parts = [described]
         if demonstrations and self.settings.strategy == "few-shot-dialogue":
             parts.append(self._templates[_DIALOGUE].fill())
