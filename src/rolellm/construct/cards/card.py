@@ -21,23 +21,10 @@ from rolellm.core.errors import CardError
 _NAMED = 20
 
 
-@dataclass(slots=True)
-class Notes:
-    """Notes on a card for the user; the first are kept, the rest counted."""
-
-    texts: list[str] = field(default_factory=list)
-    more: int = 0
-
-    def add(self, text: str) -> None:
-        """Add a note."""
-        if len(self.texts) < _NAMED:
-            self.texts.append(text)
-        else:
-            self.more += 1
-
-    def all(self) -> tuple[str, ...]:
-        """The notes, and how many more there were."""
-        return (*self.texts, *([f"and {self.more:,} more such notes"] if self.more else []))
+def first_notes(notes: list[str]) -> tuple[str, ...]:
+    """The first notes on a card for the user, and how many more there are."""
+    more = len(notes) - _NAMED
+    return (*notes[:_NAMED], *([f"and {more:,} more such notes"] if more > 0 else []))
 
 
 def shown(value: Any) -> str:
@@ -149,15 +136,15 @@ def parse_card(raw: bytes) -> Card:
     value = json_text.parse(text)
     if not isinstance(value, dict):
         raise CardError(f"not a card: expected a JSON object, found {type(value).__name__}")
-    notes = Notes()
+    notes: list[str] = []
     spec = _spec(value, notes)
     data, path = (value, "") if spec == "v1" else (value["data"], "data.")
     made = _known(Card, data, path, notes)
     entries = tuple(_entries(data, path, notes))
-    return Card(**{"name": "", **made}, spec=spec, entries=entries, data=data, text=text, notes=notes.all())
+    return Card(**{"name": "", **made}, spec=spec, entries=entries, data=data, text=text, notes=first_notes(notes))
 
 
-def _spec(value: Mapping[str, Any], notes: Notes) -> Spec:
+def _spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
     said = value.get("spec")
     known = SPECS.get(said) if isinstance(said, str) else None
     if said == "lorebook_v3":
@@ -176,11 +163,11 @@ def _spec(value: Mapping[str, Any], notes: Notes) -> Spec:
             raise CardError(
                 f"not a character card: expected `spec` chara_card_v2 or chara_card_v3, found {shown(said)}"
             )
-        notes.add(f"its `spec` is {said}; it was read as V3" if later else "it has no `spec`; it was read as V2")
+        notes.append(f"its `spec` is {said}; it was read as V3" if later else "it has no `spec`; it was read as V2")
         return "v3" if later else "v2"
     version = value.get("spec_version")
     if known == "v3" and isinstance(version, str) and _NUMBER.fullmatch(version) and float(version) > 3:
-        notes.add(f"its `spec_version` is {version}, newer than 3.0; what is new in it is kept, and not used")
+        notes.append(f"its `spec_version` is {version}, newer than 3.0; what is new in it is kept, and not used")
     return known
 
 
@@ -200,7 +187,7 @@ def _is_list(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
-def _known(cls: type, values: Mapping[str, Any], path: str, notes: Notes) -> dict[str, Any]:
+def _known(cls: type, values: Mapping[str, Any], path: str, notes: list[str]) -> dict[str, Any]:
     """The members that a dataclass has as fields, where they are of its types; null counts as absent.
 
     Raises:
@@ -215,17 +202,17 @@ def _known(cls: type, values: Mapping[str, Any], path: str, notes: Notes) -> dic
     return found
 
 
-def _is(value: Any, expected: str, good: Callable[[Any], bool], path: str, notes: Notes) -> bool:
+def _is(value: Any, expected: str, good: Callable[[Any], bool], path: str, notes: list[str]) -> bool:
     if good(value):
         return True
     problem = f"expected `{path}` to be {expected}, found {shown(value)}"
     if path.rpartition(".")[2].partition("[")[0] in _NEEDED:
         raise CardError(f"{problem}; correct it in the card")
-    notes.add(f"{problem}; it is kept in the card, and not used")
+    notes.append(f"{problem}; it is kept in the card, and not used")
     return False
 
 
-def _entries(data: Mapping[str, Any], path: str, notes: Notes) -> Iterator[Entry]:
+def _entries(data: Mapping[str, Any], path: str, notes: list[str]) -> Iterator[Entry]:
     book, path = data.get("character_book"), f"{path}character_book"
     if book is None:
         return

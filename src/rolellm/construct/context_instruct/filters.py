@@ -19,10 +19,11 @@ from rolellm.construct.context_instruct.candidates import LEVELS, Candidate
 from rolellm.construct.context_instruct.grounding import Grounding, grounding_check
 from rolellm.construct.context_instruct.prompts import prompts_hash
 from rolellm.construct.duplicates import repeats
+from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.settings import FilterSettings, Level
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
-from rolellm.core.text import HAN, fold
+from rolellm.core.text import fold
 
 
 def leans_on_segment(question: str, answer: str, language: Language) -> str | None:
@@ -255,11 +256,9 @@ def ill_formed(question: str, answer: str, language: Language) -> str | None:
             return f"the {what} has {length} {unit}, more than {longest}"
         if any(unicodedata.category(sign) in ("Cc", "Cf", "Co", "Cs") and sign not in _JOINERS for sign in text):
             return f"the {what} has control characters in it"
-        letters = [sign for sign in text if sign.isalpha()]
-        if not letters:
+        if not any(map(str.isalpha, text)):
             return f"the {what} has no words"
-        han = len(HAN.findall("".join(letters))) / len(letters)
-        if (han < 0.5) if language == "zh" else (han > 0.2):
+        if detect_language(text) != language:
             return f"the {what} is not in {'Chinese' if language == 'zh' else 'English'}"
     return "the answer repeats the question" if fold(question) == fold(answer) else None
 
