@@ -15,7 +15,6 @@ from rolellm.llm.model import Sampling
 Level = Literal["high", "medium", "low"]
 Method = Literal["bm25", "minhash"]
 Strategy = Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"]
-STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 Rule = Literal["complete", "hides_ai", "hides_role", "answers"]
 
 #: Similarity from which a question counts as a near-duplicate (our choice; the paper does not say).
