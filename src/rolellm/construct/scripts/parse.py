@@ -12,7 +12,7 @@ from typing import Any, Final
 from rolellm.construct.scripts import play, screenplay, subtitles, transcript
 from rolellm.construct.scripts import reading as headings
 from rolellm.construct.scripts.aliases import Proposal, nearest, propose
-from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source, bare, key, lines_of
+from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source, key, lines_of
 from rolellm.construct.scripts.source import read_source, source_of
 from rolellm.construct.scripts.turns import TOLD
 from rolellm.core.errors import ScriptError, SettingsError
@@ -128,11 +128,11 @@ def _transcript(text: str, hints: Hints, lines: int) -> float:
         label = transcript.label_of(line.text)
         if label is None or headings.heading_of(f"{label.name}:") is not None:
             continue
-        # A novel's "the king said:" goes on with a quotation mark.
-        if not _QUOTED.match(line.text[label.end :].lstrip()) or key(bare(label.name)) in asked:
+        # A novel's "the king said:" is followed by a quotation mark.
+        if not _QUOTED.match(line.text[label.end :].lstrip()) or key(label.name) in asked:
             labels.append(label.name)
-    known = transcript.known_names(labels, hints.names)
-    counts = Counter(name for name in map(key, map(bare, labels)) if name in known)
+    known = headings.known_names(labels, ())
+    counts = Counter(name for name in map(key, labels) if name in known | asked)
     return min(1.0, _repeated(counts, asked) / lines)
 
 

@@ -6,7 +6,8 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -191,6 +192,38 @@ class Collector:
         # A scene goes on through headings that follow each other (ACT I, SCENE I), and takes in what stands before
         # the first one (a title, the persons of the play).
         self._told = self._headed = self._spoken = False
+        self._speaker: str | None = None
+        self._start = self._end = -1
+        #: Whether a speech is open, and whether only its speaker's name has been read.
+        self.is_open = self.is_waiting = False
+
+    def open(self, speaker: str | None, line: Line, said: int, aside: tuple[int, int] = (0, 0)) -> None:
+        """Begin a speech; `said` is where it begins in its line, `aside` a bracket beside the name."""
+        self.close()
+        for found in bracketed(self.text, line.start + aside[0], line.start + aside[1]):
+            self.tell("direction", found.inner_start, found.inner_end)
+        self._speaker, self._end = speaker, line.start + said
+        self.is_open = self.is_waiting = True
+        if line.text[said:].strip():
+            self.extend(line, said)
+
+    def extend(self, line: Line, at: int = 0) -> None:
+        """Continue the open speech with a line."""
+        self._start = line.start + at if self._start < 0 else self._start
+        self._end, self.is_waiting = line.end, False
+
+    def close(self, *, done: bool = True) -> None:
+        """End the open speech; unless `done`, its speaker may continue after a direction."""
+        if self.is_open and (self._start >= 0 or (self.is_waiting and done)):
+            start = self._start if self._start >= 0 else self._end
+            self.say(self._speaker, start, self._end, self.asides(start, self._end))
+            self.is_waiting = False
+        self._start = -1
+        self.is_open = self.is_open and not done
+
+    def asides(self, start: int, end: int) -> list[Aside]:
+        """The pieces of a speech that are directions."""
+        return bracketed(self.text, start, end)
 
     def heading(self, start: int, end: int) -> None:
         """Begin a scene with what its heading says; nothing is told of an empty span, which only parts scenes."""
@@ -227,14 +260,15 @@ class Collector:
             speaker: As the script writes the name.
             start: Where the speech begins.
             end: Where it ends.
-            asides: Rising, apart from each other, inside the span.
+            asides: Rising, inside the span; one that begins inside another is ignored.
         """
         spans: list[tuple[bool, int, int]] = []
         at = start
         for aside in asides:
-            spans.append((True, *trim(self.text, at, aside.start)))
-            spans.append((False, *trim(self.text, aside.inner_start, aside.inner_end)))
-            at = aside.end
+            if aside.start >= at:
+                spans.append((True, *trim(self.text, at, aside.start)))
+                spans.append((False, *trim(self.text, aside.inner_start, aside.inner_end)))
+                at = aside.end
         spans.append((True, *trim(self.text, at, end)))
         full = [span for span in spans if span[1] < span[2]]
         # The full stop behind a direction is nothing said, but "…" alone is an answer.
@@ -492,3 +526,13 @@ def _is_chinese_name(name: str, *, once: bool) -> bool:
     if len(name) > _LONGEST_HAN + 6 * bool(re.search(r"[A-Za-z·・]", name)) or _CHINESE_MARKS.search(name):
         return False
     return not (_SAYS.search(name) or (_MAY_SAY.search(name) and (once or len(name) > 3)))
+
+
+def known_names(names: Iterable[str], asked: Iterable[str]) -> set[str]:
+    """The keys of names asked for, and of what looks like a name; the more so if it comes only once."""
+    counts: Counter[str] = Counter()
+    spelled: dict[str, str] = {}
+    for name in names:
+        counts[key(name)] += 1
+        spelled.setdefault(key(name), name)
+    return {*map(key, asked)} | {name for name, count in counts.items() if is_name(spelled[name], once=count == 1)}
