@@ -87,9 +87,9 @@ def test_nothing_to_read(text: str) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "—", "\u200b", "()"])
 def test_names_without_letters(name: str) -> None:
-    with pytest.raises(SettingsError, match="is no name"):
+    with pytest.raises(SettingsError, match="is not a name"):
         parse_script(source_of(SCRIPT), name)
-    with pytest.raises(SettingsError, match="is no name"):
+    with pytest.raises(SettingsError, match="is not a name"):
         parse_script(source_of(SCRIPT), "Fox", [name])
 
 

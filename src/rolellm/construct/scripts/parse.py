@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from rolellm.construct.scripts import play, screenplay, subtitles, transcript
 from rolellm.construct.scripts import reading as headings
@@ -19,9 +19,6 @@ from rolellm.core.errors import ScriptError, SettingsError
 from rolellm.core.records import UNKNOWN, Language, Turn
 from rolellm.core.text import HAN
 from rolellm.rolebench.profiles import narrates
-
-# --- What a script is: its language, and its format by how much of it looks like one
-
 
 _SAMPLE: Final = 400_000
 # One line in thirty names a speaker, even where speeches are long; a novel has hardly a line that seems to.
@@ -50,31 +47,31 @@ class Detected:
 def detect_language(text: str) -> Language:
     """``zh`` where Chinese characters outweigh Latin letters, five of which count as one; else ``en``."""
     sample = _sampled(text)
-    han = sum(1 for _ in HAN.finditer(sample))
-    latin = sum(1 for _ in _LATIN.finditer(sample))
-    return "zh" if han * _LETTERS_A_HAN > latin else "en"
+    return "zh" if len(HAN.findall(sample)) * _LETTERS_A_HAN > len(_LATIN.findall(sample)) else "en"
 
 
-def detect_format(text: str, hints: Hints) -> Detected:
+def detect_format(text: str, hints: Hints, path: Path | None = None) -> Detected:
     """The format of a script.
 
     Args:
         text: `Source.text`.
         hints: Names that are known to speak.
+        path: The file, for messages.
 
     Raises:
         ScriptError: When it looks like none of them.
     """
     sample = _sampled(text)
     lines = max(1, sum(not line.blank for line in lines_of(sample)))
+    times = sum(subtitles.TIMES.match(line.text) is not None for line in lines_of(sample))
     scores: dict[Format, float] = {
-        "subtitles": min(1.0, 3 * sum(1 for line in lines_of(sample) if subtitles.TIMES.match(line.text)) / lines),
+        "subtitles": min(1.0, 3 * times / lines),
         "screenplay": _screenplay(sample, lines),
         "play": _play(sample, hints, lines),
         "transcript": _transcript(sample, hints, lines),
     }
     best = max(scores, key=lambda name: scores[name])
-    scores["novel"] = min(1.0, sum(1 for _ in _QUOTED.finditer(sample)) / lines)
+    scores["novel"] = min(1.0, len(_QUOTED.findall(sample)) / lines)
     if scores[best] >= _LEAST:
         return Detected(best, scores)
     if scores["novel"] > 0:
@@ -83,7 +80,8 @@ def detect_format(text: str, hints: Hints) -> Detected:
     raise ScriptError(
         "the format is not clear: no `NAME:` lines, screenplay cues, subtitle times or quoted speech that come often "
         f"enough (scores: {shown}; at least {_LEAST} expected). Name it: --format play, screenplay, transcript, novel "
-        "or subtitles"
+        "or subtitles",
+        path=path,
     )
 
 
@@ -136,10 +134,7 @@ def _transcript(text: str, hints: Hints, lines: int) -> float:
     return min(1.0, _repeated(counts, asked) / lines)
 
 
-# --- A script and the name of a role → turns: read in its format, the role's own put under its name, the rest
-
-
-FORMATS: Final[tuple[Format, ...]] = ("play", "screenplay", "transcript", "novel", "subtitles")
+FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 
 _NAMED: Final = 12
 
@@ -284,7 +279,7 @@ def parse_script(
     hints = Hints(language or detect_language(source.text), names)
     scores: Mapping[Format, float] = {}
     if format is None:
-        detected = _detected(source, hints)
+        detected = detect_format(source.text, hints, source.path)
         format, scores = detected.format, detected.scores
     found = _reader(format)(source, hints)
     keys = {key(name) for name in names}
@@ -312,49 +307,37 @@ def _asked(role: str, aliases: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     for name in (role, *aliases):
         clean = " ".join(source_of(name).text.split()) if isinstance(name, str) else ""
         if not any(map(str.isalnum, clean)):
-            raise SettingsError(f"{name!r:.60} is no name: give a role and aliases with letters in them")
+            raise SettingsError(f"{name!r:.60} is not a name: give a role and aliases with letters in them")
         names.setdefault(key(clean), clean)
     spelled = tuple(names.values())
     return spelled[0], spelled
 
 
-def _detected(source: Source, hints: Hints) -> Detected:
-    try:
-        return detect_format(source.text, hints)
-    except ScriptError as error:
-        raise ScriptError(error.problem, path=source.path) from error
-
-
 def _reader(format: Format) -> Reader:
     if format == "novel":
+        # Its patterns take long to compile.
         from rolellm.construct.scripts.novel import read_novel
 
         return read_novel
-    from rolellm.construct.scripts import play, screenplay, subtitles, transcript
-
-    readers: dict[Format, Reader] = {
+    return {
         "play": play.read_play,
         "screenplay": screenplay.read_screenplay,
         "transcript": transcript.read_transcript,
         "subtitles": subtitles.read_subtitles,
-    }
-    return readers[format]
+    }[format]
 
 
 def _turn(found: Found, source: Source, role: str, keys: set[str], language: Language) -> Turn:
-    start, end = source.place(found.start, found.end)
-    told = TOLD[language]
-    if found.kind != "speech":
-        if found.speaker == "scene":
-            return Turn(told["scene"], found.content, "narration", found.scene, start, end)
-        return Turn(told[found.kind], found.content, found.kind, found.scene, start, end)
-    if found.speaker is None:
-        return Turn(UNKNOWN, found.content, "speech", found.scene, start, end)
-    if key(found.speaker) in keys:
-        return Turn(role, found.content, "speech", found.scene, start, end)
-    # "Narrator: …" is a speech for a reader; for the data set it is narration.
-    kind = narrates(found.speaker)
-    return Turn(found.speaker, found.content, kind or "speech", found.scene, start, end)
+    kind, speaker = found.kind, found.speaker or UNKNOWN
+    if kind != "speech":
+        is_scene = found.speaker == "scene"
+        kind, speaker = ("narration", TOLD[language]["scene"]) if is_scene else (kind, TOLD[language][kind])
+    elif found.speaker is not None and key(found.speaker) in keys:
+        speaker = role
+    elif found.speaker is not None:
+        # "Narrator: …" is a speech for a reader; for the data set it is narration.
+        kind = narrates(found.speaker) or "speech"
+    return Turn(speaker, found.content, kind, found.scene, *source.place(found.start, found.end))
 
 
 def _with_proposals(parsed: Parsed, source: Source) -> Parsed:

@@ -7,11 +7,11 @@ import unicodedata
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from rolellm.core.records import Language, TurnKind
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, fold
@@ -87,15 +87,8 @@ class Hints:
     names: Sequence[str] = field(default_factory=tuple)
 
 
-class Reader(Protocol):
-    """Reads one format; a function of a module of its own name."""
-
-    def __call__(self, source: Source, hints: Hints) -> list[Found]:
-        """The turns in the order of the source. Never raises on text of another format; it then finds little."""
-
-
-# --- Where readers put the turns they find: content trimmed, directions taken out of speeches, scenes counted
-
+#: Finds the turns of one format, in the order of the source; of a text in another format it finds little.
+Reader = Callable[[Source, Hints], list[Found]]
 
 #: What closes each kind of bracket.
 CLOSING: Final = {"(": ")", "[": "]", "（": "）", "【": "】", "［": "］"}
@@ -289,9 +282,6 @@ class Collector:
         self._spoken = self._spoken or kind == "speech"
 
 
-# --- Headings of scenes, in plays and transcripts, English and Chinese
-
-
 #: A number in a heading; for patterns that ignore case.
 NUMBER: Final = (
     r"(?:[ivxlcdm]{1,9}|\d{1,4}[a-z]?|(?:the\s+)?(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
@@ -348,9 +338,6 @@ def slug(line: str) -> bool:
     return len(line) < 300 and _SLUG.match(line.strip()) is not None
 
 
-# --- Words by which readers tell names from other words, and tags from text; the lists are our own
-
-
 def words_of(text: str) -> frozenset[str]:
     """The words of a list."""
     return frozenset(text.split())
@@ -401,21 +388,23 @@ SOUNDS: Final = words_of(
     "铃声 枪声 鼓掌 咳嗽 沉默 雷声 尖叫 歌声 欢呼 喘气"
 )
 
-#: Titles that a name may stand with or without.
-HONORIFICS: Final = words_of(
-    "mr mister mrs miss ms dr doctor prof professor sir lord lady dame madam madame mme monsieur m mlle captain capt "
-    "colonel col general gen major sergeant sgt lieutenant lt commander inspector detective officer agent king queen "
-    "prince princess duke duchess count countess baron baroness emperor empress saint st father brother sister aunt "
-    "uncle reverend rev judge president senator chief"
-)
-
-#: Those of women.
+#: Titles of women.
 WOMENS_TITLES: Final = words_of(
     "mrs miss ms lady dame madam madame mme mlle queen princess duchess countess baroness empress sister aunt"
 )
 
-#: Those of men.
+#: Titles of men.
 MENS_TITLES: Final = words_of("mr mister sir lord monsieur king prince duke count baron emperor brother uncle father")
+
+#: Titles that a name may have or lack.
+HONORIFICS: Final = (
+    WOMENS_TITLES
+    | MENS_TITLES
+    | words_of(
+        "dr doctor prof professor m captain capt colonel col general gen major sergeant sgt lieutenant lt commander "
+        "inspector detective officer agent saint st reverend rev judge president senator chief"
+    )
+)
 
 #: With one of these, a name is as a rule somebody else's: Young MARCIUS is not MARCIUS.
 OTHERS: Final = words_of(
@@ -428,22 +417,6 @@ TITLES_ZH: Final = words_of(
     "将军 先生 小姐 大人 师父 姑娘 公子 老师 医生 教授 队长 大哥 大姐 老爷 丞相 军师 大王 大圣 行者 皇帝 王爷 將軍 "
     "師父 老師 醫生"
 )
-
-#: Tags of pages that scripts are cut out of, which part lines.
-BLOCK_TAGS: Final = words_of(
-    "p br div body html main article section header footer center pre blockquote hr h1 h2 h3 h4 h5 h6 li ul ol dl dt "
-    "dd table tbody thead tr td th title"
-)
-
-#: Tags of pages and subtitles that do not; anything else in angle brackets is text.
-INLINE_TAGS: Final = words_of(
-    "a abbr b big c cite code del dfn em font i img ins kbd lang link mark meta q rp rt ruby s samp small span strike "
-    "strong sub sup tt u v var wbr"
-)
-
-
-# --- Names of speakers: when two spellings are one name, and what can be one at all
-
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _APOSTROPHE: Final = re.compile("['’‘ʼ＇`´]")

@@ -59,15 +59,8 @@ def write_turns(
 
 
 def _object(turn: Turn, speaker: str | None) -> dict[str, Any]:
-    return {
-        "role": turn.speaker,
-        "speaker": speaker or turn.speaker,
-        "content": turn.content,
-        "kind": turn.kind,
-        "scene": turn.scene,
-        "start": turn.start,
-        "end": turn.end,
-    }
+    kept = {name: getattr(turn, name) for name in ("content", "kind", "scene", "start", "end")}
+    return {"role": turn.speaker, "speaker": speaker or turn.speaker, **kept}
 
 
 def _rows(turns: Iterable[Turn], role: str, language: Language) -> Iterator[dict[str, Any]]:
