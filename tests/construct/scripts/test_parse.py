@@ -81,7 +81,7 @@ def test_nobody_speaks() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n\u200b\n", "<p></p>"])
 def test_nothing_to_read(text: str) -> None:
-    with pytest.raises(ScriptError, match="there is no text in it"):
+    with pytest.raises(ScriptError, match="the script is empty"):
         parse_script(source_of(text), "Fox")
 
 

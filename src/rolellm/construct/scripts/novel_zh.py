@@ -1,6 +1,6 @@
 """Who speaks in Chinese prose: by the clause that introduces a quotation, by the one after it, or by turns.
 
-The names are learned from the text itself: what stands before verbs of speech again and again is somebody. The subject
+The names are learned from the text itself: what is often found before verbs of speech is a name. The subject
 of the clause that introduces a quotation is then looked for backwards, clause by clause, at the clauses' beginnings,
 because Chinese leaves a subject out as long as it stays the same. All of this is our own choice.
 """
@@ -78,7 +78,7 @@ _TITLE: Final = re.compile(
         "元帅 菩萨 天王 龙王 魔王 国王 大王 太子 公主 妈妈 爸爸 母亲 父亲 爷爷 奶奶 老师 医生 队长"
     )
 )
-# No name has one of these, and none begins with one of those.
+# Names have none of these characters, and begin with none of the next.
 _NEVER: Final = frozenset(
     "的了着把将被对向从到是有不没你我他她它吗呢吧啊什么怎谁一两几每些就都也却便又还只已很最更且或若所，。！？"
     "：；、（）…—·《》〈〉0123456789 "
@@ -260,7 +260,7 @@ class _Chinese(Attribution):
         return gap.rstrip("，,") if verb and not _HEARD.search(bare[: verb.start()]) else None
 
     def _after(self, index: int) -> str | None:
-        """What stands before the verb of speech in the clause after a quotation."""
+        """The words before the verb of speech in the clause after a quotation."""
         match = _AFTER.match(self.tail(index).lstrip("，, 　"))
         return None if match is None or _HEARD.search(match["head"]) else match["head"]
 

@@ -147,9 +147,9 @@ class Parsed:
         role: The name asked for.
         aliases: The other names it was asked for under.
         turns: In the order of the script; what the role says carries `role` as speaker under whatever name.
-        speakers: For each turn, the name as the script has it (`UNKNOWN` of speech of nobody known).
+        speakers: For each turn, the name as the script has it (`UNKNOWN` where the speaker was not found).
         format: What it was read as.
-        format_scores: Each format's score, where the format was found out; empty where it was named.
+        format_scores: Each format's score, where the format was detected; empty where it was named.
         language: ``en`` or ``zh``.
         encoding: How the file was decoded.
         proposals: Other speakers that may be the role, for a person to confirm.
@@ -176,7 +176,7 @@ class Parsed:
 
     @property
     def own(self) -> dict[str, int]:
-        """How many speeches the role has under each of its names, as the script writes them; 0 for one unused."""
+        """How many speeches the role has under each of its names, as the script writes them; 0 for unused names."""
         counts = self._tally(own=True)
         used = {key(name) for name in counts}
         return counts | {name: 0 for name in (self.role, *self.aliases) if key(name) not in used}
@@ -188,12 +188,12 @@ class Parsed:
 
     @property
     def unattributed(self) -> tuple[Turn, ...]:
-        """Speech of nobody known."""
+        """Speeches whose speaker was not found."""
         return tuple(turn for turn in self.turns if turn.kind == "speech" and turn.speaker == UNKNOWN)
 
     @property
     def empty(self) -> tuple[Turn, ...]:
-        """Speeches of which the script has the name only."""
+        """Speeches of which the script has only the speaker's name."""
         return tuple(turn for turn in self.turns if not turn.content)
 
     def _tally(self, *, own: bool) -> dict[str, int]:
@@ -205,7 +205,7 @@ class Parsed:
         return _tallied(spoken)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the turns, for JSON; of what nobody could be found to say, the first few."""
+        """Everything but the turns, for JSON, with the first few speeches whose speaker was not found."""
         kinds = Counter(turn.kind for turn in self.turns)
         return {
             "script": None if self.path is None else str(self.path),
@@ -262,9 +262,9 @@ def parse_script(
         script: The file; or a `Source`, such as `source_of` makes of a text.
         role: The name that its speeches are to carry.
         aliases: Other names that the script has for it.
-        format: By default found out.
-        language: By default found out.
-        encoding: Of the file; by default found out.
+        format: Detected by default.
+        language: Detected by default.
+        encoding: The file's text encoding; detected by default.
 
     Raises:
         SettingsError: For a role or alias without a letter, or an unknown format.
@@ -275,7 +275,7 @@ def parse_script(
         raise SettingsError(f"no format {format!r:.60}; there are {', '.join(FORMATS)}")
     source = script if isinstance(script, Source) else read_source(script, encoding)
     if not source.text.strip():
-        raise ScriptError("there is no text in it; a script with speeches was expected", path=source.path)
+        raise ScriptError("the script is empty; give a file with speeches", path=source.path)
     hints = Hints(language or detect_language(source.text), names)
     scores: Mapping[Format, float] = {}
     if format is None:

@@ -79,7 +79,7 @@ class Cast:
         way: The way it keeps to.
         names: The keys of the names so found.
         cues: How often one of them is named in that way.
-        parted: Whether a blank line stands before a speech.
+        parted: Whether speeches follow a blank line.
     """
 
     way: Way
@@ -192,7 +192,7 @@ class _Play(Collector):
             self.extend(line)
 
     def _is_direction(self, text: str, *, first: bool) -> bool:
-        """Whether a line in a speech is none of it. Brackets inside a line are left to `asides`."""
+        """Whether a line in a speech is a direction. Brackets inside a line are left to `asides`."""
         if (first and _ENTER.match(text)) or (text[:1] == text[-1:] == "_" and text.count("_") == 2):
             return True
         words = text.split()

@@ -25,7 +25,7 @@ class Source:
 
     Attributes:
         text: What the readers read.
-        offsets: For each character of `text`, where it stood in the decoded source; one more entry for the end.
+        offsets: For each character of `text`, where it was in the decoded source; one more entry for the end.
         length: Length of the decoded source, in characters.
         encoding: How the file was decoded.
         path: The file, where there is one.
@@ -57,8 +57,8 @@ class Found:
     """A turn as a reader finds it.
 
     Attributes:
-        speaker: As the script writes the name, without cues such as ``(V.O.)``; ``None`` of speech that nobody could be
-            found to say; of narration and directions ``narrator`` or ``scene``, and the like.
+        speaker: As the script writes the name, without cues such as ``(V.O.)``; ``None`` where no
+            speaker was found; of narration and directions ``narrator`` or ``scene``, and the like.
         content: White space folded and trimmed; empty only of a cue under which the script has nothing.
         kind: ``speech``, ``narration`` or ``direction``.
         scene: Counted from 0.
@@ -149,7 +149,7 @@ def trim(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def bracketed(text: str, start: int, end: int, opening: str = "([（【［") -> list[Aside]:
-    """The outermost bracketed pieces of a span; a bracket that is not closed, or closes nothing, is text.
+    """The outermost bracketed pieces of a span; unmatched brackets are text.
 
     Args:
         text: The whole text.
@@ -182,7 +182,7 @@ class Collector:
         self.text = text
         self.found: list[Found] = []
         self._scene = 0
-        # A scene goes on through headings that follow each other (ACT I, SCENE I), and takes in what stands before
+        # A scene goes on through headings that follow each other (ACT I, SCENE I), and includes what comes before
         # the first one (a title, the persons of the play).
         self._told = self._headed = self._spoken = False
         self._speaker: str | None = None
@@ -238,7 +238,7 @@ class Collector:
             self._add(speaker or ("narrator" if kind == "narration" else "stage direction"), kind, start, end)
 
     def paragraph(self, start: int, end: int, kind: TurnKind = "narration") -> None:
-        """Add what stands outside of speeches: bracketed pieces as directions, the rest as `kind`."""
+        """Add text outside of speeches: bracketed pieces as directions, the rest as `kind`."""
         at = start
         for aside in bracketed(self.text, start, end):
             self.tell(kind, at, aside.start)
@@ -343,7 +343,7 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: What stands before a colon in scripts and is nobody.
+#: Words that scripts have before a colon and that name nobody.
 NOBODY: Final = words_of(
     "act acts author by cast characters chapter contact copyright credit credits cut date directed director draft "
     "episode exterior font form http https interior language location note notes part persons place plot premise "
@@ -469,7 +469,7 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
 
     Args:
         text: Such as ``First Citizen``, ``MRS. HALE`` or ``郭翁``.
-        once: It stands there only once, so it has to look more like a name.
+        once: It is found only once, so it has to look more like a name.
         loose: Its place says so already, so words after the first may be small, as in ``Voice within``.
     """
     name = " ".join(text.split())

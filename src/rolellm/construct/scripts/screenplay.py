@@ -61,7 +61,7 @@ def read_screenplay(source: Source, hints: Hints) -> list[Found]:
 
 
 def cues_of(text: str) -> Counter[str]:
-    """How often each name stands as a cue: what a screenplay is known by."""
+    """How often each name is a cue, by which a screenplay is recognized."""
     lines = list(lines_of(text))
     return Counter(key(_name(lines[place].text)) for place in _cue_places(lines))
 
@@ -215,7 +215,7 @@ class _Reading:
         line = self.lines[place]
         if not line.blank:
             return slug(line.text) or (place in self.cues and self.lines[place - 1].blank)
-        # Fountain: a line of two spaces keeps a speech going. A note on a line of its own is no end either.
+        # Fountain: a line of two spaces keeps a speech going. Nor does a note on a line of its own end it.
         if self.text[line.start : line.end].strip():
             return False
         return not (self.fountain and line.text.startswith("  ") and place + 1 < len(self.lines))

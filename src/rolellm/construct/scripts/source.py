@@ -1,4 +1,4 @@
-"""Reads a script's file: decoded, HTML crumbs and characters that nobody sees taken out, each offset kept."""
+"""Reads a script's file: decoded, HTML crumbs and invisible characters removed, each offset kept."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def decode(data: bytes, encoding: str | None = None, path: Path | None = None) -
         The text, and the name of the encoding: ``data.decode(name)`` gives that text.
 
     Raises:
-        ScriptError: When it is no text, or not in the encoding named; says what was found.
+        ScriptError: When it is not a text, or not in the encoding named; says what was found.
     """
     if encoding is not None:
         return _named(data, encoding, path), encoding
@@ -125,7 +125,7 @@ def _refuse_damaged(data: bytes, error: UnicodeDecodeError, path: Path | None) -
     if good > 20 * bad:
         raise ScriptError(
             f"UTF-8 but for damaged places, the first at byte {error.start} (line {_line(data, error.start)}; "
-            f"{error.reason}). Mend or cut it there, or name its encoding (--encoding) if it is another",
+            f"{error.reason}). Fix or cut it there, or name its encoding (--encoding) if it is another",
             path=path,
         ) from error
 
@@ -182,10 +182,10 @@ def read_source(path: str | Path, encoding: str | None = None) -> Source:
 
     Args:
         path: The file.
-        encoding: Its encoding; by default found out, among UTF-8, UTF-16, UTF-32, GB18030, Big5 and Windows-1252.
+        encoding: Its encoding; detected by default among UTF-8, UTF-16, UTF-32, GB18030, Big5 and Windows-1252.
 
     Raises:
-        ScriptError: When there is no such file, or it is no text in that encoding.
+        ScriptError: When there is no such file, or it is not a text in that encoding.
     """
     file = Path(path)
     try:

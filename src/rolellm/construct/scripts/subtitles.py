@@ -1,4 +1,4 @@
-"""Subtitles (.srt, .vtt): who speaks by the tags that some lines have; what has no tag is speech of nobody known.
+"""Subtitles (.srt, .vtt): who speaks by the tags that some lines have; speech without a tag has no known speaker.
 
 Tags: ``JOHN:``, ``- JOHN:``, ``[John]`` and ``(JOHN)`` before words, ``<v John>`` of WebVTT. A tag goes for its
 caption only, up to the next dash; captions for the hard of hearing tag a line when the speaker is not seen, so nothing
