@@ -88,10 +88,10 @@ class SystemFigures:
         return found._replace(low=None, high=None) if found and measured_from else found
 
     def measures(self) -> dict[str, Interval | None]:
-        """Its figure in each of `MEASURES`."""
+        """Its figure in each of `MEASURES`, and its ``name_effect``."""
         pairs, lists = self.pairwise or Pairwise(), self.listwise or Listwise()
         found = (pairs.win_rate, pairs.lc_win_rate, pairs.consistency, lists.win_rate, lists.average_rank)
-        return dict(zip(MEASURES, (*found, self.strength), strict=True))
+        return dict(zip((*MEASURES, "name_effect"), (*found, self.strength, pairs.name_effect), strict=True))
 
     def group(self, design: Design, group: Group) -> dict[str, Interval]:
         """Its win rate in pairs or average rank in lists by role, category or judge, in the result's order."""
@@ -281,8 +281,8 @@ class JudgingResult:
             {"system": one.name, "kind": one.kind, "measure": measure}
             | {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
             for one in self.models
-            for measure, found in one.measures().items()
-            if found is not None
+            for measure in MEASURES
+            if (found := one.measures()[measure]) is not None
         ]
         return pandas.DataFrame(lines, columns=["system", "kind", "measure", "mean", "low", "high", "n"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
@@ -19,6 +19,7 @@ from rolellm.core.typed_json import read_as
 from rolellm.judging.folder import JudgeRun
 from rolellm.judging.parsing import mid_ranks
 from rolellm.judging.people.labels import (
+    AUDIT_QUESTIONS,
     REFERENCE,
     AuditLabel,
     RankingLabel,
@@ -250,11 +251,11 @@ class AuditTask(LabelTask[AuditLabel]):
         self._labels = read_audit(run, annotator)
 
     def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> AuditLabel:
-        said = None if value is None else read_as(_Audited, value, "the label")
-        answers: Any = (None, None, None) if said is None else (said.instruction, said.style, said.correct)
+        said: dict[str, Any] = {} if value is None else asdict(read_as(_Audited, value, "the label"))
         (name,) = item.answers
         about = content_hash(item.row, item.answers)
-        return AuditLabel(item.row.id, name, self.annotator, *answers, seconds, about)
+        who: dict[str, Any] = {"row": item.row.id, "system": name, "annotator": self.annotator}
+        return AuditLabel(**who, seconds=seconds, answers=about, **{**dict.fromkeys(AUDIT_QUESTIONS), **said})
 
     def _to_page(self, item: _Item, label: AuditLabel) -> Any:
         return {"instruction": label.instruction, "style": label.style, "correct": label.correct}
