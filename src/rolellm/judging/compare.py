@@ -130,25 +130,25 @@ def with_rouge(side: RunSide, names: Sequence[str], options: ScoreOptions) -> Ru
     return replace(side, measures=measures)
 
 
-def flatten(value: Any, name: str = "") -> dict[str, Any]:
+def flatten(value: Any, name: str = "", depth: int = 40) -> dict[str, Any]:
     """Nested settings as flat names: ``a.b`` of an object in an object, ``a[NAME].b`` of a list of named objects.
 
     >>> flatten({"judges": [{"name": "j", "seed": 1}], "orders": [0, 1]})
     {'judges[j].name': 'j', 'judges[j].seed': 1, 'orders': [0, 1]}
     """
-    return dict(_leaves(value, name))
+    return dict(_leaves(value, name, depth))
 
 
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
+def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if not depth:
+        yield name, "… (nested too deeply to show)"
+    elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _leaves(item, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple) and value and all(isinstance(one, Mapping) and "name" in one for one in value):
-        for one in value:
-            yield from _leaves(one, f"{name}[{one['name']}]")
-    elif isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
+            yield from _leaves(item, f"{name}.{key}" if name else str(key), depth - 1)
+    elif isinstance(value, list | tuple) and any(isinstance(one, Mapping | list | tuple) for one in value):
         for number, one in enumerate(value):
-            yield from _leaves(one, f"{name}[{number}]")
+            place = one.get("name", number) if isinstance(one, Mapping) else number
+            yield from _leaves(one, f"{name}[{place}]", depth - 1)
     else:
         yield name, value
 

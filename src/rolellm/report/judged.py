@@ -24,7 +24,7 @@ from rolellm.judging.figures import (
     SystemFigures,
 )
 from rolellm.judging.types import Comparison, Design
-from rolellm.report.published import WIN_RATES, PublishedTable
+from rolellm.report.published import PublishedTable
 from rolellm.report.score_table import COLUMNS, PERCENT, Cell, Format, ScoreTable, TableRow, interval, metric_of, number
 
 PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
@@ -95,13 +95,12 @@ def _published(table: PublishedTable, heads: Sequence[str], ours: Sequence[Table
     """The paper's rows; its win rates are shares of lists: beside ours of lists, else of pairs, else nowhere."""
     found = {head for at, head in enumerate(heads) if any(row.scores[at] is not None for row in ours)}
     beside = LISTS if LISTS in found else PAIRS
-    wins = WIN_RATES.get(table.config, {})
     rows = []
-    for row in table.rows:
-        known = dict(zip(COLUMNS, row.scores, strict=True))
-        if row.system in wins and beside in found:
-            known[beside] = Interval(wins[row.system] / 100)
-        rows.append(TableRow((row.system,), tuple(known.get(name) for name in heads), ("published",), "published"))
+    for system, scores in table.rows.items():
+        known = dict(zip(COLUMNS, map(Interval, scores), strict=True))
+        if system in table.win_rates and beside in found:
+            known[beside] = Interval(table.win_rates[system] / 100)
+        rows.append(TableRow((system,), tuple(known.get(name) for name in heads), ("published",), "published"))
     return rows
 
 

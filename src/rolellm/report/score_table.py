@@ -229,7 +229,7 @@ def role_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L by r
 
 def published_table(table: PublishedTable) -> ScoreTable:
     """A table of the paper in the form of ours; the paper gives neither intervals nor counts."""
-    rows = tuple(TableRow((row.system,), row.scores) for row in table.rows)
+    rows = tuple(TableRow((name,), tuple(map(Interval, scores))) for name, scores in table.rows.items())
     return ScoreTable(table.title, ("System",), COLUMNS, rows, f"Published: {table.source}; protocol {table.protocol}.")
 
 
