@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -143,22 +143,6 @@ def estimate_text(
     ends = value["ci95"]
     interval = "" if ends is None else f" [{', '.join(f'{scale * end:.{digits}f}' for end in ends)}]"
     return f"{scale * value['mean']:.{digits}f}{unit}{interval}" + (f" n={value['n']}" if counted else "")
-
-
-@contextmanager
-def progress_bar(begin: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Progress on standard error of work in several parts.
-
-    Args:
-        begin: What is shown until the first count.
-
-    Yields:
-        To be called with what is being done, how much of it is, and of how much.
-    """
-    from rolellm.runtime.progress import Progress
-
-    with Progress(begin) as shown:
-        yield lambda what, done, total: shown.update(label=what, done=done, total=total)
 
 
 def resume_line(context: typer.Context, *more: str) -> str:

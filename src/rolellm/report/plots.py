@@ -17,7 +17,7 @@ from typing import Any
 from rolellm.core.sanitize import label, width
 from rolellm.evaluation.score import METRICS, ScoreReport
 from rolellm.evaluation.statistics import Interval
-from rolellm.judging.figures import JudgingResult, ListBias, PositionBias, SystemFigures
+from rolellm.judging.figures import JudgingResult, SystemFigures
 from rolellm.judging.types import Design
 from rolellm.report.score_table import ABSENT, interval, number, roles_of
 from rolellm.report.templates import environment
@@ -270,18 +270,18 @@ def standing_plots(judged: JudgingResult) -> list[str]:
 
 def habit_plots(judged: JudgingResult, lengths: Sequence[tuple[str, Interval]]) -> list[str]:
     """What an unbiased judge would not show: positions, lengths and names that change verdicts."""
-    found, position = judged.diagnostics, judged.diagnostics.position or PositionBias()
+    found, position = judged.diagnostics, judged.diagnostics.position
     half = Scale("Preference, whoever wrote it", "percent; 50 means no bias", digits=1, times=100, center=0.5)
     preferred = [
-        ("the first answer shown", position.pairwise and position.pairwise.first_preferred),
-        ("the longer answer", found.length and found.length.longer_preferred),
+        ("the first answer shown", position.pairwise.first_preferred),
+        ("the longer answer", found.length.longer_preferred),
     ]
     named = Scale(
         "Effect of the name", "points of win rate; 0 means none", low=-0.05, high=0.05, digits=1, times=100, center=0
     )
     agree = Scale("Both orders agree", "percent of pairs", digits=1, times=100)
     long = Scale("Win rate by length", "percent, by length over the baseline’s", digits=1, times=100, center=0.5)
-    places = (position.listwise or ListBias()).mean_rank_by_place
+    places = position.listwise.mean_rank_by_place
     middle = (1 + len(places)) / 2
     words = f"rank; {middle:g} everywhere means no bias"
     ranks = Scale("Mean rank by position in the list", words, middle - 0.5, middle + 0.5, digits=2, center=middle)

@@ -1,4 +1,4 @@
-"""The published numbers of RoleLLM, in one place.
+"""The published numbers of RoleLLM, in one place: `published.yaml`.
 
 Source: arXiv 2310.00746 (Findings of ACL 2024). Its Rouge-L is what this library calls protocol ``paper``: recall by
 PyPI ``rouge`` 1.0.1, the highest among a row's references; numbers under another protocol, or of other rows than the
@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import resources
 
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row, Subset
+from rolellm.core.settings import parse_yaml
+from rolellm.core.typed_json import read_as
 
 Scores = tuple[float, float, float, float]
-_Released = Mapping[Subset, tuple[int, str | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,58 +35,18 @@ class PublishedTable:
     title: str
     rows: Mapping[str, Scores]
     win_rates: Mapping[str, float]
-    released: _Released
+    released: Mapping[Subset, tuple[int, str | None]]
     protocol: str = "paper"
     source: str = "arXiv 2310.00746, Findings of ACL 2024"
 
 
-PUBLISHED: Mapping[str, PublishedTable] = {
-    "instruction-generalization-eng": PublishedTable(
-        "Instruction generalization, English",
-        {
-            "RoleGPT": (0.5764, 0.5322, 0.3229, 0.4772),
-            "LLaMA": (0.1291, 0.1232, 0.2553, 0.1692),
-            "LLaMA-script": (0.0832, 0.0509, 0.1081, 0.0807),
-            "Alpaca": (0.2423, 0.3529, 0.2695, 0.2882),
-            "Vicuna": (0.2101, 0.2550, 0.2913, 0.2521),
-            "RoleLLaMA": (0.3294, 0.3755, 0.3814, 0.3621),
-        },
-        {"Vicuna": 29.26, "Alpaca": 29.30, "RoleLLaMA": 55.82},
-        {
-            "general": (28_083, None),
-            "role_specific": (4_750, "6427d36e1acb0836c4d7b8e71af70886e408cffaba34249a58ad86188066969c"),
-        },
-    ),
-    "instruction-generalization-zh": PublishedTable(
-        "Instruction generalization, Chinese",
-        {
-            "RoleGPT": (0.5368, 0.5748, 0.2478, 0.4531),
-            "ChatGLM2": (0.3938, 0.5060, 0.3099, 0.4032),
-            "ChatGLM2-script": (0.1401, 0.3066, 0.0915, 0.1794),
-            "RoleGLM": (0.5049, 0.5255, 0.3406, 0.4570),
-        },
-        {"ChatGLM2": 24.17, "RoleGLM": 36.37},
-        {
-            "general": (1_451, "8deac6a6411c8261e0903f067e7557a4710446af5aab4310866e758d4b943b47"),
-            "role_specific": (239, "0fa299168bea3899bd485856afc6287691e7744deed5c0f2527604e9afaa7191"),
-        },
-    ),
-    "role-generalization-eng": PublishedTable(
-        "Role generalization, English",
-        {
-            "RoleGPT": (0.6020, 0.5322, 0.2985, 0.4776),
-            "LLaMA": (0.1316, 0.1232, 0.2551, 0.2238),
-            "Alpaca": (0.2315, 0.3529, 0.2587, 0.3015),
-            "Vicuna": (0.2082, 0.2550, 0.2775, 0.2842),
-            "RoleLLaMA": (0.4126, 0.4107, 0.2568, 0.3600),
-        },
-        {"Alpaca": 16.96, "Vicuna": 37.65, "RoleLLaMA": 49.51},
-        {
-            "general": (5_000, "7efcae0838bf5fd4f73d00a1ed99d763af28abd7055df13e6ed4f8987f9ddfc0"),
-            "role_specific": (2_534, "ea5d6b01f3859ce0d723be4b0997ad50e8b63024811ee70b75ffb17ec6d61e15"),
-        },
-    ),
-}
+def _read() -> dict[str, PublishedTable]:
+    text = resources.files("rolellm.report").joinpath("published.yaml").read_text(encoding="utf-8")
+    tables = parse_yaml(text, "published.yaml")
+    return {config: read_as(PublishedTable, table, config) for config, table in tables.items()}
+
+
+PUBLISHED: Mapping[str, PublishedTable] = _read()
 """The paper's tables, by the config of this library that holds their rows."""
 
 
