@@ -66,7 +66,7 @@ class Preferences:
         """The score of each answer by its letter, in the order shown.
 
         Raises:
-            ValueError: For a request that shows no two answers.
+            ModelError: For a request that shows no two answers.
         """
         material, answers = shown_in(request)
         names = _names_in(request, answers, self.name)
@@ -85,7 +85,7 @@ class Preferences:
         """What it says of a request, in the form that the request's judge asks for.
 
         Raises:
-            ValueError: For a request that shows no two answers.
+            ModelError: For a request that shows no two answers.
         """
         return verdict(request, self.scores(request), self.tie_within)
 

@@ -42,6 +42,7 @@ def test_a_taste_for_a_place_is_measured_in_pairs(simulator: Make, bias: float) 
     assert (bias != 0) is not contains(found["first_preferred"], 0.5)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_in_most_runs_and_not_in_all(simulator: Make) -> None:
     """Three judges who guess, with a taste for the first place: 40 runs of each figure, of which 95 % would be 38."""
     runs, held = 40, Counter[str]()

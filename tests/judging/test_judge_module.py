@@ -17,6 +17,8 @@ from rolellm.judging.folder import read_run
 
 from ..evaluation.module_process import run_calls
 
+pytestmark = pytest.mark.slow
+
 _LOAD = """
 import json, sys
 import evaluate

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rolellm.core.errors import ModelError
 from rolellm.judging.overlap_judge import by_shared_words, shown_in, words_judge
 from rolellm.judging.prompts import fenced, nonce
 from rolellm.llm.client import Client
@@ -169,7 +170,7 @@ def test_other_preferences_do_not_find_these_replies() -> None:
 
 
 def test_what_is_no_judging_is_said_to_be_none() -> None:
-    with pytest.raises(ValueError, match="two fenced answers"):
+    with pytest.raises(ModelError, match="does not show two answers"):
         shown_in(Request((user("Who goes there?"),), tag="respond/x"))
 
 

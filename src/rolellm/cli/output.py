@@ -169,6 +169,10 @@ def _given(context: typer.Context, names: Sequence[str] = ()) -> list[str]:
         if isinstance(value, bool):
             words += flags if value else parameter.secondary_opts[:1]
             continue
+        if parameter.name == "base_url":
+            from rolellm.llm.settings import without_keys
+
+            value = without_keys(value)
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [*flags, str(item)]
     return words
@@ -188,9 +192,7 @@ def resumable(context: typer.Context) -> Iterator[None]:
     try:
         yield
     except StoppedShortError as error:
-        message = str(error).removesuffix(f"\nResume with: {error.resume}")
-        line = resume_line(context)
-        raise StoppedShortError(message, resume=error.resume.replace("the same command", line, 1)) from error
+        raise error.resumed_by(resume_line(context)) from error
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rolellm.core.errors import ModelError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.text import HAN
 from rolellm.judging.prompts import read_fenced
@@ -87,12 +88,14 @@ def shown_in(request: Request) -> tuple[dict[str, str], dict[str, str]]:
     """What a judge's request shows, read from its fences: other texts by their names, and answers by their letters.
 
     Raises:
-        ValueError: For a request that does not show two answers.
+        ModelError: For a request that does not show two answers.
     """
     fences = read_fenced(request.messages[-1].content)
     answers = {name[-1]: text for name, text in fences.items() if re.fullmatch("answer [A-Z]", name)}
     if len(answers) < 2:
-        raise ValueError(f"these rules judge two fenced answers or more; {request.tag!r} shows {len(answers)}")
+        raise ModelError(
+            f"the rules `words` can only judge: {request.tag!r} does not show two answers; name another model"
+        )
     return {name: text for name, text in fences.items() if not name.startswith("answer ")}, answers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
@@ -19,7 +19,6 @@ from rolellm.core.typed_json import read_as
 from rolellm.judging.folder import JudgeRun
 from rolellm.judging.parsing import mid_ranks
 from rolellm.judging.people.labels import (
-    AUDIT_QUESTIONS,
     REFERENCE,
     AuditLabel,
     RankingLabel,
@@ -251,11 +250,11 @@ class AuditTask(LabelTask[AuditLabel]):
         self._labels = read_audit(run, annotator)
 
     def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> AuditLabel:
-        said: dict[str, Any] = {} if value is None else asdict(read_as(_Audited, value, "the label"))
+        said = None if value is None else read_as(_Audited, value, "the label")
+        instruction, style, correct = (said.instruction, said.style, said.correct) if said else (None, None, None)
         (name,) = item.answers
         about = content_hash(item.row, item.answers)
-        who: dict[str, Any] = {"row": item.row.id, "system": name, "annotator": self.annotator}
-        return AuditLabel(**who, seconds=seconds, answers=about, **{**dict.fromkeys(AUDIT_QUESTIONS), **said})
+        return AuditLabel(item.row.id, name, self.annotator, instruction, style, correct, seconds, about)
 
     def _to_page(self, item: _Item, label: AuditLabel) -> Any:
         return {"instruction": label.instruction, "style": label.style, "correct": label.correct}

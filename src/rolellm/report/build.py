@@ -32,7 +32,7 @@ from rolellm.report.published import PUBLISHED, published_for
 from rolellm.report.score_table import ScoreTable
 from rolellm.report.section import Section
 from rolellm.report.settings import ReportOptions
-from rolellm.runtime.progress import Progress
+from rolellm.runtime.progress import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,7 @@ def report(
                 f"cannot report a {kind}; give runs, prediction files, score reports or judging results"
             )
     made = build_report(sources, chosen, scored=scored, recipe=recipe)
-    with Progress("Writing the page"):
-        page = write_page(Path(out), made.content)
+    page = write_page(Path(out), made.content)
     return replace(made, page=page, files=tuple(write_tables(Path(tables), made.tables)) if tables else ())
 
 
@@ -173,9 +172,8 @@ def _judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, Browse
         report = _score(name, comparison.rows, predictions, scoring)
         reports[name] = replace(report, fingerprint={**report.fingerprint, "answers": dict(known[name].source)})
     baseline = comparison.baseline.name if comparison.baseline else None
-    with Progress("Reading judgements"):
-        verdicts = sort_out(run.judgements(), baseline, comparison.canaries)
-        lengths = win_by_length(comparison, verdicts.outcomes) if judged.valid else ()
+    verdicts = sort_out(counted(run.judgements(), "reading judgements"), baseline, comparison.canaries)
+    lengths = win_by_length(comparison, verdicts.outcomes) if judged.valid else ()
     released = published_for(judged.config, judged.split, comparison.rows)
     part = Section(_title(judged.config, run.folder), reports, judged, tuple(lengths), run.manifest, released)
     questions = BrowsePart(
@@ -211,10 +209,7 @@ def _scored_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) 
 
 def _score(name: str, rows: Sequence[Row], predictions: Predictions, options: ScoreOptions) -> ScoreReport:
     try:
-        with Progress(f"Scoring {name}") as bar:
-            return score_rows(
-                rows, predictions, options, progress=lambda done, total: bar.update(done=done, total=total)
-            )
+        return score_rows(rows, predictions, options, label=f"scoring {name}")
     except PredictionError as error:
         raise PredictionError(f"{name}: {error.problem}", path=error.path, line=error.line) from error
 

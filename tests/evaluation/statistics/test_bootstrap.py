@@ -37,6 +37,7 @@ def covered(interval: Interval, truth: float = 0.4) -> bool:
     return interval.low <= truth <= interval.high
 
 
+@pytest.mark.slow
 def test_coverage_is_near_95_percent_and_only_because_questions_are_drawn() -> None:
     by_question, by_row, runs = 0, 0, 800
     for seed in range(runs):
