@@ -11,6 +11,7 @@ from pydantic import NonNegativeFloat
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
+from rolellm.core.settings import Field, settings
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -325,8 +326,18 @@ def text_of(_: Request, reply: Reply) -> str:
     return reply.text.strip()
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+@settings
+class Limits:
+    """How often a run may ask, and for how much."""
+
+    max_attempts: int = Field(default=5, ge=1, le=100, description="Maximum attempts per request.")
+    budget: float | None = Field(
+        default=None, ge=0, description="Maximum US dollars for a run folder in all; needs prices."
+    )
+
+
+@settings
+class RunOptions(Limits):
     """The options of a run.
 
     Attributes:
@@ -342,16 +353,8 @@ class RunOptions:
         SettingsError: For a value out of range.
     """
 
-    max_attempts: int = 5
-    budget: float | None = None
     retry_failed: bool = False
     batch: bool = False
     show_progress: bool = True
     max_wait: float = 60.0
     batch_poll: float = 30.0
-
-    def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise SettingsError(f"max_attempts is {self.max_attempts}; it has to be at least 1")
-        if self.budget is not None and not 0 <= self.budget < float("inf"):
-            raise SettingsError(f"the budget is {self.budget}; it has to be a number of US dollars, 0 or more")
