@@ -64,9 +64,6 @@ class LocalChat:
         self._waiting: deque[_Job] = deque()
         self._working: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"LocalChat({self.name})"
-
     @property
     def name(self) -> str:
         """The name of the model's folder, or its id."""

@@ -231,31 +231,28 @@ class Price:
         return (fresh * self.prompt + usage.cached * cached + usage.completion * self.completion) / 1e6
 
 
+@dataclass(eq=False)
 class CallError(Exception):
     """A call that brought no reply; raised by a `Model` and turned into a retry or a `Failure`.
 
-    Args:
+    Attributes:
         kind: How it failed.
         reason: In words, secrets taken out.
         retry: Whether the same call may do better later.
         after: Seconds to wait before the next call to this endpoint, where it says so; checked and capped by the run.
         billed: Whether the call may have been charged all the same: a timeout or a reset, after which nobody knows.
-
-    Attributes:
         wants_other_form: Whether the server refused the way in which JSON was asked for.
     """
 
-    wants_other_form = False
+    kind: FailureKind
+    reason: str
+    retry: bool = field(kw_only=True)
+    after: float | None = None
+    billed: bool = False
+    wants_other_form: bool = False
 
-    def __init__(
-        self, kind: FailureKind, reason: str, *, retry: bool, after: float | None = None, billed: bool = False
-    ) -> None:
-        super().__init__(reason)
-        self.kind: FailureKind = kind
-        self.reason = reason
-        self.retry = retry
-        self.after = after
-        self.billed = billed
+    def __str__(self) -> str:
+        return self.reason
 
 
 @runtime_checkable

@@ -137,32 +137,30 @@ class StopAskingError(Exception):
         self.need = need
 
 
+@dataclass(eq=False)
 class Run(Generic[T]):
     """One pass over requests; see `rolellm.llm.client.Client`, which makes and drives it.
 
-    Args:
+    Attributes:
         models: Who is asked; each is given as many calls at once as it takes.
         journal: Where replies are kept and looked up.
         options: How often, for how much, and how long to wait.
         accept: Makes a value of a reply.
         also: Ways to end, beside ``stop``, that are for `accept` to judge.
+        counts: What happened so far.
+        stopped: What ended it early.
     """
 
-    def __init__(
-        self,
-        models: Sequence[Model],
-        journal: Journal,
-        options: RunOptions,
-        accept: Accept[T],
-        also: Collection[Finish] = (),
-    ) -> None:
-        self.counts = Counts()
-        self.stopped: Exception | None = None
-        self.paces = [Pace(model, index) for index, model in enumerate(models)]
-        self._journal = journal
-        self._options = options
-        self._accept = accept
-        self._also = also
+    models: Sequence[Model]
+    journal: Journal
+    options: RunOptions
+    accept: Accept[T]
+    also: Collection[Finish] = ()
+    counts: Counts = field(default_factory=Counts)
+    stopped: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.paces = [Pace(model, index) for index, model in enumerate(self.models)]
         self._active: dict[tuple[str, ...], Task[T]] = {}
         self._now: deque[Task[T]] = deque()
         self._later: list[tuple[float, int, Task[T]]] = []
@@ -258,15 +256,15 @@ class Run(Generic[T]):
         return task
 
     def _replay(self, task: Task[T]) -> bool:
-        for index, raw in self._journal.replies(task.keys):
+        for index, raw in self.journal.replies(task.keys):
             task.paid += 1
             if (answer := self._judge(task, self.paces[index].model, raw)) is not None:
                 self.counts.from_journal += 1
                 self._settle(task, answer)
                 return True
         task.tries = task.paid
-        again = self._options.retry_failed
-        task.allowed = self._options.max_attempts + (task.paid if again else 0)
+        again = self.options.retry_failed
+        task.allowed = self.options.max_attempts + (task.paid if again else 0)
         if task.tries < task.allowed and (again or task.may_change):
             return False
         self.counts.from_journal += 1
@@ -284,7 +282,7 @@ class Run(Generic[T]):
             await self._wait(None)
         key, number = task.keys[pace.index], task.paid + 1
         try:
-            self._journal.sent(key, number, model.name, worst)
+            self.journal.sent(key, number, model.name, worst)
         except JournalFullError as error:
             self.stop(error)
             return
@@ -305,29 +303,29 @@ class Run(Generic[T]):
         finally:
             # A call that was cut off in the middle has no end in the journal, and counts as the most it can cost.
             self.counts.in_flight -= 1
-            if self._options.budget is not None or not self.counts.in_flight:
+            if self.options.budget is not None or not self.counts.in_flight:
                 self._notify()
 
     def _can_afford(self, worst: float) -> bool:
-        limit = self._options.budget
-        return limit is None or self._journal.cost + worst <= limit + _DUST
+        limit = self.options.budget
+        return limit is None or self.journal.cost + worst <= limit + _DUST
 
     def _out_of_money(self) -> StopAskingError:
-        spent = f"budget of {self._options.budget or 0:g} US dollars ({self._journal.cost:.2g} spent)"
+        spent = f"budget of {self.options.budget or 0:g} US dollars ({self.journal.cost:.2g} spent)"
         return StopAskingError(f"another call might go beyond the {spent}", "a larger --budget")
 
     def _keep(
         self, model: Model, key: str, number: int, request: Request | None, raw: Json, share: float = 1.0
     ) -> None:
         """Put a reply into the journal, at this share of the usual price; without a request at the most it can cost."""
-        cost = self._journal.worst_open(key)
+        cost = self.journal.worst_open(key)
         with suppress(UnacceptableError, RecursionError):
             cost = cost if request is None else share * model.price.cost(model.read(raw).usage)
         facts: dict[str, str] = {"model": model.name}
         if request is not None:
             facts |= {"tag": request.tag, "prompt_hash": request.prompt_hash}
         try:
-            self._journal.reply(key, number, raw, cost, facts)
+            self.journal.reply(key, number, raw, cost, facts)
         except JournalFullError as error:
             if not error.kept:
                 raise
@@ -350,8 +348,8 @@ class Run(Generic[T]):
         reply: Reply | None = None
         try:
             reply = model.read(raw)
-            if reply.finish == "stop" or reply.finish in self._also:
-                value = self._accept(task.request, reply)
+            if reply.finish == "stop" or reply.finish in self.also:
+                value = self.accept(task.request, reply)
                 key = request_key(model, task.request)
                 return Answer(task.request, value, reply, task.paid, tuple(task.refused), key)
             kind: FailureKind = reply.finish
@@ -365,16 +363,16 @@ class Run(Generic[T]):
         return None
 
     def _lost(self, key: str, number: int, error: CallError) -> None:
-        cost = self._journal.worst_open(key) if error.billed else 0.0
+        cost = self.journal.worst_open(key) if error.billed else 0.0
         try:
-            self._journal.lost(key, number, f"{error.kind}: {error.reason}", cost)
+            self.journal.lost(key, number, f"{error.kind}: {error.reason}", cost)
         except JournalFullError as full:
             self.stop(full)
 
     def _wait_of(self, task: Task[T], error: CallError) -> tuple[float, bool]:
         """Note a failure; how long to wait for the next try, and whether there is one."""
         task.last = error.kind, error.reason, None
-        longest = self._options.max_wait
+        longest = self.options.max_wait
         if error.kind == "rate_limited":
             # The server's pace, not the request's fault; but one that is too large for the limit never gets through.
             task.limited += 1
@@ -441,7 +439,7 @@ class Run(Generic[T]):
         """The outcome of one request as that of another that asks the same."""
         if isinstance(outcome, Failure):
             return replace(outcome, request=request)
-        return replace(outcome, request=request, value=self._accept(request, outcome.reply))
+        return replace(outcome, request=request, value=self.accept(request, outcome.reply))
 
     async def _wait(self, seconds: float | None) -> None:
         """Until something changes, and no longer than so many seconds."""
@@ -459,6 +457,6 @@ class Run(Generic[T]):
         try:
             while True:
                 await asyncio.sleep(1.0)
-                await asyncio.to_thread(self._journal.sync)
+                await asyncio.to_thread(self.journal.sync)
         except Exception as error:  # A disk that takes nothing any more, as network file systems find out only now.
             self.stop(error)

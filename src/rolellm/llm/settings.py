@@ -334,12 +334,10 @@ def load_settings(source: str | Path | Mapping[str, Any]) -> LLMSettings:
         values, place, folder = dict(source), "llm", Path()
     else:
         values, place, folder = read_file(source), str(source), Path(source).absolute().parent
-    own = {item.name for item in fields(LLMSettings)}
     if isinstance(source, Mapping) and "endpoints" not in values:
         # In Python, one endpoint needs no list.
-        values = {"endpoints": [{name: value for name, value in values.items() if name not in own}]} | {
-            name: value for name, value in values.items() if name in own
-        }
+        shared = {item.name: values.pop(item.name) for item in fields(LLMSettings) if item.name in values}
+        values = {"endpoints": [values], **shared}
     problem = ""
     try:
         made = read(LLMSettings, values, place, secret=True)
