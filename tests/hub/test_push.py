@@ -173,6 +173,7 @@ def test_a_branch_is_made_and_main_is_left_alone(hub: Any, api: HfApi, folder: P
     assert push_folder(folder, REPO, branch).changed is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "error", "times", "after"),
     [
@@ -210,6 +211,7 @@ def test_what_passes_is_tried_again(
     assert held(hub)["weights-00001-of-00002.safetensors"] == b"\0another"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "error", "kind", "words"),
     [

@@ -545,6 +545,7 @@ def test_a_far_server_is_reached_through_the_proxy_and_this_machine_is_not(
     assert (proxy.counts.calls, server.counts.calls) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_run_through_every_fault_ends_with_each_request_typed_and_no_key_on_the_disk(
     llm_server: Callable[..., Any],
     endpoint: Callable[..., Endpoint],

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.profile import build_profile, planned_requests
-from rolellm.construct.profile.build import notes_of, result_hash
+from rolellm.construct.profile.build import build_profile, notes_of, planned_requests, result_hash
 from rolellm.construct.settings import BuildSettings
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import ModelError, ScriptError, SettingsError
