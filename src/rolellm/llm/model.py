@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import NonNegativeFloat
 
-from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
 
@@ -38,7 +36,7 @@ FailureKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@settings
 class Sampling:
     """How a reply is drawn. The defaults are the paper's for replies (arXiv 2310.00746, by secondary notes).
 
@@ -50,9 +48,6 @@ class Sampling:
         frequency_penalty: The paper's: none.
         seed: Sent to servers that know it, together with the request's `repeat`; ``None`` sends none.
         stop: Texts that end a reply.
-
-    Raises:
-        SettingsError: For a setting that is infinite or no number, which JSON cannot say.
     """
 
     temperature: float = 0.7
@@ -62,11 +57,6 @@ class Sampling:
     frequency_penalty: float = 0.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("temperature", "top_p", "presence_penalty", "frequency_penalty"):
-            if not math.isfinite(getattr(self, name)):
-                raise SettingsError(f"{name} is {getattr(self, name)}; it has to be a finite number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +95,9 @@ class Request:
 
     def payload(self) -> dict[str, Any]:
         """What decides the reply, but for who is asked; what a key is made of."""
-        sampling = {name: getattr(self.sampling, name) for name in Sampling.__slots__}
         return {
             "messages": [[message.role, message.content] for message in self.messages],
-            "sampling": {**sampling, "stop": list(self.sampling.stop)},
+            "sampling": asdict(self.sampling) | {"stop": list(self.sampling.stop)},
             "repeat": self.repeat,
             "schema": None if self.schema is None else [self.schema.name, dict(self.schema.schema)],
         }
