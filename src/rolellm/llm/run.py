@@ -44,7 +44,7 @@ _ENDED: dict[Finish, str] = {
 REPAIR = "\n\n(An earlier reply to this could not be read. Reply in exactly the form asked for, and add nothing to it.)"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Task(Generic[T]):
     """A request on its way.
 
@@ -59,6 +59,7 @@ class Task(Generic[T]):
         limited: How often it was over the rate limit, which counts against nothing.
         waited: Seconds that it was told to wait for that.
         refused: Why replies were not taken.
+        refused_by: The places of endpoints that will not answer it.
         last: How the last try failed.
         followers: Requests that ask the same, and are settled with it.
     """
@@ -73,13 +74,16 @@ class Task(Generic[T]):
     limited: int = 0
     waited: float = 0.0
     refused: list[str] = field(default_factory=list)
+    refused_by: set[int] = field(default_factory=set)
     last: tuple[FailureKind, str, Reply | None] = ("connection", "was not asked", None)
     followers: list[tuple[int, Request]] = field(default_factory=list)
 
     def failure(self) -> Failure:
         """What becomes of it when it is given up."""
         kind, reason, reply = self.last
-        return Failure(self.request, kind, reason, self.tries + self.limited, reply, tuple(self.refused))
+        return Failure(
+            self.request, kind, reason, self.tries + self.limited + len(self.refused_by), reply, tuple(self.refused)
+        )
 
     @property
     def may_change(self) -> bool:
@@ -164,7 +168,6 @@ class Run(Generic[T]):
         self._active: dict[tuple[str, ...], Task[T]] = {}
         self._now: deque[Task[T]] = deque()
         self._later: list[tuple[float, int, Task[T]]] = []
-        self._suspects: list[Task[T]] = []
         self._exhausted = False
         self._changed = asyncio.Event()
 
@@ -186,7 +189,9 @@ class Run(Generic[T]):
         finally:
             syncing.cancel()
             await asyncio.gather(syncing, return_exceptions=True)
-        self._flush_suspects()
+        if any(pace.ever_answered for pace in self.paces):
+            for pace in self.paces:
+                pace.alive = pace.alive and not pace.is_hopeless
 
     def stop(self, error: Exception) -> None:
         """Send nothing more; what is in flight is waited for."""
@@ -212,12 +217,10 @@ class Run(Generic[T]):
                     if self.stopped is None and pace.alive and not self._is_over:
                         await self._wait(pace.wait())
                 continue
-            if (task := self._take()) is not None:
+            if (task := self._take(pace)) is not None:
                 return task
             if not self._exhausted:
                 await asyncio.sleep(0)
-            elif self._suspects and self.counts.in_flight == 0 and not self._later:
-                self._settle_suspects()
             elif self._active:
                 # Due since it was looked for a moment ago is no reason to wait for ever.
                 await self._wait(max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None)
@@ -227,10 +230,11 @@ class Run(Generic[T]):
     def _is_over(self) -> bool:
         return self._exhausted and not self._active
 
-    def _take(self) -> Task[T] | None:
+    def _take(self, pace: Pace) -> Task[T] | None:
         """A task that is ready; none, too, where journaled replies have taken long enough to let others have a turn."""
-        if self._now:
-            return self._now.popleft()
+        if (task := next((task for task in self._now if pace.index not in task.refused_by), None)) is not None:
+            self._now.remove(task)
+            return task
         if self._later and self._later[0][0] <= time.monotonic():
             return heapq.heappop(self._later)[2]
         for _ in range(_AT_ONCE):
@@ -391,37 +395,26 @@ class Run(Generic[T]):
             heapq.heappush(self._later, (time.monotonic() + wait, task.place, task))
             self._notify()
         elif is_of_the_endpoint(error):
-            # Perhaps nothing will do with this endpoint; then others have to take it.
-            self._suspects.append(task)
+            # This does not count against what is allowed with the others.
+            task.tries -= 1
+            task.refused_by.add(pace.index)
+            self._pass_on(task)
         else:
             self._finish(task, task.failure())
-        if not pace.alive:
-            self._retire()
-
-    def _retire(self) -> None:
-        if any(pace.alive for pace in self.paces):
-            for task in self._suspects:
-                task.tries -= 1
-            self._now.extend(self._suspects)
-            self._suspects.clear()
-            self._notify()
-        else:
+        if not any(pace.alive for pace in self.paces):
             self.stop(StopAskingError("no endpoint answers"))
+        elif not pace.alive:
+            for stranded in [task for task in self._now if task.refused_by]:
+                self._now.remove(stranded)
+                self._pass_on(stranded)
 
-    def _settle_suspects(self) -> None:
-        """Nothing else is under way: what hopeless endpoints were asked goes to the others, where there are others."""
-        hopeless = [pace for pace in self.paces if pace.alive and pace.is_hopeless]
-        if hopeless and any(pace.alive and not pace.is_hopeless for pace in self.paces):
-            for pace in hopeless:
-                pace.alive = False
-            self._retire()
-        else:
-            self._flush_suspects()
-
-    def _flush_suspects(self) -> None:
-        for task in self._suspects:
+    def _pass_on(self, task: Task[T]) -> None:
+        """Leave a task to the endpoints that have not refused it; without any, it is given up."""
+        if all(pace.index in task.refused_by or not pace.alive for pace in self.paces):
             self._finish(task, task.failure())
-        self._suspects.clear()
+        else:
+            self._now.append(task)
+            self._notify()
 
     def _finish(self, task: Task[T], outcome: Outcome[T]) -> None:
         self._active.pop(task.keys, None)
