@@ -11,11 +11,9 @@ import pytest
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.models.load import fetch
-from rolellm.rocit.bases import build_base
-from rolellm.rocit.loading import load_model, load_tokenizer
-from rolellm.rocit.prepare import load_rows, prepare
+from rolellm.rocit.bases import build_base, load_model, load_tokenizer
 from rolellm.rocit.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe, load_recipe
-from rolellm.rocit.train import train
+from rolellm.rocit.train import load_rows, prepare, train
 
 WriteRecipe = Callable[..., Path]
 

@@ -382,6 +382,13 @@ class TrainingRecipe(_Section):
         return self.per_device_train_batch_size * self.gradient_accumulation_steps
 
     @property
+    def on_cpu(self) -> bool:
+        """Whether training stays on the CPU: because the recipe says so, or because there is no GPU."""
+        import torch
+
+        return self.use_cpu or not torch.cuda.is_available()
+
+    @property
     def trackers(self) -> list[str]:
         """The trackers of ``report_to``, by name."""
         names = [self.report_to] if isinstance(self.report_to, str) else self.report_to
