@@ -11,12 +11,12 @@ import pytest
 
 from rolellm import dataset_fingerprint
 from rolellm.cli.app import main
-from rolellm.evaluation.resume import sidecar_path
+from rolellm.evaluation.predictions import sidecar_path
 
 from ..forking import Forking
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
 
 ROLE = "Queen of Hearts"
 RECIPE = f"""

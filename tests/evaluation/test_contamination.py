@@ -19,8 +19,7 @@ from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.evaluation.contamination import Contamination, ContaminationWarning, check_rows, held_out
 from rolellm.evaluation.generate import answer_rows
-from rolellm.evaluation.predictions import Predictions, read_predictions
-from rolellm.evaluation.resume import sidecar_path
+from rolellm.evaluation.predictions import Predictions, read_predictions, sidecar_path
 from rolellm.evaluation.score import ScoreReport, score_rows
 from rolellm.evaluation.settings import GenerateSettings, ScoreOptions
 from rolellm.models.find import ModelSource, find_model
@@ -68,7 +67,7 @@ def out(tmp_path: Path) -> Path:
 
 def answer(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> dict[str, Any] | None:
     """The sidecar's entry after answering."""
-    answer_rows(rows, out, settings, progress=False)
+    answer_rows(rows, out, settings)
     entry: dict[str, Any] | None = json.loads(sidecar_path(out).read_text(encoding="utf-8"))["contamination"]
     return entry
 
@@ -175,7 +174,7 @@ def test_strict_refuses_before_any_work(
     (model / "model.safetensors").write_bytes(b"torn")
     (model / "tokenizer.json").unlink()
     with pytest.raises(DataError, match=r"refused, as asked by strict: rows of .*: 2 of 4 .*; such as Ada Fenn, “"):
-        answer_rows(make_rows(4), out, replace(settings, strict=True), progress=False)
+        answer_rows(make_rows(4), out, replace(settings, strict=True))
     assert not out.exists()
     assert not sidecar_path(out).exists()
 
@@ -192,10 +191,10 @@ def test_strict_lets_new_rows_and_unknown_models_through(
 
 
 def test_the_summary_counts_them(model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
-    assert answer_rows(make_rows(3), out, settings, progress=False).to_dict()["contaminated"] is None
+    assert answer_rows(make_rows(3), out, settings).to_dict()["contaminated"] is None
     note(model, make_rows(2))
     with pytest.warns(ContaminationWarning):
-        assert answer_rows(make_rows(3), out, settings, progress=False).to_dict()["contaminated"] == 2
+        assert answer_rows(make_rows(3), out, settings).to_dict()["contaminated"] == 2
 
 
 # --- where manifests are found
@@ -315,7 +314,7 @@ def test_a_malformed_manifest_is_named_and_strict_refuses_it(
 ) -> None:
     (model / MANIFEST).write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=rf"^refused, as asked by strict: {model / MANIFEST}: "):
-        answer_rows(make_rows(2), out, replace(settings, strict=True), progress=False)
+        answer_rows(make_rows(2), out, replace(settings, strict=True))
     assert not out.exists()
     with pytest.warns(ContaminationWarning, match=rf"^{model / MANIFEST}: .*; so whether {model} was trained on these"):
         assert answer(make_rows(2), out, settings) is None
@@ -535,6 +534,7 @@ def split_rows(config: str, split: str, release: Path) -> list[Row]:
     return [Row.from_columns(columns) for columns in load_rolebench(config, split, data_dir=release)]
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 @pytest.mark.filterwarnings("ignore::rolellm.rolebench.build.MissingFilesWarning")
 def test_chinese_instruction_generalization_is_contaminated_by_its_own_train_and_strict_is_not(

@@ -12,15 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.errors import DataError, ModelError, PredictionError, SettingsError, StoppedShortError
+from rolellm.core.errors import DataError, ModelError, PredictionError, RunInUseError, SettingsError, StoppedShortError
 from rolellm.core.records import Row
 from rolellm.evaluation.generate import answer_rows, plan_batches
-from rolellm.evaluation.resume import only_writer, sidecar_path, stopped_short
+from rolellm.evaluation.predictions import sidecar_path
+from rolellm.evaluation.resume import stopped_short
 from rolellm.evaluation.rows import rows_of
 from rolellm.evaluation.settings import GenerateSettings
 from rolellm.models.find import content_hash
 from rolellm.models.local_model import ContentSeededChoice, Decoding, LocalModel, draws
 from rolellm.prompts.render import prompt_messages
+from rolellm.runtime.locks import locked
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -46,7 +48,7 @@ def model_copy(tiny_model: Path, tmp_path: Path) -> Path:
 
 
 def run(rows: list[Row], out: Path, settings: GenerateSettings) -> dict[str, Any]:
-    return answer_rows(rows, out, settings, progress=False).to_dict()
+    return answer_rows(rows, out, settings).to_dict()
 
 
 def lines(out: Path) -> list[dict[str, Any]]:
@@ -452,6 +454,7 @@ def test_batch_size_and_order_of_rows_change_nothing(
     assert b"".join(reversed(first.splitlines(keepends=True))) == out.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize(
     ("kept", "torn"),
@@ -618,7 +621,7 @@ def test_overwriting_with_a_broken_model_keeps_what_was_there(
 
 
 def test_a_second_writer_is_refused(out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
-    with only_writer(out), pytest.raises(SettingsError, match="another process is writing"):
+    with locked(out.parent, ".p.jsonl.lock"), pytest.raises(RunInUseError, match="in use by another run"):
         run(make_rows(2), out, settings)
     assert run(make_rows(2), out, settings)["generated"] == 2
 

@@ -85,18 +85,24 @@ class TestReading:
             read_predictions(path)
 
     BAD = (
-        pytest.param({"id": "a"}, 'no "prediction" and no "generated"', id="no-reply"),
-        pytest.param({"id": "a", "prediction": None}, "the reply is null", id="null"),
-        pytest.param({"id": "a", "prediction": ["One."]}, "the reply is a list", id="list"),
-        pytest.param({"role": "F", "question": "?", "generated": []}, '"generated" is an empty list', id="empty-list"),
-        pytest.param({"role": "F", "question": "?", "generated": "One."}, '"generated" is a text', id="generated-text"),
-        pytest.param({"role": "F", "question": "?", "generated": [7]}, "the reply is a number", id="generated-number"),
+        pytest.param({"id": "a"}, "damaged at prediction: Field required", id="no-reply"),
+        pytest.param({"id": "a", "prediction": None}, "damaged at prediction", id="null"),
+        pytest.param({"id": "a", "prediction": ["One."]}, "damaged at prediction", id="list"),
+        pytest.param(
+            {"role": "F", "question": "?", "generated": []}, "damaged at prediction: Field required", id="empty-list"
+        ),
+        pytest.param(
+            {"role": "F", "question": "?", "generated": "One."},
+            "damaged at prediction: Field required",
+            id="generated-text",
+        ),
+        pytest.param({"role": "F", "question": "?", "generated": [7]}, "damaged at prediction", id="generated-number"),
         pytest.param({"prediction": "One."}, "does not say which row", id="no-key"),
         pytest.param({"role": "F", "prediction": "One."}, "does not say which row", id="role-without-question"),
         pytest.param({"question": "?", "prediction": "One."}, "does not say which row", id="question-without-role"),
-        pytest.param({"id": 7, "prediction": "One."}, '"id" is a number', id="id-number"),
+        pytest.param({"id": 7, "prediction": "One."}, "damaged at id", id="id-number"),
         pytest.param({"id": None, "prediction": "One."}, "does not say which row", id="id-null"),
-        pytest.param({"role": {}, "question": "?", "prediction": "x"}, '"role" is an object', id="role-object"),
+        pytest.param({"role": {}, "question": "?", "prediction": "x"}, "damaged at role", id="role-object"),
         pytest.param(["a", "One."], "expected a JSON object, found list", id="array"),
         pytest.param(b'{"id": "a", "prediction": "On', "not valid JSON", id="broken-json"),
         pytest.param(b'{"id": "a", "prediction": "\xff"}', "not UTF-8", id="not-utf-8"),

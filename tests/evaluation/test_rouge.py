@@ -174,11 +174,8 @@ def test_a_long_bad_value_is_not_printed_whole() -> None:
         pytest.param({"protocol": "rouge_score"}, "Did you mean 'rouge-score'", id="protocol-underscore"),
         pytest.param({"protocol": "Paper"}, "Did you mean 'paper'", id="protocol-case"),
         pytest.param({"protocol": "bleu"}, "unknown protocol: 'bleu'; valid: 'rouge-score', 'paper'", id="protocol"),
-        pytest.param({"language": "chinese"}, "Did you mean 'zh'", id="language-name"),
         pytest.param({"language": "EN"}, "Did you mean 'en'", id="language-case"),
-        pytest.param(
-            {"language": "fr"}, r"unknown language 'fr'; valid: 'en' \(English\), 'zh' \(Chinese\)", id="language"
-        ),
+        pytest.param({"language": "chinese"}, "unknown language: 'chinese'; valid: 'en', 'zh'", id="language"),
         pytest.param({"language": "zh", "tokenizer": "jeiba"}, "Did you mean 'jieba'", id="tokenizer"),
         pytest.param({"tokenizer": "jieba"}, "tokenizer for English .*valid: 'rouge_score'", id="tokenizer-language"),
         pytest.param(

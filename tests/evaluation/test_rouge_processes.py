@@ -37,6 +37,7 @@ def another_thread() -> Iterator[None]:
     thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe",
     [
@@ -79,8 +80,7 @@ def test_work_is_shared_and_keeps_its_order() -> None:
     numbers = range(20_000)
     done = list(map_chunks(_pids, numbers, numbers, processes=2))
     assert [value for value, _ in done] == [2 * number for number in numbers]
-    assert len({pid for _, pid in done}) == 2
-    assert os.getpid() in {pid for _, pid in done}
+    assert len({pid for _, pid in done} - {os.getpid()}) == 2
 
 
 def test_few_rows_start_no_process() -> None:

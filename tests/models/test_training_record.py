@@ -76,10 +76,10 @@ HASH = "0" * 16
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        pytest.param(b"", "cannot be read as JSON", id="empty"),
-        pytest.param(b'{"kind": "rocit", "trai', "cannot be read as JSON", id="torn"),
-        pytest.param(b"\xff\xfe\x00", "cannot be read as JSON", id="no-utf-8"),
-        pytest.param(b"[" * 200_000, "cannot be read as JSON", id="too-deep"),
+        pytest.param(b"", "not valid JSON", id="empty"),
+        pytest.param(b'{"kind": "rocit", "trai', "not valid JSON", id="torn"),
+        pytest.param(b"\xff\xfe\x00", "not UTF-8", id="no-utf-8"),
+        pytest.param(b"[" * 200_000, "not valid JSON", id="too-deep"),
         pytest.param(b"[]", "expected a JSON object", id="list"),
         pytest.param(b'{"kind": "rocit"}', '"roles" should be a list of texts', id="nothing-said"),
         pytest.param(b'{"trained_on": null}', '"roles" should be a list of texts', id="null"),

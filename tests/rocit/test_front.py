@@ -46,6 +46,7 @@ def mini(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> dict[st
     return values | {"output": {}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_any_dataset_trains_with_a_manifest_that_push_accepts(
     form: str, mini: dict[str, Any], base: Path, tmp_path: Path

@@ -308,6 +308,7 @@ def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
     assert losses(result.out) == losses(here.out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [None, "main", "commit"])
 def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
     asked: str | None, on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe

@@ -16,6 +16,8 @@ from rolellm.rocit.recipe import Recipe, load_recipe
 from rolellm.rocit.train import load_rows, train
 from rolellm.runtime.locks import check_unlocked, locked
 
+pytestmark = pytest.mark.slow
+
 WriteRecipe = Callable[..., Path]
 TrainApart = Callable[..., Any]
 STEPS = 40

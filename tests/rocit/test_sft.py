@@ -153,6 +153,7 @@ def moe_trainer(
     return fit(model, tokenizer, examples, job(folder, shared_prefix=False, **training))
 
 
+@pytest.mark.slow
 @EXPERTS
 def test_the_loss_of_a_mixture_of_experts_is_trl_s_own_its_routers_included(
     family: str, sizes: dict[str, Any], tokenizer: Any, examples: Examples, tmp_path: Path
@@ -274,6 +275,7 @@ class Ignored:
         pass
 
 
+@pytest.mark.slow
 @LAYOUTS
 @pytest.mark.parametrize(
     "name",

@@ -4,17 +4,13 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections import Counter
 
 import pytest
 from datasets import load_dataset
 from huggingface_hub import DatasetCard
-from hypothesis import given
-from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from rolellm.rolebench.build import build, write_card
-from rolellm.rolebench.release import _Occurrences
 from rolellm.rolebench.source import sample_folder
 
 _STOCK = """
@@ -51,6 +47,7 @@ def sample_build(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_stock_datasets_loads_every_config(sample_build, clean_env):
     shown = subprocess.run(
         [sys.executable, "-c", _STOCK, str(sample_build)], env=clean_env, capture_output=True, text=True
@@ -126,6 +123,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path, write_release, clean_env):
     path = "rolebench-eng/instruction-generalization/general/train.jsonl"
     rows = ({"role": "Fox", "question": f"Number {n}?", "generated": ["Yes. " * 60]} for n in range(150_000))
@@ -135,17 +133,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, write_release, clean_env):
     assert int(shown.stdout) < 60, "megabytes beyond what the imports take"
 
 
-@given(st.lists(st.integers(0, 9) | st.just(2**64 - 1), max_size=60))
-def test_occurrences_are_counted_as_a_counter_does(numbers):
-    class Small(_Occurrences):
-        _RECENT = 3
-
-    ours, known = Small(), Counter()
-    for number in numbers:
-        known[number] += 1
-        assert ours.count(f"{number:016x}") == known[number]
-
-
+@pytest.mark.slow
 def test_command_builds_and_counts_what_it_set_aside(write_release, tmp_path, cli):
     path = "rolebench-eng/instruction-generalization/general/test.jsonl"
     folder = write_release(**{path: '{"role": "Fox", "question": "Q?", "generated": ["A."]}\nbad\n'})

@@ -17,18 +17,21 @@ DAMAGE = [
     pytest.param(f'{LINE}\n{{"role": "Fo', 2, "cut off", id="truncated-mid-line"),
     pytest.param(f"{LINE}\nnot json\n{LINE}\n", 2, "not valid JSON", id="broken-json"),
     pytest.param(f"{LINE}\n[1]\n", 2, "expected a JSON object, found list", id="not-an-object"),
-    pytest.param(f'{LINE}\n{{"question": "q", "generated": ["a"]}}\n', 2, "expected a text `role`", id="no-role"),
-    pytest.param(f'{LINE}\n{{"role": "", "question": "q", "generated": ["a"]}}\n', 2, "`role`", id="blank-role"),
+    pytest.param(f'{LINE}\n{{"question": "q", "generated": ["a"]}}\n', 2, "at role: Field required", id="no-role"),
+    pytest.param(f'{LINE}\n{{"role": "", "question": "q", "generated": ["a"]}}\n', 2, "at role", id="blank-role"),
     pytest.param(
-        f'{LINE}\n{{"role": "Fox", "question": 3, "generated": ["a"]}}\n', 2, "`question`", id="number-question"
+        f'{LINE}\n{{"role": "Fox", "question": 3, "generated": ["a"]}}\n',
+        2,
+        "damaged at question",
+        id="number-question",
     ),
     pytest.param(
-        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": "a"}}\n', 2, 'found "a"', id="generated-string"
+        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": "a"}}\n', 2, "found 'a'", id="generated-string"
     ),
     pytest.param(
         f'{LINE}\n{{"role": "Fox", "question": "q", "generated": []}}\n', 2, r"found \[\]", id="generated-empty"
     ),
-    pytest.param(f'{LINE}\n{{"role": "Fox", "question": "q"}}\n', 2, "found none", id="generated-missing"),
+    pytest.param(f'{LINE}\n{{"role": "Fox", "question": "q"}}\n', 2, "Field required", id="generated-missing"),
     pytest.param(
         f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a", "b"], "type": ["script_based"]}}\n',
         2,
@@ -101,8 +104,8 @@ def test_harmless_variants_are_read(content, write_release):
     ("content", "words"),
     [
         pytest.param("{", "not valid JSON", id="broken"),
-        pytest.param('["a"]', "expected one JSON object", id="list"),
-        pytest.param('{"Fox": 3}', "expected one JSON object of texts", id="number"),
+        pytest.param('["a"]', "texts by role name is damaged", id="list"),
+        pytest.param('{"Fox": 3}', "damaged at Fox", id="number"),
         pytest.param(b"\xff\xfe", "not valid JSON", id="not-utf8"),
         pytest.param('{"Fox": ' + "[" * 100_000, "not valid JSON", id="nested-deeply"),
         pytest.param('{"Fox": "\\ud800"}', r"half a surrogate pair \(U\+D800\)", id="half-a-surrogate"),

@@ -6,32 +6,19 @@ Ctrl-C with nothing to resume.
 
 from __future__ import annotations
 
+import ast
+import importlib
 import io
 import logging
 import sys
 import warnings
+from importlib import resources
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
-from rolellm.cli import (
-    compare,
-    convert,
-    data,
-    demo,
-    evaluate,
-    generate,
-    instruct,
-    instructions,
-    judge,
-    label,
-    push,
-    report,
-    respond,
-    role,
-    train,
-)
 from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
 from rolellm.core.files import NO_ROOM
 from rolellm.runtime.starting import hand_over
@@ -40,38 +27,75 @@ from rolellm.version import __version__
 _INTERRUPTED = 130
 
 
-class _InOrder(TyperGroup):
-    """Lists what there is in the order in which a user comes to it; typer puts groups below all commands."""
+#: Where each command is, in the order in which a user comes to it; its module is imported when it runs.
+_COMMANDS = {
+    "demo": "demo:demo",
+    "data": "data:app",
+    "role": "role:app",
+    "instructions": "instructions:app",
+    "instruct": "instruct:instruct",
+    "respond": "respond:respond",
+    "train": "train:train",
+    "generate": "generate:generate",
+    "score": "evaluate:score",
+    "judge": "judge:judge",
+    "label": "label:label",
+    "agreement": "label:agreement",
+    "report": "report:report",
+    "compare": "compare:compare",
+    "push": "push:push",
+    "convert-chatglm": "convert:convert_chatglm",
+}
+
+
+class _Commands(TyperGroup):
+    """The commands, each imported when it is needed: listing them takes no more than their docstrings."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all commands and groups."""
-        first = ("demo", "data", "role", "instructions")
-        return sorted(self.commands, key=lambda name: first.index(name) if name in first else len(first))
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, imported."""
+        return _imported(cmd_name) if cmd_name in _COMMANDS else None
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """List the commands without importing them."""
+        listed = [TyperCommand(name, help=_summary(name)) for name in _COMMANDS]
+        TyperGroup(name=self.name, commands=listed, params=self.params, help=self.help).format_help(ctx, formatter)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the arguments name; for an unknown one, the nearest."""
+        self.commands = {name: TyperCommand(name) for name in _COMMANDS}
+        return super().resolve_command(ctx, args)
+
+
+def _imported(name: str) -> Any:
+    module, _, attribute = _COMMANDS[name].partition(":")
+    found = getattr(importlib.import_module(f"rolellm.cli.{module}"), attribute)
+    holder = typer.Typer(callback=lambda: None)
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name)(found)
+    return get_group(holder).commands[name]
+
+
+def _summary(name: str) -> str:
+    """What a command does: its function's docstring; a group's is its module's."""
+    module, _, attribute = _COMMANDS[name].partition(":")
+    tree = ast.parse(resources.files("rolellm.cli").joinpath(f"{module}.py").read_text(encoding="utf-8"))
+    functions = (item for item in tree.body if isinstance(item, ast.FunctionDef) and item.name == attribute)
+    return ast.get_docstring(next(functions, tree)) or ""
 
 
 app = typer.Typer(
     name="rolellm",
-    cls=_InOrder,
+    cls=_Commands,
     help="RoleLLM: RoleBench, role-conditioned tuning, and scores that name their recipe.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.add_typer(data.app, name="data")
-app.add_typer(role.app, name="role")
-app.add_typer(instructions.app, name="instructions")
-app.command("instruct")(instruct.instruct)
-app.command("respond")(respond.respond)
-app.command("train")(train.train)
-app.command("generate")(generate.generate)
-app.command("score")(evaluate.score)
-app.command("judge")(judge.judge)
-app.command("label")(label.label)
-app.command("agreement")(label.agreement)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("push")(push.push)
-app.command("convert-chatglm")(convert.convert_chatglm)
-app.command("demo")(demo.demo)
 
 
 def _version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""``rolellm data``: build the Hub data set folder, publish it, and count what the release holds."""
+"""Build, publish and count the RoleBench release."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="Build, publish and count the RoleBench release.", no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")

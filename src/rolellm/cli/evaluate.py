@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,7 +44,7 @@ def score(
 
     report = run(files, **dump(replace(options, config=config, split=split, data_dir=data_dir)))
     if rows_out:
-        write_jsonl(rows_out, (item.to_dict() for item in report.scores))
+        write_jsonl(rows_out, (asdict(item) for item in report.scores))
     for finding in report.findings:
         examples = "".join(f"\n  {example}" for example in finding.examples)
         typer.echo(f"{'warning' if finding.refused else 'note'}: {finding.text}{examples}", err=True)

@@ -1,4 +1,4 @@
-"""``rolellm instructions``: general instructions for RoleGPT, drawn from instruction data sets."""
+"""Draw general instructions for roles from instruction datasets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from rolellm.cli.options import from_settings
 from rolellm.construct.settings import SampleSettings
 
-app = typer.Typer(help="Draw general instructions for roles from instruction datasets.", no_args_is_help=True)
+app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
 @app.callback()

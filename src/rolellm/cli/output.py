@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -145,22 +145,6 @@ def estimate_text(
     return f"{scale * value['mean']:.{digits}f}{unit}{interval}" + (f" n={value['n']}" if counted else "")
 
 
-@contextmanager
-def progress_bar(begin: str) -> Iterator[Callable[[str, int, int], None]]:
-    """Progress on standard error of work in several parts.
-
-    Args:
-        begin: What is shown until the first count.
-
-    Yields:
-        To be called with what is being done, how much of it is, and of how much.
-    """
-    from rolellm.runtime.progress import Progress
-
-    with Progress(begin) as shown:
-        yield lambda what, done, total: shown.update(label=what, done=done, total=total)
-
-
 def resume_line(context: typer.Context, *more: str) -> str:
     """The command line that goes on: what the user gave, without ``--overwrite``, which would begin again, and more."""
     return shlex.join([*context.command_path.split(" "), *_given(context), *more])
@@ -185,6 +169,10 @@ def _given(context: typer.Context, names: Sequence[str] = ()) -> list[str]:
         if isinstance(value, bool):
             words += flags if value else parameter.secondary_opts[:1]
             continue
+        if parameter.name == "base_url":
+            from rolellm.llm.settings import without_keys
+
+            value = without_keys(value)
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [*flags, str(item)]
     return words
@@ -204,9 +192,7 @@ def resumable(context: typer.Context) -> Iterator[None]:
     try:
         yield
     except StoppedShortError as error:
-        message = str(error).removesuffix(f"\nResume with: {error.resume}")
-        line = resume_line(context)
-        raise StoppedShortError(message, resume=error.resume.replace("the same command", line, 1)) from error
+        raise error.resumed_by(resume_line(context)) from error
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise

@@ -34,13 +34,12 @@ def report(
 
     Several runs, such as one per config, become sections of one page.
     """
-    from rolellm.cli.output import print_json, progress_bar, show_table
+    from rolellm.cli.output import print_json, show_table
     from rolellm.core.sanitize import visible
     from rolellm.report.build import report as build
     from rolellm.report.score_table import to_rich
 
-    with progress_bar("Reading") as progress:
-        built = build(runs, out, tables, progress=progress, **dump(options))
+    built = build(runs, out, tables, **dump(options))
     if as_json:
         print_json(built.to_dict())
         return

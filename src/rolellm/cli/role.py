@@ -1,4 +1,4 @@
-"""``rolellm role``: from scripts and character cards to a role's profile and data."""
+"""Make a role: parse its script, build its profile, release its data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rolellm.construct.character import Character
-    from rolellm.construct.profile import Built
+    from rolellm.construct.profile.folder import Built
     from rolellm.construct.scripts.parse import Parsed
     from rolellm.construct.sheet import Sheet
     from rolellm.core.records import Turn
@@ -201,8 +201,8 @@ def build(
 ) -> None:
     """Make a role's profile: a description, first in the third person, then in the second, and catchphrases."""
     from rolellm.cli.output import check_missing, next_line, resumable
-    from rolellm.construct.asking import asking_of
-    from rolellm.construct.profile import build_folder, planned_requests
+    from rolellm.construct.profile.build import planned_requests
+    from rolellm.construct.profile.folder import build_folder
     from rolellm.core.sanitize import visible
 
     settings = replace(settings, catchphrases=_number(catchphrases), description=_read(description), work=script)
@@ -213,8 +213,7 @@ def build(
         show_estimate(llm.estimate(requests) if requests else _nothing(), as_json)
         return
     with resumable(context):
-        asking = asking_of(llm if settings.asks else None)
-        built = build_folder(start, folder, settings, asking, card=source, overwrite=overwrite)
+        built = build_folder(start, folder, settings, llm, card=source, overwrite=overwrite)
     if as_json:
         _print(built)
     else:
@@ -273,7 +272,7 @@ def _start(
     aliases: list[str],
     script: str | None,
 ) -> Sheet:
-    from rolellm.construct.profile import start_sheet
+    from rolellm.construct.profile.folder import start_sheet
     from rolellm.construct.sheet import read_sheet
     from rolellm.core.errors import SettingsError
 
@@ -397,7 +396,7 @@ def import_card(
 ) -> None:
     """Make a character's folder from a character card (V1, V2, V3). Nothing that the card names is fetched."""
     from rolellm.cli.output import print_json, print_table
-    from rolellm.construct.cards import import_card as run
+    from rolellm.construct.cards.folder import import_card as run
     from rolellm.core.sanitize import label, visible
 
     reading = run(card, out, role=name, language=language, overwrite=overwrite)
@@ -450,7 +449,7 @@ def export_card(
 ) -> None:
     """Write a character as a card: the imported one with later changes, or a new one."""
     from rolellm.cli.output import print_json
-    from rolellm.construct.cards import export_card as run
+    from rolellm.construct.cards.folder import export_card as run
     from rolellm.core.sanitize import visible
 
     written = run(profile, out, spec=spec, picture=image, overwrite=overwrite)
@@ -518,9 +517,7 @@ def release(
 # --- The command group
 
 
-app = typer.Typer(
-    name="role", help="Make a role: parse its script, build its profile, release its data.", no_args_is_help=True
-)
+app = typer.Typer(name="role", help=__doc__, no_args_is_help=True)
 app.command("parse")(parse)
 app.command("import-card")(import_card)
 app.command("build")(build)

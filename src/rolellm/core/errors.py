@@ -130,6 +130,11 @@ class StoppedShortError(RoleLLMError):
         self.resume = resume
         super().__init__(f"{message}\nResume with: {resume}")
 
+    def resumed_by(self, command: str) -> StoppedShortError:
+        """The same, with a command in the place of ``the same command``."""
+        message = str(self).removesuffix(f"\nResume with: {self.resume}")
+        return StoppedShortError(message, resume=self.resume.replace("the same command", command, 1))
+
 
 class MissingExtraError(RoleLLMError, ImportError):
     """An optional dependency is missing.

@@ -64,12 +64,23 @@ def listed(names: Iterable[object], most: int = 3) -> str:
 
 
 def squash(name: str) -> str:
-    """Leave only a name's letters and digits, case folded: the release does not spell every name in one way.
+    """Leave only a name's letters and digits, without case and accents: the release does not spell all names one way.
 
-    >>> squash("Dr. Frank-N-Furter") == squash("Dr Frank N Furter")
+    >>> squash("Dr. Frank-N-Fürter") == squash("Dr Frank N Furter")
     True
     """
-    return "".join(character for character in name.casefold() if character.isalnum())
+    return "".join(filter(str.isalnum, unicodedata.normalize("NFKD", name).casefold()))
+
+
+def find_name(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is meant: the same to the letter, or else the first that is the same as `squash` leaves it.
+
+    >>> find_name("queen of hearts", ["Puck", "Queen of Hearts"])
+    'Queen of Hearts'
+    """
+    names, key = list(known), squash(name)
+    alike = (one for one in names if key and squash(one) == key)
+    return name if name in names else next(alike, None)
 
 
 def safe_name(name: str, *, fallback: str = "unnamed") -> str:

@@ -19,8 +19,9 @@ from typing import Any
 
 from rolellm.core.errors import DataError, PredictionError
 from rolellm.core.records import Row
+from rolellm.core.typed_json import read_as
 from rolellm.evaluation.matching import Finding, Matching, describe
-from rolellm.evaluation.predictions import PredictionFile, Predictions
+from rolellm.evaluation.predictions import Predictions, sidecar_path
 from rolellm.models.find import ModelSource, manifest_paths
 from rolellm.models.training_record import Part, Seen, TrainingRecord, instruction_hash, read_manifest
 
@@ -134,7 +135,17 @@ def check_rows(
     if not records:
         return None
     seen = reduce(or_, (record.seen for record in records.values()))
-    trained_on = tuple(_entry(name, record) for name, record in records.items())
+    trained_on = tuple(
+        {
+            "model": name,
+            "config": record.config,
+            "split": record.split,
+            "fingerprint": record.fingerprint,
+            "roles": len(record.seen.roles),
+            "instructions": len(record.seen.instructions),
+        }
+        for name, record in records.items()
+    )
     found = Contamination(held_out(config), tuple(rows), tuple(seen.parts(rows)), trained_on)
     finding = found.finding("/".join(part for part in (config, split) if part) or "the data set")
     if finding is None:
@@ -146,7 +157,7 @@ def check_rows(
     if strict:
         raise DataError(f"refused, as asked by strict: {finding}. {way_out}")
     examples = "".join(f"\n  {example}" for example in finding.examples)
-    warnings.warn(f"{finding.text}{examples}\n{way_out}; --strict refuses", ContaminationWarning, stacklevel=3)
+    warnings.warn(f"{finding.text}{examples}\n{way_out}; --strict refuses", ContaminationWarning, stacklevel=4)
     return found
 
 
@@ -163,23 +174,12 @@ def _read_manifests(source: ModelSource, *, strict: bool) -> dict[str, TrainingR
             if strict:
                 raise DataError(f"refused, as asked by strict: {error}") from error
             text = f"{error}; so whether {name} was trained on these rows is unknown"
-            warnings.warn(text, ContaminationWarning, stacklevel=4)
+            warnings.warn(text, ContaminationWarning, stacklevel=5)
             continue
         # An adapter and the base that was built for it lie in one run.
         if record is not None and record not in records.values():
             records[name] = record
     return records
-
-
-def _entry(name: str, record: TrainingRecord) -> dict[str, Any]:
-    return {
-        "model": name,
-        "config": record.config,
-        "split": record.split,
-        "fingerprint": record.fingerprint,
-        "roles": len(record.seen.roles),
-        "instructions": len(record.seen.instructions),
-    }
 
 
 def _said(entry: dict[str, Any]) -> str:
@@ -215,34 +215,27 @@ def scored_rows(
     pairs: list[tuple[Row, frozenset[Part]]] = []
     trained_on: list[dict[str, Any]] = []
     for file in predictions.files:
-        said = _said_of_training(file)
-        if said is not None:
-            seen, entries = said
+        entry = (file.meta or {}).get("contamination")
+        if entry is not None:
+            seen, entries = _said_of_training(entry, sidecar_path(file.path))
             config = config or str((file.meta or {}).get("config"))
             rows_here = answered.pop(file.path, [])
             pairs += zip(rows_here, seen.parts(rows_here), strict=True)
             trained_on += [entry for entry in entries if entry not in trained_on]
     if not pairs:
         return None
-    unknown = sum(map(len, answered.values()))
     known, parts = zip(*pairs, strict=True)
-    return Contamination(held_out(config), known, parts, tuple(trained_on), unknown)
+    return Contamination(held_out(config), known, parts, tuple(trained_on), sum(map(len, answered.values())))
 
 
-def _said_of_training(file: PredictionFile) -> tuple[Seen, list[dict[str, Any]]] | None:
+def _said_of_training(entry: Any, sidecar: Path) -> tuple[Seen, list[dict[str, Any]]]:
     """What a sidecar says that the model had seen of the rows, and in which trainings."""
-    entry = (file.meta or {}).get("contamination")
-    if entry is None:
-        return None
     try:
         seen = Seen.from_dict(entry)
-        trained_on = entry.get("trained_on")
-        if not isinstance(trained_on, list) or not all(isinstance(item, dict) for item in trained_on):
-            raise DataError('"trained_on" should be a list of objects')
+        return seen, read_as(list[dict[str, Any]], entry.get("trained_on"), '"trained_on"')
     except DataError as error:
         raise PredictionError(
             f'"contamination" does not look as `rolellm generate` writes it: {error.problem}; '
             "remove it to score without it",
-            path=file.meta_path,
+            path=sidecar,
         ) from error
-    return seen, trained_on

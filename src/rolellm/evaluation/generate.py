@@ -1,52 +1,55 @@
-"""Predictions from a local model: batched, resumable, and the same however often they were interrupted.
+"""Predictions: by a local model, batched, resumable, the same however often interrupted; or by models behind an API.
 
-Rows are batched by the length of their prompts, longest first, and the batches depend only on the full list of rows.
-A batch is written when it is done; a run that continues makes the same batches and answers the incomplete ones, so
-that interruptions change nothing, in any precision. When the last batch is done, the file is rewritten in the order of
-the rows.
+Locally, rows are batched by the length of their prompts, longest first, and the batches depend only on the full list of
+rows. A batch is written when it is done; a run that continues makes the same batches and answers the incomplete ones,
+so that interruptions change nothing, in any precision. When the last batch is done, the file is rewritten in the order
+of the rows. Behind an API every reply is journaled, so that a stopped run pays for nothing twice.
 """
 
 from __future__ import annotations
 
 import json
 import time
+import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rolellm.core.errors import DataError, ModelError, SettingsError, require
-from rolellm.core.jsonl import JsonlAppender
+from rolellm.core.files import write_json
+from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.core.records import Language, Row
 from rolellm.core.settings import read
 from rolellm.core.text import listed
-from rolellm.evaluation.contamination import Contamination, check_rows
-from rolellm.evaluation.resume import (
-    finished_lines,
-    only_writer,
-    put_in_order,
-    reconcile,
-    renew_sidecar,
-    sidecar_path,
-    stopped_short,
-    write_sidecar,
-)
+from rolellm.evaluation.contamination import check_rows
+from rolellm.evaluation.predictions import read_sidecar, sidecar_path
+from rolellm.evaluation.resume import finished_lines, reconcile, stopped_short
 from rolellm.evaluation.rows import provenance, rows_of, with_generation
 from rolellm.evaluation.settings import GenerateSettings, ProfileKind
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Answer, Finish, Message, Request, Sampling
 from rolellm.models.find import ModelSource, find_model, manifest_paths
-from rolellm.models.local_model import Completion, LocalModel
+from rolellm.models.local_model import LocalModel
 from rolellm.prompts.encode import PromptEncoder
 from rolellm.prompts.render import prompt_messages, system_template
 from rolellm.prompts.retrieval import RETRIEVED, RetrievalPrompts
 from rolellm.runtime.folders import temporary_folder
-from rolellm.runtime.progress import Progress
+from rolellm.runtime.locks import locked
+from rolellm.runtime.progress import Progress, counted
 from rolellm.version import __version__
 
-# --- Prompts: encoded, checked against the model, and batched
+_NAMED = 10
+#: The journal's folder, next to ``P.jsonl``.
+_JOURNAL_SUFFIX = ".llm"
+
+
+class UnansweredWarning(UserWarning):
+    """Requests that no model would answer: their rows have no prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,29 +105,6 @@ def _name(noted: Sequence[tuple[Row, str]]) -> str:
     return listed([f"{row.id} ({row.role}, {note})" for row, note in noted], _NAMED)
 
 
-def encode_prompts(
-    model: LocalModel,
-    rows: Sequence[Row],
-    messages: Callable[[Row], list[dict[str, str]]],
-    advance: Callable[[int], None],
-) -> list[Sequence[int]]:
-    """The token ids of each row's prompt.
-
-    Args:
-        model: For its tokenizer and text form.
-        rows: The rows to ask.
-        messages: Makes a row's chat messages.
-        advance: Called with 1 after each row.
-    """
-    encode = PromptEncoder(model.tokenizer)
-    prompts: list[Sequence[int]] = []
-    for row in rows:
-        # Four bytes a token: lists of Python integers would take ten times the memory on a whole split.
-        prompts.append(array("i", encode(messages(row))))
-        advance(1)
-    return prompts
-
-
 def check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[Sequence[int]]) -> None:
     """Refuse prompts with tokens that the model has no embedding for.
 
@@ -138,9 +118,6 @@ def check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[S
             f"{len(outside)} of {len(rows)} prompts have tokens outside the model's vocabulary of {known}: "
             f"{_name(outside)}; does the tokenizer belong to this model?"
         )
-
-
-# --- What a prompt says about the role: its description, or exchanges from its script
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,26 +168,18 @@ def choose_form(source: ModelSource, kind: ProfileKind | None = None, retrieved:
 def _tuned_form(source: ModelSource) -> ProfileForm:
     for name in (source.adapter, source.base):
         for path in manifest_paths(name) if name is not None else ():
-            form = _read_form(path)
-            if form is not None:
-                return form
+            try:
+                content = json.loads(path.read_bytes())
+                if content["kind"] != "rocit":
+                    continue
+            except (OSError, ValueError, RecursionError, LookupError, TypeError):
+                # Many programs have a file of that name.
+                continue
+            prompt = content.get("recipe", {}).get("prompt", {})
+            # Manifests from before there was a choice do not name it.
+            tuned = prompt.get("profile", "description"), prompt.get("retrieved", RETRIEVED)
+            return ProfileForm(*tuned) if tuned[0] == "retrieval" else ProfileForm()
     return ProfileForm()
-
-
-def _read_form(path: Path) -> ProfileForm | None:
-    """The form in a manifest of ours; ``None`` for any other file."""
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict) or content.get("kind") != "rocit":
-        return None
-    recipe = content.get("recipe")
-    prompt = recipe.get("prompt") if isinstance(recipe, dict) else None
-    # Manifests from before there was a choice do not name it.
-    if not isinstance(prompt, dict) or prompt.get("profile") != "retrieval":
-        return ProfileForm()
-    return ProfileForm("retrieval", int(prompt.get("retrieved", RETRIEVED)))
 
 
 def asking(
@@ -257,12 +226,6 @@ def asking(
     return Asking(messages, record)
 
 
-# --- Answering
-
-
-_NAMED = 10
-
-
 def check(settings: GenerateSettings) -> ModelSource:
     """Refuse what can be refused before any data or weights are read.
 
@@ -299,7 +262,7 @@ class GenerateSummary:
         length: Replies truncated at the token limit.
         empty: Replies without any text.
         capped: Rows whose prompt leaves less than ``max_new_tokens`` in the model's context.
-        new_tokens: Tokens generated by this run.
+        new_tokens: Tokens generated by this run; behind an API, those of all replies.
         seconds: Time that this run spent in generating.
         contaminated: Rows that the model was trained on, though the config promises new ones; ``None`` where that is
             not known.
@@ -314,7 +277,7 @@ class GenerateSummary:
     capped: int
     new_tokens: int
     seconds: float
-    contaminated: int | None
+    contaminated: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON, with ``tokens_per_second``; that is null when nothing was generated."""
@@ -356,12 +319,7 @@ def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | Non
     settings = read(GenerateSettings, {**provenance(dataset), **decoding, "model": name})
     path = temporary_folder("generate") / "predictions.jsonl" if out is None else Path(out)
     with stopped_short(path, f"rolellm.generate(…, out={str(path)!r})"):
-        if llm is None:
-            answer_rows(rows, path, settings)
-        else:
-            from rolellm.evaluation.ask import ask_rows
-
-            ask_rows(rows, path, llm, settings)
+        answer_rows(rows, path, settings, llm)
     return _answered(dataset, rows, path)
 
 
@@ -378,10 +336,8 @@ def _answered(dataset: Any, rows: Sequence[Row], path: Path) -> Any:
     return with_generation(table, json.loads(sidecar_path(path).read_bytes()))
 
 
-def answer_rows(
-    rows: Sequence[Row], out: str | Path, settings: GenerateSettings, *, progress: bool = True
-) -> GenerateSummary:
-    """Answer rows with a local model, and write one JSON object a row: ``id``, ``prediction`` and so on.
+def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings, llm: Any = None) -> GenerateSummary:
+    """Answer rows, and write one JSON object a row: ``id``, ``prediction`` and so on.
 
     Beside the file, ``P.jsonl.meta.json`` says how it was made. A file that is already there is completed if its
     settings are the same. On Ctrl-C (`KeyboardInterrupt`) every finished batch is in the file;
@@ -391,7 +347,7 @@ def answer_rows(
         rows: The rows to answer.
         out: The predictions file.
         settings: Which model, and how.
-        progress: Show progress on standard error.
+        llm: As for `generate`.
 
     Returns:
         What was done.
@@ -401,67 +357,15 @@ def answer_rows(
         SettingsError: When the file was begun with other settings, or a setting cannot be carried out.
         DataError: When there are no rows, ids repeat, or the file does not hold what it should; under
             ``settings.strict``, when the model was trained on rows (see `rolellm.evaluation.contamination`).
+        RunInUseError: When another process writes the file.
+        StoppedShortError: With ``llm``, on Ctrl-C, at the budget or with a full disk; every reply is kept.
+        EndpointError: When no endpoint answers.
 
     Warns:
-        ContaminationWarning: Without it, in the same case.
+        ContaminationWarning: Without ``strict``, when the model was trained on rows.
+        UnansweredWarning: For requests that no model would answer.
     """
     out = Path(out)
-    source = check(settings)
-    check_answerable(rows, out)
-    known = check_rows(rows, source, config=settings.config, split=settings.split, strict=settings.strict)
-    form = choose_form(source, settings.profile, settings.retrieved)
-    asked = asking(form, rows, config=settings.config, data_dir=settings.data_dir, template=settings.system_template)
-    model = LocalModel(settings.model, adapter=settings.adapter, device=settings.device, dtype=settings.dtype)
-    with only_writer(out):
-        meta = _describe(model, settings, known, asked.record)
-        done: Collection[str] = ()
-        if not settings.overwrite:
-            meta = reconcile(out, meta)
-            done = finished_lines(out, rows).keys()
-        with Progress("reading prompts", len(rows), unit="rows", show=progress) as bar:
-            prompts = encode_prompts(model, rows, asked.messages, bar.advance)
-        check_vocabulary(model, rows, prompts)
-        plan = plan_batches(
-            rows,
-            [len(prompt) for prompt in prompts],
-            model.context,
-            max_new_tokens=settings.decoding.max_new_tokens,
-            batch_size=settings.batch_size,
-        )
-        work = [batch for batch in plan if any(rows[place].id not in done for place in batch.rows)]
-        if work:
-            model.load()
-            check_vocabulary(model, rows, prompts)
-            # Only now is the work certain to begin, so only now may earlier predictions go.
-            if settings.overwrite:
-                out.unlink(missing_ok=True)
-            write_sidecar(out, meta)
-        else:
-            renew_sidecar(out, contamination=meta["contamination"])
-        started = time.perf_counter()
-        tokens = 0
-        answering = Progress("answering", len(rows), done=len(done), unit="rows", show=progress)
-        with answering as bar, JsonlAppender(out) as stream:
-            for batch in work:
-                replies = _answer(model, batch, rows, prompts, settings)
-                lines = [_line(rows[place], reply) for place, reply in replies if rows[place].id not in done]
-                stream.append(lines)
-                tokens += sum(line["new_tokens"] for line in lines)
-                bar.advance(len(lines))
-        seconds = time.perf_counter() - started
-        lines = put_in_order(out, rows)
-    capped = sum(len(batch.rows) for batch in plan if batch.max_new_tokens < settings.decoding.max_new_tokens)
-    summary = _summary(out, lines, len(rows) - len(done), capped, (tokens, seconds))
-    return summary if known is None else replace(summary, contaminated=known.to_dict()["contaminated"])
-
-
-def check_answerable(rows: Sequence[Row], out: Path) -> None:
-    """Refuse rows that cannot be told apart in a file, and a directory in the file's place.
-
-    Raises:
-        DataError: When there are no rows, or ids repeat.
-        SettingsError: When ``out`` is a directory.
-    """
     if out.is_dir():
         raise SettingsError(f"{out} is a directory; predictions go into a file, such as {out / 'predictions.jsonl'}")
     if not rows:
@@ -469,77 +373,176 @@ def check_answerable(rows: Sequence[Row], out: Path) -> None:
     repeated = [name for name, count in Counter(row.id for row in rows).items() if count > 1]
     if repeated:
         raise DataError(f"{len(repeated)} ids are on more than one row: {listed(repeated, _NAMED)}")
+    return _answer_here(rows, out, settings) if llm is None else _ask(rows, out, settings, llm)
 
 
-def _answer(
+def _writing(out: Path) -> Any:
+    return locked(out.parent, f".{out.name}.lock")
+
+
+def _answer_here(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> GenerateSummary:
+    from importlib.metadata import version
+
+    source = check(settings)
+    known = check_rows(rows, source, config=settings.config, split=settings.split, strict=settings.strict)
+    form = choose_form(source, settings.profile, settings.retrieved)
+    asked = asking(form, rows, config=settings.config, data_dir=settings.data_dir, template=settings.system_template)
+    model = LocalModel(settings.model, adapter=settings.adapter, device=settings.device, dtype=settings.dtype)
+    with _writing(out):
+        meta = _meta(settings, asked) | {
+            "model": settings.model,
+            **model.hashes,
+            "contamination": None if known is None else known.sidecar_entry(),
+            "prompt": {**model.prompt_form, **asked.record},
+            "dtype": model.dtype,
+            "device": model.device,
+            "batch_size": settings.batch_size,
+            "versions": {"rolellm": __version__, "torch": version("torch"), "transformers": version("transformers")},
+        }
+        meta = meta if settings.overwrite else reconcile(out, meta)
+        done = {} if settings.overwrite else finished_lines(out, rows)
+        encode = PromptEncoder(model.tokenizer)
+        # Four bytes a token: lists of Python integers would take ten times the memory on a whole split.
+        prompts = [array("i", encode(asked.messages(row))) for row in counted(rows, "reading prompts", "rows")]
+        check_vocabulary(model, rows, prompts)
+        limits = {"max_new_tokens": settings.max_new_tokens, "batch_size": settings.batch_size}
+        plan = plan_batches(rows, [len(prompt) for prompt in prompts], model.context, **limits)
+        work = [batch for batch in plan if any(rows[place].id not in done for place in batch.rows)]
+        if work:
+            model.load()
+            check_vocabulary(model, rows, prompts)
+            # Only now is the work certain to begin, so only now may earlier predictions go.
+            if settings.overwrite:
+                out.unlink(missing_ok=True)
+        else:
+            meta = {**(read_sidecar(out) or {}), "contamination": meta["contamination"]}
+        write_json(sidecar_path(out), meta)
+        tokens, started = 0, time.perf_counter()
+        with Progress("answering", len(rows), done=len(done), unit="rows") as bar, JsonlAppender(out) as stream:
+            for batch in work:
+                lines = [line for line in _batch_lines(model, batch, rows, prompts, settings) if line["id"] not in done]
+                stream.append(lines)
+                tokens += sum(line["new_tokens"] for line in lines)
+                bar.advance(len(lines))
+        seconds = time.perf_counter() - started
+        finished = finished_lines(out, rows)
+        write_jsonl(out, [finished[row.id] for row in rows])
+    capped = sum(len(batch.rows) for batch in plan if batch.max_new_tokens < settings.max_new_tokens)
+    summary = _summary(out, finished.values(), len(rows) - len(done), (tokens, seconds))
+    contaminated = None if known is None else known.to_dict()["contaminated"]
+    return replace(summary, capped=capped, contaminated=contaminated)
+
+
+def _batch_lines(
     model: LocalModel,
     batch: Batch,
     rows: Sequence[Row],
     prompts: Sequence[Sequence[int]],
     settings: GenerateSettings,
-) -> list[tuple[int, Completion]]:
+) -> list[dict[str, Any]]:
     import torch
 
-    decoding = replace(settings.decoding, max_new_tokens=batch.max_new_tokens)
+    decoding = replace(settings, max_new_tokens=batch.max_new_tokens)
+    asked = [rows[place] for place in batch.rows]
     try:
-        replies = model.generate_batch(
-            [prompts[place] for place in batch.rows], decoding, [rows[place].id for place in batch.rows]
-        )
+        replies = model.generate_batch([prompts[place] for place in batch.rows], decoding, [row.id for row in asked])
     except torch.OutOfMemoryError as error:
         raise ModelError(
             f"out of memory in a batch of {len(batch.rows)} rows; finished rows are kept. "
             f"Rerun with --batch-size {max(1, settings.batch_size // 2)}"
         ) from error
-    return list(zip(batch.rows, replies, strict=True))
+    return [
+        _line(row, reply.text, reply.finish, reply.prompt_tokens, reply.new_tokens)
+        for row, reply in zip(asked, replies, strict=True)
+    ]
 
 
-def _line(row: Row, reply: Completion) -> dict[str, Any]:
+def _line(row: Row, text: str, finish: str, prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
     return {
         "id": row.id,
         "role": row.role,
         "question": row.question,
-        "prediction": reply.text,
-        "finish": reply.finish,
-        "prompt_tokens": reply.prompt_tokens,
-        "new_tokens": reply.new_tokens,
+        "prediction": text,
+        "finish": finish,
+        "prompt_tokens": prompt_tokens,
+        "new_tokens": new_tokens,
     }
 
 
-def _describe(
-    model: LocalModel, settings: GenerateSettings, known: Contamination | None, asked: Mapping[str, Any]
-) -> dict[str, Any]:
-    from importlib.metadata import version
-
+def _meta(settings: GenerateSettings, asked: Asking) -> dict[str, Any]:
+    """What the sidecar says of a file, however it is made."""
     return {
-        "model": settings.model,
-        "adapter": settings.adapter,
-        **model.hashes,
-        "config": settings.config,
-        "split": settings.split,
-        "dataset_fingerprint": settings.dataset_fingerprint,
-        "contamination": None if known is None else known.sidecar_entry(),
-        "prompt": {**model.prompt_form, **asked},
-        "decoding": settings.decoding.describe(),
-        "dtype": model.dtype,
-        "device": model.device,
-        "batch_size": settings.batch_size,
-        "versions": {"rolellm": __version__, "torch": version("torch"), "transformers": version("transformers")},
+        **{name: getattr(settings, name) for name in ("adapter", "config", "split", "dataset_fingerprint")},
+        "contamination": None,
+        "prompt": asked.record,
+        "decoding": settings.describe(),
+        "device": None,
+        "batch_size": None,
+        "versions": {"rolellm": __version__},
     }
 
 
-def _summary(
-    out: Path, lines: Sequence[dict[str, Any]], generated: int, capped: int, work: tuple[int, float]
-) -> GenerateSummary:
+def _summary(out: Path, lines: Iterable[dict[str, Any]], generated: int, work: tuple[int, float]) -> GenerateSummary:
     finish = Counter(line.get("finish") for line in lines)
     return GenerateSummary(
         out=out,
-        rows=len(lines),
+        rows=finish.total(),
         generated=generated,
         stop=finish["stop"],
         length=finish["length"],
         empty=sum(not line["prediction"] for line in lines),
-        capped=capped,
+        capped=0,
         new_tokens=work[0],
         seconds=work[1],
-        contaminated=None,
     )
+
+
+def planned_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[list[Request], Asking]:
+    """The requests that rows take of a model behind an API, and how they are asked."""
+    form = ProfileForm(settings.profile or "description", settings.retrieved or RETRIEVED)
+    asked = asking(form, rows, config=settings.config, data_dir=settings.data_dir, template=settings.system_template)
+    sampling = Sampling(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_tokens=settings.max_new_tokens,
+        seed=settings.seed or None,
+    )
+
+    def messages(row: Row) -> tuple[Message, ...]:
+        return tuple(Message(cast(Any, one["role"]), one["content"]) for one in asked.messages(row))
+
+    return [Request(messages(row), sampling, tag=row.id) for row in rows], asked
+
+
+def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -> GenerateSummary:
+    from rolellm.llm.client import Client
+
+    model = LLM.of(llm)
+    requests, asked = planned_requests(rows, settings)
+    meta = _meta(settings, asked) | {
+        "model": ", ".join(one.name for one in model.models),
+        "adapter": None,
+        "endpoints": [dict(one.identity) for one in model.models],
+    }
+    cut: tuple[Finish, ...] = ("length",)
+    started = time.perf_counter()
+    with _writing(out):
+        meta = meta if settings.overwrite else reconcile(out, meta)
+        with Client(out.with_name(out.name + _JOURNAL_SUFFIX), model.models, model.options) as client:
+            outcomes = client.ask(requests, label="answering", also=cut)
+        lines = [
+            _line(row, found.value, found.reply.finish, found.reply.usage.prompt, found.reply.usage.completion)
+            for row, found in zip(rows, outcomes, strict=True)
+            if isinstance(found, Answer)
+        ]
+        write_json(sidecar_path(out), meta)
+        write_jsonl(out, lines)
+    failed = [found for found in outcomes if not isinstance(found, Answer)]
+    if failed:
+        first = failed[0]
+        text = f"{len(failed)} of {len(rows)} rows have no prediction; the first ({first.request.tag}): {first.reason}"
+        if not lines:
+            raise DataError(text)
+        warnings.warn(text, UnansweredWarning, stacklevel=4)
+    work = client.spent.usage.completion, time.perf_counter() - started
+    return _summary(out, lines, len(lines) - client.spent.from_journal, work)

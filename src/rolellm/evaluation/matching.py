@@ -8,9 +8,8 @@ the same.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from rolellm.core.errors import PredictionError
@@ -80,50 +79,47 @@ def match(rows: Sequence[Row], predictions: Predictions, *, where: str = "these 
     Raises:
         PredictionError: When no prediction answers any row; says what they look like instead.
     """
-    index = _Index(rows, predictions.items)
-    answers: list[int | None] = []
-    matched_by: Counter[Method] = Counter()
-    for row in rows:
-        found = index.answer(row)
-        answers.append(None if found is None else found[0])
-        if found is not None:
-            matched_by[found[1]] += 1
+    items = predictions.items
+    index = _Index(rows, items)
+    found = [index.answer(row) for row in rows]
+    matched_by = Counter(one[1] for one in found if one is not None)
     if not matched_by:
         raise PredictionError(_nothing_matches(rows, predictions, where))
-    used = {answer for answer in answers if answer is not None}
+    answers = [None if one is None else one[0] for one in found]
+    used = Counter(answer for answer in answers if answer is not None)
     unmatched_rows = [number for number, answer in enumerate(answers) if answer is None]
-    unmatched, same, differing = _sort_out_unused(predictions.items, answers, used, index)
-    conflicts = [number for number in sorted(used) if number in index.conflicts]
-    empty = [number for number in sorted(used) if not predictions.items[number].prediction.strip()]
-    shared = sum(count > 1 for count in Counter(answer for answer in answers if answer is not None).values())
-
-    say = partial(_finding, predictions)
-    findings = [
-        _rows_finding(rows, unmatched_rows, where),
-        say("unmatched_predictions", unmatched, _unmatched_text(rows, predictions.items, unmatched, where)),
-        say(
+    unused = _sort_out_unused(items, answers, used, index)
+    told: list[tuple[str, Sequence[int], str, bool]] = [
+        ("unmatched_predictions", unused[0], _unmatched_text(rows, items, unused[0], where), True),
+        (
             "duplicates_differing",
-            differing,
+            unused[1],
             "predictions that differ from an earlier one for the same row (the first counts)",
+            True,
         ),
-        say(
+        (
             "id_conflicts",
-            conflicts,
+            sorted(index.conflicts & used.keys()),
             "predictions that name a row by id but with another role or question (the id counts)",
+            True,
         ),
-        say(
-            "duplicates_same",
-            same,
-            "predictions that repeat an earlier one word for word (they count once)",
-            refused=False,
+        ("duplicates_same", unused[2], "predictions that repeat an earlier one word for word (they count once)", False),
+        ("repeated_ids", index.repeated_ids, "predictions that repeat the id of an earlier one", False),
+        (
+            "empty",
+            [number for number in sorted(used) if not items[number].prediction.strip()],
+            "predictions that are empty and score 0",
+            False,
         ),
-        say("repeated_ids", index.repeated_ids, "predictions that repeat the id of an earlier one", refused=False),
-        say("empty", empty, "predictions that are empty and score 0", refused=False),
     ]
-    if shared:
-        findings.append(Finding("shared", shared, f"predictions that answer several rows each: {shared:,}", (), False))
+    findings = [_rows_finding(rows, unmatched_rows, where)]
+    for kind, numbers, text, refused in told:
+        examples = tuple(f"{predictions.where(number)}: {describe(items[number])}" for number in numbers[:_EXAMPLES])
+        findings.append(Finding(kind, len(numbers), f"{text}: {len(numbers):,}", examples, refused))
+    shared = sum(count > 1 for count in used.values())
+    findings.append(Finding("shared", shared, f"predictions that answer several rows each: {shared:,}", (), False))
     kept = tuple(finding for finding in findings if finding.count)
-    return Matching(tuple(answers), dict(matched_by), tuple(unmatched_rows), tuple(unmatched), kept)
+    return Matching(tuple(answers), dict(matched_by), tuple(unmatched_rows), tuple(unused[0]), kept)
 
 
 class _Index:
@@ -152,17 +148,13 @@ class _Index:
 
     def answer(self, row: Row) -> tuple[int, Method] | None:
         """The prediction that answers a row, and how it was found."""
-        for key in _keys(row.id, row.role, row.question):
-            if key in self.items:
-                return self.items[key], key[0]
-        return None
+        keys = _keys(row.id, row.role, row.question)
+        return next(((self.items[key], key[0]) for key in keys if key in self.items), None)
 
     def meant_row(self, item: Prediction) -> int | None:
         """The row that a prediction would answer if no other did."""
-        for key in _keys(item.id, item.role, item.question):
-            if key in self.rows:
-                return self.rows[key]
-        return None
+        keys = _keys(item.id, item.role, item.question)
+        return next((self.rows[key] for key in keys if key in self.rows), None)
 
 
 def _keys(name: str | None, role: str | None, question: str | None) -> list[_Key]:
@@ -178,39 +170,24 @@ def _contradicts(item: Prediction, row: Row) -> bool:
 
 
 def _sort_out_unused(
-    items: Sequence[Prediction], answers: Sequence[int | None], used: set[int], index: _Index
+    items: Sequence[Prediction], answers: Sequence[int | None], used: Mapping[int, int], index: _Index
 ) -> tuple[list[int], list[int], list[int]]:
-    """Predictions that won no row: those that match none, and those that came second with the same or another text."""
-    unmatched, same, differing = [], [], []
+    """Predictions that won no row: those that match none, and those that came second with another or the same text."""
+    unmatched, differing, same = list[int](), list[int](), list[int]()
     for number, item in enumerate(items):
-        if number in used:
-            continue
-        row = index.meant_row(item)
-        winner = None if row is None else answers[row]
-        if winner is None:
-            unmatched.append(number)
-        elif items[winner].prediction == item.prediction:
-            same.append(number)
-        else:
-            differing.append(number)
-    return unmatched, same, differing
-
-
-def _finding(
-    predictions: Predictions, kind: str, numbers: Sequence[int], text: str, *, refused: bool = True
-) -> Finding:
-    examples = tuple(
-        f"{predictions.where(number)}: {describe(predictions.items[number])}" for number in numbers[:_EXAMPLES]
-    )
-    return Finding(kind, len(numbers), f"{text}: {len(numbers):,}", examples, refused)
+        if number not in used:
+            row = index.meant_row(item)
+            winner = None if row is None else answers[row]
+            alike = winner is not None and items[winner].prediction == item.prediction
+            (unmatched if winner is None else same if alike else differing).append(number)
+    return unmatched, differing, same
 
 
 def _unmatched_text(rows: Sequence[Row], items: Sequence[Prediction], numbers: Sequence[int], where: str) -> str:
     here = {row.role for row in rows} | {None}
     away = [items[number].role for number in numbers if items[number].role not in here]
-    hint = (
-        f" ({len(away):,} by roles that are not there, as if from another config: {_some(set(away))})" if away else ""
-    )
+    others = f"{len(away):,} by roles that are not there, as if from another config: {_some(set(away))}"
+    hint = f" ({others})" if away else ""
     return f"predictions that match no row of {where}{hint} and are not scored"
 
 
@@ -245,18 +222,15 @@ def _nothing_matches(rows: Sequence[Row], predictions: Predictions, where: str) 
             lines.append(f"{file.path} was generated for {made_for}.")
     theirs, ours = {item.role for item in items} - {None}, {row.role for row in rows}
     if theirs and not theirs & ours:
-        lines.append(
-            f"Their roles ({_some(theirs)}) are not among those of the rows ({_some(ours)}); is it another config?"
-        )
+        here = f"Their roles ({_some(theirs)}) are not among those of the rows ({_some(ours)})"
+        lines.append(f"{here}; is it another config?")
     elif theirs:
         lines.append("Their roles are known, but not their questions; is it another split or config?")
-    if all(item.id is not None for item in items) and not theirs:
+    elif all(item.id is not None for item in items):
         lines.append("They name rows by id only; is it another split or config?")
     name = "" if items[0].id is None else f", id {items[0].id!a}"
-    lines.append(
-        f"The first is {predictions.where(0)}: {describe(items[0])}{name}; ids of the rows look like {rows[0].id!r}."
-    )
-    return " ".join(lines)
+    first = f"The first is {predictions.where(0)}: {describe(items[0])}{name}"
+    return " ".join([*lines, f"{first}; ids of the rows look like {rows[0].id!r}."])
 
 
 def _some(names: Iterable[str | None]) -> str:

@@ -16,9 +16,9 @@ from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_bytes, hash_file
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Prediction, Row
+from rolellm.core.typed_json import read_as
 from rolellm.evaluation.rows import column_names, generation_of
 
-META_SUFFIX = ".meta.json"
 _EXPECTED = (
     'expected {"id" or ("role" and "question"), "prediction": text} or {"role", "question", "generated": [text]}'
 )
@@ -43,11 +43,6 @@ class PredictionFile:
     meta: dict[str, Any] | None = None
     bad: tuple[DataError, ...] = ()
     several: int = 0
-
-    @property
-    def meta_path(self) -> Path:
-        """Where the sidecar is: ``P.jsonl.meta.json`` next to ``P.jsonl``."""
-        return self.path.with_name(self.path.name + META_SUFFIX)
 
     @property
     def bad_path(self) -> Path:
@@ -78,7 +73,7 @@ class Predictions:
             raise PredictionError(f"{len(ids)} ids but {len(texts)} predictions; each prediction needs one id")
         for number, text in enumerate(texts):
             if not isinstance(text, str):
-                raise PredictionError(f"prediction {number} must be a text, found {_kind(text)}: {text!r:.60}")
+                raise PredictionError(f"prediction {number} must be a text, found {type(text).__name__}: {text!r:.60}")
         return cls(tuple(Prediction(text, id=name) for name, text in zip(ids, texts, strict=True)))
 
     def file_of(self, index: int) -> PredictionFile | None:
@@ -137,7 +132,7 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
         hint = "--skip-bad (skip_bad=True) skips such lines"
         raise PredictionError(f"{error.problem}. {hint}", path=error.path, line=error.line) from error
     bad.sort(key=lambda error: error.line or 0)
-    file = PredictionFile(path, hash_file(path), len(items), _read_meta(path), tuple(bad), several)
+    file = PredictionFile(path, hash_file(path), len(items), read_sidecar(path), tuple(bad), several)
     if bad:
         _set_aside(file)
     if not items:
@@ -147,41 +142,37 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
 
 
 def _parse(value: dict[str, Any], path: Path, line: int) -> Prediction:
-    def refuse(problem: str) -> PredictionError:
-        return PredictionError(f"{problem}; {_EXPECTED}", path=path, line=line)
-
-    for name in ("id", "role", "question"):
-        if not isinstance(value.get(name), str | None):
-            raise refuse(f'"{name}" is {_kind(value[name])}')
-    if value.get("id") is None and (value.get("role") is None or value.get("question") is None):
-        raise refuse(f"it does not say which row it answers (keys: {', '.join(map(repr, value)) or 'none'})")
-    text = value.get("prediction")
-    if "prediction" not in value:
-        replies = value.get("generated")
-        if not isinstance(replies, list) or not replies:
-            found = "an empty list" if replies == [] else _kind(replies)
-            raise refuse(f'"generated" is {found}' if "generated" in value else 'no "prediction" and no "generated"')
-        text = replies[0]
-    if not isinstance(text, str):
-        raise refuse(f"the reply is {_kind(text)}, not a text")
-    return Prediction(text, id=value.get("id"), role=value.get("role"), question=value.get("question"), line=line)
+    replies = value.get("generated")
+    first = {"prediction": replies[0]} if isinstance(replies, list) and replies else {}
+    try:
+        found = read_as(Prediction, {**first, **value, "line": line}, "the prediction")
+        if found.id is None and None in (found.role, found.question):
+            raise DataError(f"it does not say which row it answers (keys: {', '.join(map(repr, value)) or 'none'})")
+    except DataError as error:
+        raise PredictionError(f"{error.problem}; {_EXPECTED}", path=path, line=line) from error
+    return found
 
 
-def _kind(value: Any) -> str:
-    names = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "a text", list: "a list"}
-    return names.get(type(value), "an object")
+def sidecar_path(path: Path) -> Path:
+    """Where the settings of a predictions file are: ``P.jsonl.meta.json`` next to ``P.jsonl``."""
+    return path.with_name(path.name + ".meta.json")
 
 
-def _read_meta(path: Path) -> dict[str, Any] | None:
-    sidecar = path.with_name(path.name + META_SUFFIX)
+def read_sidecar(path: Path) -> dict[str, Any] | None:
+    """What the sidecar of a predictions file says; ``None`` where there is none.
+
+    Raises:
+        PredictionError: When it is not a JSON object.
+    """
+    sidecar = sidecar_path(path)
     if not sidecar.is_file():
         return None
     try:
         meta = json.loads(sidecar.read_bytes())
+        if not isinstance(meta, dict):
+            raise ValueError("it is another JSON value")
     except (ValueError, RecursionError) as error:
-        raise PredictionError(f"not valid JSON ({error}); remove it to score without it", path=sidecar) from error
-    if not isinstance(meta, dict):
-        raise PredictionError(f"expected a JSON object, found {_kind(meta)}", path=sidecar)
+        raise PredictionError(f"not a JSON object ({error})", path=sidecar) from error
     return meta
 
 
@@ -195,9 +186,6 @@ def _set_aside(file: PredictionFile) -> None:
             if number in reasons
         ]
     write_jsonl(file.bad_path, lines)
-
-
-# --- Predictions from memory
 
 
 def is_paths(given: Any) -> bool:
@@ -237,7 +225,7 @@ def _from_dataset(dataset: Any, ids: Sequence[str] | None) -> Predictions:
         if text is None:
             continue
         if not isinstance(text, str):
-            raise PredictionError(f"prediction {number} must be a text, found {_kind(text)}: {text!r:.60}")
+            raise PredictionError(f"prediction {number} must be a text, found {type(text).__name__}: {text!r:.60}")
         name = values.get("id") if ids is None else ids[number]
         items.append(Prediction(text, id=name, role=values.get("role"), question=values.get("question")))
     if not items:

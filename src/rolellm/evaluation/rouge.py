@@ -25,21 +25,17 @@ import sys
 import threading
 import unicodedata
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from rapidfuzz.distance import LCSseq
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.text import chinese_words
-
-# --- The union of longest common subsequences, word for word as PyPI's ``rouge`` 1.0.1 finds it, without its table
-
 
 Sentences = Sequence[Sequence[str]]
 
@@ -50,7 +46,7 @@ def count_union_lcs(hypothesis: Sentences, reference: Sentences, common: Abstrac
     Args:
         hypothesis: The words of each sentence.
         reference: The words of each sentence.
-        common: The words that stand in both.
+        common: The words that both have.
 
     Returns:
         The size of the union, at most ``len(common)``. Time is proportional to the words of the reference times the
@@ -125,9 +121,6 @@ def _walk(rows: Iterable[tuple[int, int]], spans: Iterable[int], reach: int, mis
     return missing
 
 
-# --- What counts as a word: the tokenizers that Rouge-L is computed over, by name
-
-
 Tokenize = Callable[[str], list[str] | list[bytes]]
 
 #: Protocol, then language, to the names of the tokenizers that it can be computed over; the first is the default.
@@ -138,7 +131,7 @@ TOKENIZERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyTyp
     }
 )
 
-_LANGUAGE_NAMES: Final[Mapping[str, str]] = MappingProxyType({"en": "English", "zh": "Chinese"})
+_LANGUAGES: Final = {"en": "English", "zh": "Chinese"}
 _HAN = r"\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _CHARACTERS = re.compile(rf"[{_HAN}]|[^\W_{_HAN}]+")
 _ASCII_WORDS: Final = bytes(byte if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789" else 32 for byte in range(256))
@@ -162,32 +155,20 @@ def resolve_tokenizer(protocol: str, language: str, tokenizer: str | None = None
     'jieba'
     """
     _check("protocol", protocol, TOKENIZERS)
-    if language not in _LANGUAGE_NAMES:
-        spelled = {**{code: code for code in _LANGUAGE_NAMES}, **{name: code for code, name in _LANGUAGE_NAMES.items()}}
-        near = _nearest(language, spelled)
-        valid = ", ".join(f"{code!r} ({name})" for code, name in _LANGUAGE_NAMES.items())
-        hint = f" Did you mean {spelled[near]!r}?" if near else ""
-        raise SettingsError(f"unknown language {language!r}; valid: {valid}.{hint}")
+    _check("language", language, _LANGUAGES)
     names = TOKENIZERS[protocol][language]
     if tokenizer is None:
         return names[0]
-    _check(f"tokenizer for {_LANGUAGE_NAMES[language]} under protocol {protocol!r}", tokenizer, names)
+    _check(f"tokenizer for {_LANGUAGES[language]} under protocol {protocol!r}", tokenizer, names)
     return tokenizer
 
 
 def _check(what: str, value: str, valid: Iterable[str]) -> None:
     names = list(valid)
-    if value in names:
-        return
-    near = _nearest(value, names)
-    hint = f" Did you mean {near!r}?" if near and len(names) > 1 else ""
-    raise SettingsError(f"unknown {what}: {value!r}; valid: {', '.join(map(repr, names))}.{hint}")
-
-
-def _nearest(value: object, names: Iterable[str]) -> str | None:
-    by_lower = {name.lower(): name for name in names}
-    matches = difflib.get_close_matches(str(value).lower(), by_lower, n=1, cutoff=0.5)
-    return by_lower[matches[0]] if matches else None
+    if value not in names:
+        near = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5) if len(names) > 1 else []
+        hint = f". Did you mean {near[0]!r}?" if near else ""
+        raise SettingsError(f"unknown {what}: {value!r}; valid: {', '.join(map(repr, names))}{hint}")
 
 
 def get_tokenizer(name: str) -> Tokenize:
@@ -202,13 +183,11 @@ def get_tokenizer(name: str) -> Tokenize:
     Raises:
         SettingsError: On any other name.
     """
-    if name == "rouge_score":
-        return rouge_score_tokens
-    if name == "characters":
-        return character_tokens
     if name == "jieba":
         return chinese_words()
-    raise SettingsError(f"no tokenizer {name!r}; valid: 'rouge_score', 'jieba', 'characters'")
+    made: dict[str, Tokenize] = {"rouge_score": rouge_score_tokens, "characters": character_tokens}
+    _check("tokenizer", name, ["jieba", *made])
+    return made[name]
 
 
 def rouge_score_tokens(text: str) -> list[bytes]:
@@ -229,29 +208,16 @@ def character_tokens(text: str) -> list[str]:
     >>> character_tokens("我有2台 iPhone。")
     ['我', '有', '2', '台', 'iphone']
     """
-    return _CHARACTERS.findall(_fold_width(text).lower())
-
-
-def _fold_width(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
-
-
-# --- Share work on rows among processes, this one included, and keep the order
+    return _CHARACTERS.findall(unicodedata.normalize("NFKC", text).lower())
 
 
 A = TypeVar("A")
 B = TypeVar("B")
 R = TypeVar("R")
 
-_Share = Callable[[int, int], list[R]]
-
 #: Chunks are long enough to be worth the message that hands them out, and many enough to be shared evenly.
 _CHUNKS_A_PROCESS = 32
 _SHORTEST_CHUNK, _LONGEST_CHUNK = 64, 1024
-#: Chunks that lie ready for each helper, so that none waits while this process is busy with a chunk of its own.
-_AHEAD = 4
-
-_helper_share: _Share[Any]
 
 
 def map_chunks(
@@ -259,75 +225,38 @@ def map_chunks(
 ) -> Iterator[R]:
     """Yield what ``work`` makes of each row, in order; chunk by chunk, as the iterator is read.
 
-    Helpers get the columns once, when they start: by fork, at no cost, or else as a copy each. Only the bounds of
-    chunks and the results travel afterwards.
-
     Args:
         work: Takes a chunk of both columns and returns one result a row; must be picklable for several processes, as
             must its results.
         first: A column.
         second: A column of the same length.
-        processes: How many processes work, this one included; no more are started than there are chunks.
+        processes: How many processes work; with one, or few rows, it is this one.
 
     Yields:
         One result a row.
     """
     size = min(max(len(first) // (processes * _CHUNKS_A_PROCESS), _SHORTEST_CHUNK), _LONGEST_CHUNK)
-    starts = range(0, len(first), size)
-    share: _Share[R] = functools.partial(_apply, work, first, second)
-    helpers = min(processes, len(starts)) - 1
-    if helpers < 1:
-        for start in starts:
-            yield from share(start, start + size)
+    chunks = [(first[start : start + size], second[start : start + size]) for start in range(0, len(first), size)]
+    if processes == 1 or len(chunks) < 2:
+        for chunk in chunks:
+            yield from work(*chunk)
         return
-    with _start_helpers(helpers, share) as pool:
-        underway: deque[Future[list[R]]] = deque()
-        for start in starts:
-            if sum(not future.done() for future in underway) < _AHEAD * helpers:
-                underway.append(pool.submit(_apply_in_helper, start, start + size))
-            else:
-                underway.append(Future())
-                underway[-1].set_result(share(start, start + size))
-            while underway and underway[0].done():
-                yield from underway.popleft().result()
-        for future in underway:
-            yield from future.result()
-
-
-def _apply(
-    work: Callable[[Sequence[A], Sequence[B]], list[R]], first: Sequence[A], second: Sequence[B], start: int, stop: int
-) -> list[R]:
-    return work(first[start:stop], second[start:stop])
-
-
-def _start_helpers(count: int, share: _Share[Any]) -> ProcessPoolExecutor:
-    """Fork where that is safe, since it takes milliseconds and copies nothing; else start fresh interpreters.
-
-    A fork keeps only the thread that calls it: a lock that another thread holds would stay shut in the child for ever.
-    """
-    fork = sys.platform == "linux" and threading.active_count() == 1
-    pool = ProcessPoolExecutor(count, multiprocessing.get_context("fork" if fork else "spawn"), _hold, (share,))
-    if fork:
+    # A fork takes milliseconds, but a lock that another thread holds would stay shut in the child for ever.
+    method = "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
+    # Ctrl-C reaches helpers too; only the process that started them is to answer it.
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(
+        min(processes, len(chunks)), multiprocessing.get_context(method), initializer=signal.signal, initargs=ignore
+    )
+    try:
         with warnings.catch_warnings():
             # Python 3.12 warns of native threads too (numpy's); those libraries prepare for a fork by themselves.
             warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*multi-threaded.*fork")
-            pool.submit(int).result()
-    return pool
-
-
-def _hold(share: _Share[Any]) -> None:
-    """Runs first in each helper: tasks cannot carry what was inherited, so it is kept by name."""
-    global _helper_share
-    _helper_share = share
-    # Ctrl-C reaches helpers too; only the process that started them is to answer it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _apply_in_helper(start: int, stop: int) -> list[Any]:
-    return _helper_share(start, stop)
-
-
-# --- Rouge-L under two protocols
+            shared = pool.map(work, *zip(*chunks, strict=True))
+        for results in shared:
+            yield from results
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 T = TypeVar("T")
@@ -374,7 +303,7 @@ def rouge_l(
         protocol: ``rouge-score`` (choose the reference of highest F1) or ``paper`` (of highest recall); see the module.
         tokenizer: A name out of :data:`~rolellm.evaluation.rouge.TOKENIZERS`; None takes the protocol's default
             for the language.
-        processes: How many processes share the rows, this one included. The scores are the same.
+        processes: How many processes share the rows. The scores are the same.
 
     Returns:
         One score a row, in order.
@@ -453,8 +382,9 @@ def _score_rows(
     """Score a chunk of checked rows. At module level, so that it can be sent to another process."""
     lists = [(given,) if isinstance(given, str) else given for given in references]
     if protocol == "paper":
-        cut = _sentences_of_characters if tokenizer == "spaced-characters" else _sentences
-        return [_best_by_recall(*row, cut) for row in zip(predictions, lists, strict=True)]
+        space = " ".join if tokenizer == "spaced-characters" else str
+        rows = zip(predictions, lists, strict=True)
+        return [_best_by_recall(space(text), [space(one) for one in expected]) for text, expected in rows]
     tokenize = get_tokenizer(tokenizer)
     return [_best_by_f1(*row, tokenize) for row in zip(predictions, lists, strict=True)]
 
@@ -480,16 +410,12 @@ def _sentences(text: str) -> Sentences:
     return [piece.split() or [""] for piece in text.split(".") if piece]
 
 
-def _sentences_of_characters(text: str) -> Sentences:
-    return _sentences(" ".join(text))
-
-
-def _best_by_recall(prediction: str, references: Sequence[str], cut: Callable[[str], Sentences]) -> _Values:
-    hypothesis = cut(prediction)
+def _best_by_recall(prediction: str, references: Sequence[str]) -> _Values:
+    hypothesis = _sentences(prediction)
     words: set[str] = set().union(*hypothesis)
     best: _Values = (0.0, 0.0, 0.0, 0)
     for index, reference in enumerate(references):
-        sentences = cut(reference)
+        sentences = _sentences(reference)
         expected: set[str] = set().union(*sentences)
         common = words & expected
         # The union holds common words only: a reference that cannot exceed the best so far needs no walk.

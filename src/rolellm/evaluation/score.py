@@ -12,8 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal, NamedTuple
+from importlib.metadata import version
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_json
@@ -27,9 +27,8 @@ from rolellm.evaluation.rouge import TOKENIZERS, RougeScore, iter_rouge_l, resol
 from rolellm.evaluation.rows import provenance, rows_of
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics import Bootstrap, Interval, Sample, Stratum, bootstrap_stratum, mean_of_means
-from rolellm.runtime.progress import Progress as ProgressBar
-
-# --- From row scores to CUS, RAW, SPE and their average: over everything, by role, subset and language
+from rolellm.runtime.progress import Progress
+from rolellm.version import __version__
 
 Metric = Literal["CUS", "RAW", "SPE"]
 METRICS: tuple[Metric, ...] = ("CUS", "RAW", "SPE")
@@ -39,6 +38,7 @@ _STRATA: tuple[tuple[Metric, ...], ...] = (("CUS", "RAW"), ("SPE",))
 #: Far above any score, rank or length: what is read back and drawn must have a scale.
 _MOST = 1e9
 
+_T = TypeVar("_T")
 Summary = dict[str, Interval | None]
 
 
@@ -74,10 +74,6 @@ class RowScore:
     recall: float
     f1: float
     reference: int | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The score as one JSON object."""
-        return asdict(self)
 
 
 def summarize(scores: Iterable[RowScore], bootstrap: Bootstrap) -> Summary:
@@ -155,26 +151,21 @@ def read_summary(value: Any) -> Summary:
     """
     if not isinstance(value, Mapping):
         raise ValueError(f"expected an object of metrics, found {value!r:.80}")
-    found: Summary = {}
-    for metric in (*METRICS, "avg"):
-        try:
-            found[metric] = read_metric(value.get(metric))
-        except ValueError as error:
-            raise ValueError(f"{metric}: {error}") from error
-    return found
+    return _read_each(value, (*METRICS, "avg"), read_metric)
 
 
 def _read_summaries(value: Mapping[str, Any] | None) -> dict[str, Summary]:
+    return _read_each(value or {}, value or {}, read_summary)
+
+
+def _read_each(value: Mapping[str, Any], names: Iterable[str], read_one: Callable[[Any], _T]) -> dict[str, _T]:
     found = {}
-    for name, summary in (value or {}).items():
+    for name in names:
         try:
-            found[name] = read_summary(summary)
+            found[name] = read_one(value.get(name))
         except ValueError as error:
-            raise ValueError(f"{name}, {error}") from error
+            raise ValueError(f"{name}: {error}") from error
     return found
-
-
-# --- The report
 
 
 class Unmatched(NamedTuple):
@@ -237,23 +228,16 @@ class ScoreReport:
     @classmethod
     def _read(cls, value: Mapping[str, Any]) -> ScoreReport:
         recipe, counts = dict(value.get("fingerprint") or {}), dict(value.get("counts") or {})
-        interval, clean = recipe.get("interval") or {}, dict(value.get("contamination") or {})
-        options = ScoreOptions(
-            protocol=value["protocol"],
-            config=value.get("config"),
-            split=value.get("split"),
-            dataset_fingerprint=(recipe.get("dataset") or {}).get("fingerprint"),
-            missing=recipe.get("missing", "skip"),
-            resamples=interval.get("resamples", 2000),
-            seed=interval.get("seed", 0),
-        )
-        subsets = value.get("by_subset") or {}
+        clean, subsets = dict(value.get("contamination") or {}), value.get("by_subset") or {}
+        given = {key: (recipe.get("interval") or {}).get(key) for key in ("resamples", "seed")}
+        given |= {key: value.get(key) for key in ("protocol", "config", "split")} | {"missing": recipe.get("missing")}
+        given["dataset_fingerprint"] = (recipe.get("dataset") or {}).get("fingerprint")
         kinds = (subsets.get("role_specific") or {}).get("by_reference_type") or {}
         matched_by, warnings = counts.pop("matched_by", {}), value.get("warnings") or ()
         told = list(counts.items()) if len(counts) == len(warnings) else [("warning", 0)] * len(warnings)
         cleaned = clean.pop("metrics_clean", None)
         return cls(
-            options=options,
+            options=read(ScoreOptions, given),
             metrics=read_summary(value["metrics"]),
             by_role=_read_summaries(value.get("by_role")),
             by_language=_read_summaries(value.get("by_language")),
@@ -288,7 +272,7 @@ class ScoreReport:
         }
         if self.by_language:
             result["by_language"] = {name: summary_dict(summary) for name, summary in self.by_language.items()}
-        return {**result, "rows": [score.to_dict() for score in self.scores]} if rows else result
+        return {**result, "rows": [asdict(score) for score in self.scores]} if rows else result
 
     def counts(self) -> dict[str, Any]:
         """How many rows were matched how, and how many predictions or rows each finding touches."""
@@ -369,9 +353,6 @@ def _cell(interval: Interval | None, counted: bool) -> str:
     return f"<td>{100 * interval.mean:.2f}{ends}{f' n={interval.n}' if counted else ''}</td>"
 
 
-# --- What a score must name to be worth anything: recipe, data, predictions and versions (the fingerprint)
-
-
 _REFERENCE_CHOICE = {
     "rouge-score": "the reference with the highest f1",
     "paper": "the reference with the highest recall",
@@ -409,9 +390,16 @@ def fingerprint(
             "fingerprint": options.dataset_fingerprint or rows_hash(rows),
             "rows": len(rows),
         },
-        "predictions": [{"sha256": file.sha256, "generation": _generation(file.meta)} for file in predictions.files]
+        # What is known of the model's training changes no score, and is told beside it.
+        "predictions": [
+            {
+                "sha256": file.sha256,
+                "generation": file.meta and {key: one for key, one in file.meta.items() if key != "contamination"},
+            }
+            for file in predictions.files
+        ]
         or [{"sha256": hash_texts(predictions.items), "generation": None}],
-        "versions": {name: _version(name) for name in ("rolellm", "rapidfuzz", "jieba", "numpy")},
+        "versions": {"rolellm": __version__} | {name: version(name) for name in ("rapidfuzz", "jieba", "numpy")},
     }
     digest = hash_json(recipe)
     # Only now, so that a file may be renamed and its scores keep their hash.
@@ -420,61 +408,34 @@ def fingerprint(
     return {**recipe, "hash": digest}
 
 
-def _generation(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A sidecar without what it knows of the model's training, which changes no score and stands beside it."""
-    return None if meta is None else {key: value for key, value in meta.items() if key != "contamination"}
-
-
 def rows_hash(rows: Sequence[Row]) -> str:
     """A content hash of rows, for rows that come without the fingerprint of a data set."""
     return hash_json([hash_json([row.id, row.role, row.question, *row.references, row.raw_reference]) for row in rows])
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def sidecar_findings(predictions: Predictions, options: ScoreOptions) -> list[Finding]:
+def _sidecar_findings(predictions: Predictions, options: ScoreOptions) -> Iterator[Finding]:
     """What the sidecars say that does not fit what is scored: another config, split or state of the data."""
-    findings = []
-    expected = {
-        "config": options.config,
-        "split": options.split,
-        "dataset_fingerprint": options.dataset_fingerprint,
-    }
     for file in predictions.files:
-        said = {key: (file.meta or {}).get(key) for key in expected}
-        differing = [key for key, value in expected.items() if None not in (value, said[key]) and said[key] != value]
+        differing = [
+            f"{key} {said}, not {wanted}"
+            for key in ("config", "split", "dataset_fingerprint")
+            if None not in (wanted := getattr(options, key), said := (file.meta or {}).get(key)) and said != wanted
+        ]
         if differing:
-            words = ", ".join(f"{key} {said[key]}, not {expected[key]}" for key in differing)
-            text = f"{file.path} was generated for another part or state of the data: {words}"
-            findings.append(Finding("made_for_other_data", file.count, text, ()))
-    return findings
+            text = f"{file.path} was generated for another part or state of the data: {', '.join(differing)}"
+            yield Finding("made_for_other_data", file.count, text, ())
 
 
-def file_findings(predictions: Predictions) -> list[Finding]:
+def _file_findings(predictions: Predictions) -> Iterator[Finding]:
     """What was done about lines of the files: bad ones set aside, and replies beyond the first left out."""
-    findings = []
     for file in predictions.files:
         if file.bad:
             text = f"bad lines of {file.path}, set aside in {file.bad_path}: {len(file.bad):,}"
             examples = tuple(f"line {error.line}: {error.problem}" for error in file.bad[:3])
-            findings.append(Finding("bad_lines", len(file.bad), text, examples, refused=False))
+            yield Finding("bad_lines", len(file.bad), text, examples, refused=False)
         if file.several:
             text = f"lines of {file.path} with several replies, of which the first is scored: {file.several:,}"
-            findings.append(Finding("several_generated", file.several, text, (), refused=False))
-    return findings
-
-
-# --- Scoring
-
-
-Progress = Callable[[int, int], None]
-# Rows between two reports of progress; more where each call has processes to start.
-_CHUNK = 1024
+            yield Finding("several_generated", file.several, text, (), refused=False)
 
 
 def score(
@@ -501,12 +462,14 @@ def score(
             the model was trained on a row.
     """
     chosen = read(ScoreOptions, {"protocol": protocol, **options})
+    files, table = None, predictions if dataset is None else dataset
     if is_paths(predictions):
         files = read_predictions(predictions, skip_bad=chosen.skip_bad)
-        chosen = chosen if dataset is not None else _made_for(files, chosen)
-        table = _split(chosen) if dataset is None else dataset
-    else:
-        files, table = None, predictions if dataset is None else dataset
+        if dataset is None:
+            from rolellm.rolebench import load_rolebench
+
+            chosen = _made_for(files, chosen)
+            table = load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir)
     if table is predictions and not any(isinstance(item, Mapping) for item in predictions):
         raise SettingsError("texts alone cannot be scored; pass the rows that they answer as dataset=…")
     if isinstance(predictions, Sequence) and not predictions:
@@ -518,8 +481,7 @@ def score(
     found = provenance(table)
     chosen = replace(chosen, config=chosen.config or found.get("config"), split=chosen.split or found.get("split"))
     given = predictions_for(predictions, rows, own=table is predictions) if files is None else files
-    with ProgressBar("scoring", unit="pairs") as bar:
-        return score_rows(rows, given, chosen, progress=lambda done, total: bar.update(done=done, total=total))
+    return score_rows(rows, given, chosen)
 
 
 def _made_for(predictions: Predictions, options: ScoreOptions) -> ScoreOptions:
@@ -535,18 +497,8 @@ def _made_for(predictions: Predictions, options: ScoreOptions) -> ScoreOptions:
     return replace(options, config=config, split=split, dataset_fingerprint=content)
 
 
-def _split(options: ScoreOptions) -> Any:
-    from rolellm.rolebench import load_rolebench
-
-    return load_rolebench(options.config, options.split, data_dir=options.data_dir)
-
-
 def score_rows(
-    rows: Sequence[Row],
-    predictions: Predictions,
-    options: ScoreOptions | None = None,
-    *,
-    progress: Progress | None = None,
+    rows: Sequence[Row], predictions: Predictions, options: ScoreOptions | None = None, *, label: str = "scoring"
 ) -> ScoreReport:
     """Score predictions against rows; `score` without the reading.
 
@@ -554,7 +506,7 @@ def score_rows(
         rows: All rows of the split, so that those without a prediction are known.
         predictions: From `rolellm.evaluation.predictions.read_predictions`, or from memory.
         options: How to score; by default protocol ``rouge-score``.
-        progress: Called with (pairs done, pairs in all) as the work goes on.
+        label: What the progress bar says.
 
     Raises:
         PredictionError: When no prediction answers any row, or under ``strict`` when the join leaves anything open or a
@@ -568,7 +520,7 @@ def score_rows(
     if options.strict and refused:
         raise PredictionError("refused, as asked by strict: " + "; ".join(refused))
     tokenizers = _tokenizers(rows, options)
-    scores = tuple(_row_scores(list(_jobs(rows, predictions, matching, options)), tokenizers, options, progress))
+    scores = tuple(_row_scores(list(_jobs(rows, predictions, matching, options)), tokenizers, options, label))
     bootstrap = options.bootstrap
     by_language = summarize_by(scores, lambda item: item.language, bootstrap) if len(tokenizers) > 1 else {}
     return ScoreReport(
@@ -597,10 +549,10 @@ def _findings(
     treated = "they count as 0" if zero else "they are left out, and the score is that of the others alone"
     trained = None if contamination is None else contamination.finding(options.where)
     findings = [
-        *sidecar_findings(predictions, options),
+        *_sidecar_findings(predictions, options),
         *([] if trained is None else [trained]),
         *matching.findings,
-        *file_findings(predictions),
+        *_file_findings(predictions),
     ]
     return tuple(
         replace(item, text=f"{item.text}; {treated}", refused=not zero) if item.kind == "unmatched_rows" else item
@@ -658,32 +610,31 @@ def _tokenizers(rows: Sequence[Row], options: ScoreOptions) -> dict[Language, st
 
 
 def _row_scores(
-    jobs: Sequence[_Job], tokenizers: Mapping[Language, str], options: ScoreOptions, progress: Progress | None
+    jobs: Sequence[_Job], tokenizers: Mapping[Language, str], options: ScoreOptions, label: str
 ) -> Iterator[RowScore]:
     rouge: dict[int, RougeScore] = {}
-    for language, tokenizer in tokenizers.items():
-        numbers = [n for n, job in enumerate(jobs) if job.row.language == language and job.text is not None]
-        found = iter_rouge_l(
-            [jobs[n].text or "" for n in numbers],
-            [jobs[n].references for n in numbers],
-            language=language,
-            protocol=options.protocol,
-            tokenizer=tokenizer,
-            processes=options.processes,
-        )
-        for number, value in zip(numbers, found, strict=True):
-            rouge[number] = value
-            if progress and len(rouge) % _CHUNK == 0:
-                progress(len(rouge), len(jobs))
-        if progress:
-            progress(len(rouge), len(jobs))
+    with Progress(label, len(jobs), unit="pairs") as bar:
+        for language, tokenizer in tokenizers.items():
+            numbers = [n for n, job in enumerate(jobs) if job.row.language == language and job.text is not None]
+            found = iter_rouge_l(
+                [jobs[n].text or "" for n in numbers],
+                [jobs[n].references for n in numbers],
+                language=language,
+                protocol=options.protocol,
+                tokenizer=tokenizer,
+                processes=options.processes,
+            )
+            for number, value in zip(numbers, found, strict=True):
+                rouge[number] = value
+                bar.advance()
     for number, job in enumerate(jobs):
         yield _row_score(job, rouge.get(number), VALUE_FIELD[options.protocol])
 
 
 def _row_score(job: _Job, rouge: RougeScore | None, field: str) -> RowScore:
-    row = job.row
-    kinds = set(row.reference_types)
+    row, kinds = job.row, set(job.row.reference_types)
+    names = ("precision", "recall", "f1")
+    found = dict.fromkeys(names, 0.0) if rouge is None else {name: float(getattr(rouge, name)) for name in names}
     return RowScore(
         id=row.id,
         role=row.role,
@@ -692,9 +643,7 @@ def _row_score(job: _Job, rouge: RougeScore | None, field: str) -> RowScore:
         kind=None if not kinds else kinds.pop() if len(kinds) == 1 else "mixed",
         question=fold(row.question),
         metric=job.metric,
-        value=0.0 if rouge is None else float(getattr(rouge, field)),
-        precision=0.0 if rouge is None else rouge.precision,
-        recall=0.0 if rouge is None else rouge.recall,
-        f1=0.0 if rouge is None else rouge.f1,
+        value=found[field],
         reference=None if rouge is None else rouge.reference,
+        **found,
     )

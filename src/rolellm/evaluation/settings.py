@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.settings import Field, settings
+from rolellm.models.local_model import Decoding
 
 if TYPE_CHECKING:
     from rolellm.evaluation.statistics import Bootstrap
-    from rolellm.models.local_model import Decoding
 
 Protocol = Literal["rouge-score", "paper"]
 ProfileKind = Literal["description", "retrieval"]
@@ -18,22 +18,14 @@ _OWN: dict[str, Any] = {"cli": False}
 
 
 @settings
-class GenerateSettings:
-    """How rows are answered by a model on this machine."""
+class GenerateSettings(Decoding):
+    """How rows are answered."""
 
     model: str = Field(
         default="", description="A folder with a model, adapter or training run; or a Hub id.", json_schema_extra=_OWN
     )
     adapter: str | None = Field(default=None, description="A PEFT adapter to put on a full model.")
     batch_size: int = Field(default=8, ge=1, description="Prompts per forward pass.")
-    max_new_tokens: int = Field(default=200, ge=1, description="Maximum tokens per reply.")
-    temperature: float = Field(
-        default=0.0, ge=0, description="Sampling temperature; 0 is greedy. The paper's replies use 0.7."
-    )
-    top_p: float = Field(
-        default=1.0, gt=0, le=1, description="Nucleus sampling threshold. The paper's replies use 0.95."
-    )
-    seed: int = Field(default=0, description="Random seed for sampling; each row draws by seed and id.")
     system_template: Path | None = Field(
         default=None, description="Your own system instruction: a text file with {role} and {description}."
     )
@@ -55,15 +47,6 @@ class GenerateSettings:
     dataset_fingerprint: str | None = Field(
         default=None, description="The dataset's content hash, for the record.", json_schema_extra=_OWN
     )
-
-    @property
-    def decoding(self) -> Decoding:
-        """How tokens are chosen."""
-        from rolellm.models.local_model import Decoding
-
-        return Decoding(
-            max_new_tokens=self.max_new_tokens, temperature=self.temperature, top_p=self.top_p, seed=self.seed
-        )
 
 
 @settings

@@ -122,7 +122,12 @@ class LocalChat:
         if max(prompt, default=0) >= self.model.vocabulary:
             raise CallError("bad_request", "the tokenizer gives tokens that the model does not know", retry=False)
         try:
-            decoding = Decoding(room, sampling.temperature, sampling.top_p, sampling.seed or 0)
+            decoding = Decoding(
+                max_new_tokens=room,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                seed=sampling.seed or 0,
+            )
         except SettingsError as error:
             raise CallError("bad_request", str(error), retry=False) from None
         key = hash_json([request.payload()["messages"], request.repeat, attempt])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.errors import ModelError, SettingsError, quiet_peft, require
 from rolellm.core.fingerprint import hash_json
+from rolellm.core.settings import Field, settings
 from rolellm.models.find import content_hash, find_model
 from rolellm.models.load import load_failure, load_whole
 from rolellm.prompts.encode import encode_prompt, end_token_id
@@ -22,47 +23,29 @@ if TYPE_CHECKING:
 # --- How tokens are chosen: greedily, or by sampling that is seeded by content
 
 
-@dataclass(frozen=True, slots=True)
+@settings
 class Decoding:
     """How a reply is decoded.
 
     Greedy is the default for local models (our choice: it can be reproduced). The paper's replies use temperature 0.7,
     top_p 0.95 and at most 200 new tokens (secondary source, see the facts in the documentation).
-
-    Attributes:
-        max_new_tokens: The most tokens a reply may have, its end token included.
-        temperature: 0 decodes greedily; above 0 samples.
-        top_p: Sampling keeps the smallest set of tokens whose probabilities reach this sum.
-        seed: Together with a row's id it decides that row's draws, whatever stands beside it in a batch.
-
-    Raises:
-        SettingsError: For a value out of range.
     """
 
-    max_new_tokens: int = 200
-    temperature: float = 0.0
-    top_p: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise SettingsError(f"max_new_tokens is {self.max_new_tokens}; it has to be at least 1")
-        if not 0 <= self.temperature < float("inf"):
-            raise SettingsError(f"temperature is {self.temperature}; it has to be 0 (greedy) or above, and finite")
-        if not 0 < self.top_p <= 1:
-            raise SettingsError(f"top_p is {self.top_p}; it has to be above 0 and at most 1")
+    max_new_tokens: int = Field(default=200, ge=1, description="Maximum tokens per reply.")
+    temperature: float = Field(
+        default=0.0, ge=0, description="Sampling temperature; 0 is greedy. The paper's replies use 0.7."
+    )
+    top_p: float = Field(
+        default=1.0, gt=0, le=1, description="Nucleus sampling threshold. The paper's replies use 0.95."
+    )
+    seed: int = Field(default=0, description="Random seed for sampling; each row draws by seed and id.")
 
     def describe(self) -> dict[str, Any]:
         """The settings that matter, for a fingerprint: greedy decoding has no top_p and no seed."""
+        chosen = {name: getattr(self, name) for name in ("max_new_tokens", "temperature", "top_p", "seed")}
         if self.temperature == 0:
             return {"strategy": "greedy", "max_new_tokens": self.max_new_tokens}
-        return {
-            "strategy": "sample",
-            "max_new_tokens": self.max_new_tokens,
-            "temperature": self.temperature,
-            "top_p": self.top_p,
-            "seed": self.seed,
-        }
+        return {"strategy": "sample", **chosen}
 
 
 def draws(seed: int, key: str, count: int) -> list[float]:

@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -19,10 +19,10 @@ from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.rows import rows_of
 from rolellm.evaluation.score import ScoreReport, score_rows
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.judging.aggregate import Verdicts, outcomes_of, sort_out
+from rolellm.judging.aggregate import Verdicts, sort_out
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import RESULT, JudgeRun, read_json, read_run
-from rolellm.judging.systems import ROLEGPT_NAME, SystemSource, parse_sources
+from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.types import Judgement
 from rolellm.report.browse import BrowsePart
 from rolellm.report.exports import write_tables
@@ -32,8 +32,8 @@ from rolellm.report.published import PUBLISHED, published_for
 from rolellm.report.score_table import ScoreTable
 from rolellm.report.section import Section
 from rolellm.report.settings import ReportOptions
+from rolellm.runtime.progress import counted
 
-Progress = Callable[[str, int, int], None]
 """Called with what is being done, and how much of how much is."""
 
 
@@ -63,8 +63,6 @@ def report(
     runs: Any,
     out: str | Path = "report.html",
     tables: str | Path | None = None,
-    *,
-    progress: Progress | None = None,
     **options: Any,
 ) -> BuiltReport:
     """Report results as one HTML page, and as tables for a paper.
@@ -75,14 +73,13 @@ def report(
             returns, whose manifest is shown. A mapping gives score reports their names.
         out: The page to write.
         tables: A folder for every table as Markdown, CSV and LaTeX.
-        progress: Called with what takes long, and how much of it is done.
         options: Any field of `ReportOptions`.
 
     Raises:
         SettingsError: For nothing to report, unknown options, files without a config, or a run given twice.
         DataError: For a run or a file that cannot be read.
     """
-    chosen, progress = read(ReportOptions, options), progress or _silent
+    chosen = read(ReportOptions, options)
     given = list(runs) if isinstance(runs, list | tuple) else [runs]
     sources: list[str] = []
     scored: dict[str, ScoreReport] = {}
@@ -103,8 +100,7 @@ def report(
             raise SettingsError(
                 f"cannot report a {kind}; give runs, prediction files, score reports or judging results"
             )
-    made = build_report(sources, chosen, scored=scored, recipe=recipe, progress=progress)
-    progress("Writing the page", 0, 1)
+    made = build_report(sources, chosen, scored=scored, recipe=recipe)
     page = write_page(Path(out), made.content)
     return replace(made, page=page, files=tuple(write_tables(Path(tables), made.tables)) if tables else ())
 
@@ -115,7 +111,6 @@ def build_report(
     *,
     scored: Mapping[str, ScoreReport] | None = None,
     recipe: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
 ) -> BuiltReport:
     """Read runs and predictions, compute Rouge-L, and lay all of it out.
 
@@ -125,20 +120,17 @@ def build_report(
         options: How.
         scored: Score reports by system, for a section of their own.
         recipe: How a model was trained, to be shown as it is.
-        progress: Called with what takes long, and how much of it is done.
 
     Raises:
         SettingsError: For no source, files without a config, two systems of one name, or a run given twice.
         DataError: For a folder that is not a finished judging run, or that has a damaged file; for a file of
             predictions that cannot be read or answers no row.
     """
-    options, progress = options or read(ReportOptions, {}), progress or _silent
-    folders, files = _sorted_out(sources, options) if sources or not (scored or recipe) else ([], ())
-    found: list[tuple[Section, BrowsePart | None]] = [
-        _judged_part(read_run(folder), options, progress) for folder in folders
-    ]
+    options = options or read(ReportOptions, {})
+    folders, files = _sorted_out(sources, options) if sources or not (scored or recipe) else ([], {})
+    found: list[tuple[Section, BrowsePart | None]] = [_judged_part(read_run(folder), options) for folder in folders]
     if files:
-        found.append(_scored_part(files, options, progress))
+        found.append(_scored_part(files, options))
     if scored:
         config = next(iter(scored.values())).options.config
         found.append((Section(_title(config or "Answers", None), scored), None))
@@ -153,11 +145,7 @@ def build_report(
     return BuiltReport(PageContent(title, parts, questions, summary=_summary(parts), recipe=recipe or {}), tables)
 
 
-def _silent(what: str, done: int, total: int) -> None:
-    """Tell nobody."""
-
-
-def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Path], tuple[SystemSource, ...]]:
+def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Path], dict[str, list[Path]]]:
     """Folders and systems; what is neither is refused in words."""
     if not sources:
         raise SettingsError("nothing to report: name the folder of a judging run, or files of predictions")
@@ -165,7 +153,7 @@ def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Pa
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise SettingsError("a run is given twice; name each run once")
     systems = parse_sources([source for source in sources if not Path(source).is_dir()])
-    for path in (path for system in systems for path in system.paths):
+    for path in (path for paths in systems.values() for path in paths):
         if not path.is_file():
             raise DataError("no such file or folder; expected a judging run's folder, or predictions", path=path)
     if systems and not options.config:
@@ -175,7 +163,7 @@ def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Pa
     return folders, systems
 
 
-def _judged_part(run: JudgeRun, options: ReportOptions, progress: Progress) -> tuple[Section, BrowsePart]:
+def _judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, BrowsePart]:
     comparison, judged = run.comparison, JudgingResult.from_dict(run.result, run.folder / RESULT)
     scoring = _score_options(options, judged.config, judged.split, run.named.dataset.fingerprint)
     known = {one.name: one for one in comparison.systems}
@@ -183,14 +171,14 @@ def _judged_part(run: JudgeRun, options: ReportOptions, progress: Progress) -> t
     for name in (one.name for one in judged.models if comparison.answers.get(one.name)):
         answers = comparison.answers[name]
         predictions = Predictions.from_texts(list(answers), list(answers.values()))
-        report = _score(name, comparison.rows, predictions, scoring, progress)
+        report = _score(name, comparison.rows, predictions, scoring)
         reports[name] = replace(report, fingerprint={**report.fingerprint, "answers": dict(known[name].source)})
-    progress("Reading judgements", 0, 1)
     verdicts = sort_out(
-        run.judgements(), comparison.baseline.name if comparison.baseline else None, comparison.canaries
+        counted(run.judgements(), "reading judgements"),
+        comparison.baseline.name if comparison.baseline else None,
+        comparison.canaries,
     )
-    outcomes = outcomes_of(verdicts)
-    progress("Reading judgements", 1, 1)
+    outcomes = verdicts.outcomes
     lengths = win_by_length(comparison, outcomes) if judged.valid else ()
     released = published_for(judged.config, judged.split, comparison.rows)
     part = Section(_title(judged.config, run.folder), reports, judged, tuple(lengths), run.manifest, released)
@@ -207,9 +195,7 @@ def _judged_part(run: JudgeRun, options: ReportOptions, progress: Progress) -> t
     return part, questions
 
 
-def _scored_part(
-    systems: Sequence[SystemSource], options: ReportOptions, progress: Progress
-) -> tuple[Section, BrowsePart]:
+def _scored_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -> tuple[Section, BrowsePart]:
     from rolellm.rolebench import dataset_fingerprint, load_rolebench
 
     config = options.config or ""
@@ -217,23 +203,19 @@ def _scored_part(
     scoring = _score_options(options, config, options.split, dataset_fingerprint(config, options.data_dir))
     read: dict[str, Predictions] = {}
     own = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
-    if own and all(system.name != ROLEGPT_NAME for system in systems):
+    if own and ROLEGPT_NAME not in systems:
         read[ROLEGPT_NAME] = Predictions.from_texts(list(own), list(own.values()))
-    read |= {system.name: read_predictions(system.paths) for system in systems}
-    reports = {name: _score(name, rows, predictions, scoring, progress) for name, predictions in read.items()}
+    read |= {name: read_predictions(paths) for name, paths in systems.items()}
+    reports = {name: _score(name, rows, predictions, scoring) for name, predictions in read.items()}
     answers = {name: _answers(rows, read[name], report) for name, report in reports.items()}
     kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in read else {}
     part = Section(_title(config, None), reports, released=published_for(config, options.split, rows))
     return part, BrowsePart(part.title, rows, answers, rouge=_by_row(reports), kinds=kinds)
 
 
-def _score(
-    name: str, rows: Sequence[Row], predictions: Predictions, options: ScoreOptions, progress: Progress
-) -> ScoreReport:
+def _score(name: str, rows: Sequence[Row], predictions: Predictions, options: ScoreOptions) -> ScoreReport:
     try:
-        return score_rows(
-            rows, predictions, options, progress=lambda done, total: progress(f"Scoring {name}", done, total)
-        )
+        return score_rows(rows, predictions, options, label=f"scoring {name}")
     except PredictionError as error:
         raise PredictionError(f"{name}: {error.problem}", path=error.path, line=error.line) from error
 

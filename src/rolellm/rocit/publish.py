@@ -24,7 +24,6 @@ from rolellm.models.load import fetch, load_whole, open_tokenizer, stop_at
 from rolellm.models.training_record import MANIFEST, Seen, read_manifest
 from rolellm.prompts.encode import end_token_id
 from rolellm.prompts.render import system_template
-from rolellm.prompts.retrieval import retrieval_template
 from rolellm.rocit.model_card import FinishedRun, Form, read_scores, render_model_card
 from rolellm.rocit.recipe import Recipe, read_recipe
 from rolellm.rocit.run_folder import ADAPTER, FULL, file_hashes
@@ -167,13 +166,13 @@ def _stage_recipe(run: FinishedRun, staged: Path) -> dict[Language, str]:
     """
     recipe = _public_recipe(run.manifest["recipe"])
     own = run.manifest["recipe"]["prompt"].get("system_template")
-    made = retrieval_template if recipe["prompt"].get("profile") == "retrieval" else system_template
+    retrieval = recipe["prompt"].get("profile") == "retrieval"
     hashes = run.manifest["prompt"]["system_templates"]
     systems: dict[Language, str] = {}
     for language in run.languages:
         try:
-            template = made(language, own)
-        except RecipeError:
+            template = system_template(language, own, retrieval=retrieval)
+        except SettingsError:
             continue  # The user's file is gone; its hash in the manifest is what is left.
         if template.hash == hashes.get(language) and template.text not in systems.values():
             systems[language] = template.text

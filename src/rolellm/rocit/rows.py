@@ -18,7 +18,7 @@ from rolellm.core.records import Language, Profile, Row, Turn
 from rolellm.core.text import listed
 from rolellm.models.training_record import instruction_hash
 from rolellm.prompts.encode import PromptEncoder, encode_replies, end_token_id
-from rolellm.prompts.render import ONWARD, OPENING, SystemTemplate, script_line, shorten, system_template
+from rolellm.prompts.render import ONWARD, OPENING, Template, script_line, shorten, system_template
 from rolellm.rocit.packing.examples import Example, Examples
 from rolellm.rocit.recipe import DataRecipe, Mix, PromptRecipe
 from rolellm.runtime.progress import Progress
@@ -197,14 +197,14 @@ def _draw(row_id: str, seed: int) -> float:
     return int.from_bytes(digest[:7], "big") / 2**56
 
 
-def templates(prompt: PromptRecipe) -> Callable[[Language], SystemTemplate]:
+def templates(prompt: PromptRecipe) -> Callable[[Language], Template]:
     """The system instruction of each language under a recipe, each file read once.
 
     Raises:
         RecipeError: When the recipe's template is not there or has no slot for the role.
     """
     path: Path | None = prompt.system_template
-    made: dict[Language, SystemTemplate] = {"en": system_template("en", path), "zh": system_template("zh", path)}
+    made: dict[Language, Template] = {"en": system_template("en", path), "zh": system_template("zh", path)}
     return made.__getitem__
 
 
@@ -339,7 +339,7 @@ def script_profiles(data: DataRecipe) -> list[Profile]:
 
 
 def script_conversations(
-    profiles: Iterable[Profile], template: Callable[[Language], SystemTemplate], data: DataRecipe
+    profiles: Iterable[Profile], template: Callable[[Language], Template], data: DataRecipe
 ) -> list[Conversation]:
     """One conversation a line of the role, in the order of the script; ``row_id`` is ``script/ROLE/N``, N from 1.
 
@@ -350,7 +350,8 @@ def script_conversations(
     """
     chats: list[Conversation] = []
     for profile in profiles:
-        system = {"role": "system", "content": template(profile.language).fill(profile.role, profile.description)}
+        content = template(profile.language).fill(role=profile.role, description=profile.description)
+        system = {"role": "system", "content": content}
         number = 0
         for _, group in groupby(profile.turns, key=lambda turn: turn.scene):
             scene = list(group)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from rolellm.core.errors import DataError, ReleaseNotFoundError
 from rolellm.core.fingerprint import hash_file
-from rolellm.core.jsonl import write_jsonl
+from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.sanitize import markdown_environment
 from rolellm.rolebench.release import Release, config_splits, iter_rows
 from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, SAMPLE, Config, get_config, schema_of
@@ -152,7 +152,9 @@ def warn_missing(config: Config, source: Source) -> None:
 
 
 def _write_split(folder: Path, release: Release, config: Config, name: str) -> BuiltSplit:
-    schema = _with_features(schema_of(config))
+    from datasets import Features
+
+    schema = Features.from_arrow_schema(schema_of(config)).arrow_schema
     split = BuiltSplit(name)
     shards: list[Path] = []
     rows = counted(iter_rows(release, config, name), f"Building {config.name}/{name}", "rows")
@@ -173,21 +175,6 @@ def _write_split(folder: Path, release: Release, config: Config, name: str) -> B
         os.utime(final, (_MODIFIED, _MODIFIED))
         split.files.append(final.relative_to(folder).as_posix())
     return split
-
-
-def _with_features(schema: pa.Schema) -> pa.Schema:
-    from datasets import Features
-
-    features: pa.Schema = Features.from_arrow_schema(schema).arrow_schema
-    return features
-
-
-def file_checksums(folder: Path, built: BuiltConfig) -> dict[str, str]:
-    """SHA-256 in hex of each Parquet file written for a config, by path relative to the folder."""
-    return {path: hash_file(folder / path) for split in built.splits for path in split.files}
-
-
-# --- Built configs in the cache, keyed by content
 
 
 def cache_root() -> Path:
@@ -229,18 +216,13 @@ def built_folder(
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.parent / "build.lock"):
         if not (folder / "README.md").is_file():
-            _build_into(folder, config, source, skip_bad)
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
+                made = Path(scratch) / folder.name
+                made.mkdir()
+                finish(made, [write_config(made, config, source, skip_bad=skip_bad)])
+                shutil.rmtree(folder, ignore_errors=True)
+                made.replace(folder)
     return folder
-
-
-def _build_into(folder: Path, config: Config, source: Source, skip_bad: bool) -> None:
-    scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".building-"))
-    try:
-        finish(scratch, [write_config(scratch, config, source, skip_bad=skip_bad)])
-        shutil.rmtree(folder, ignore_errors=True)
-        scratch.replace(folder)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def dataset_fingerprint(config: str | None = None, data_dir: str | Path | None = None) -> str:
@@ -252,9 +234,6 @@ def dataset_fingerprint(config: str | None = None, data_dir: str | Path | None =
     """
     chosen = get_config(config)
     return locate(chosen, data_dir).fingerprint(chosen)
-
-
-# --- The dataset card
 
 
 LICENCE = "apache-2.0"
@@ -292,7 +271,7 @@ def render_card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: 
             "skipped": item.skipped,
             "fingerprint": item.source.fingerprint(item.config),
             "sources": item.source.checksums(item.config),
-            "outputs": file_checksums(folder, item),
+            "outputs": {path: hash_file(folder / path) for split in item.splits for path in split.files},
         }
         for item in built
     ]
@@ -338,9 +317,6 @@ def front_matter(built: Sequence[BuiltConfig], licence: str = LICENCE) -> str:
     return str(data.to_yaml(line_break="\n"))
 
 
-# --- The dataset as it goes to the Hub: no paths of this machine
-
-
 def stage(
     folder: Path,
     repo: str,
@@ -369,7 +345,7 @@ def stage(
     skipped = folder / SKIPPED_FILE
     if skipped.is_file():
         roots = {str(item.source.root) for item in built}
-        lines = [json.loads(line) for line in skipped.read_text(encoding="utf-8").splitlines()]
+        lines = [line for _, line in read_jsonl(skipped)]
         write_jsonl(skipped, [{**line, "file": _within(line["file"], roots)} for line in lines])
     return built
 

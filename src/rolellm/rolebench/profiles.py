@@ -11,13 +11,16 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
+
+from pydantic import Strict
 
 from rolellm.core.errors import DataError, ReleaseFormatError, ReleaseNotFoundError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language, Profile, Turn, TurnKind
-from rolellm.core.text import fold, half_in, listed, squash
-from rolellm.rolebench.release import Release
+from rolellm.core.text import find_name, fold, half_in, listed, squash
+from rolellm.core.typed_json import read_as
+from rolellm.rolebench.release import Release, Text
 from rolellm.rolebench.schema import FOLDERS, SAMPLE, Config, get_config
 from rolellm.rolebench.source import Source, locate
 
@@ -26,7 +29,12 @@ _NARRATION = frozenset({"scene", "narrator", "narration", "background", "旁白"
 _DIRECTION = frozenset({"stage direction", "stage directions", "direction", "舞台提示", "舞台指示"})
 _NAMED = 10
 
-_T = TypeVar("_T")
+
+@dataclass(slots=True)
+class _Line:
+    role: Text
+    content: str
+    act_id: Annotated[int, Strict()] | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +76,11 @@ def load_profiles(
     for language in files.languages:
         descriptions = Release(source.root).descriptions(language)
         paths = _dialogue_files(source, language)
-        known = [*descriptions, *(role for role in paths if _named(descriptions, role) is None)]
+        known = [*descriptions, *(role for role in paths if find_name(role, descriptions) is None)]
         for role in known if wanted is None else wanted:
-            path = _named(paths, role)
+            path = paths.get(find_name(role, paths) or "")
             turns = () if path is None else _read_turns(path, role)
-            profile = Profile(role, language, turns, _named(descriptions, role))
+            profile = Profile(role, language, turns, descriptions.get(find_name(role, descriptions) or ""))
             if any(map(profile.owns, turns)):
                 found.append(profile)
             else:
@@ -106,14 +114,6 @@ def _dialogue_files(source: Source, language: Language) -> dict[str, Path]:
     return {path.stem.removeprefix(f"{prefix}-"): path for path in paths}
 
 
-def _named(values: Mapping[str, _T], role: str) -> _T | None:
-    """The value of a role, under its name or one with the same letters and digits."""
-    if role in values:
-        return values[role]
-    key = squash(role)
-    return next((value for name, value in values.items() if key and squash(name) == key), None)
-
-
 def read_dialogue(path: str | Path, role: str | None) -> Iterator[Turn]:
     """The turns of one file of structured dialogue, in order; a blank row says nothing, but its scene counts.
 
@@ -126,9 +126,10 @@ def read_dialogue(path: str | Path, role: str | None) -> Iterator[Turn]:
     """
     scene, act = -1, object()
     for number, value in read_jsonl(path):
-        problem = _problem(value)
-        if problem:
-            raise DataError(problem, path=path, line=number)
+        read_as(_Line, value, "the turn", path=path, line=number)
+        half = half_in(value["role"], value["content"])
+        if half:
+            raise DataError(half, path=path, line=number)
         if value["act_id"] != act:
             scene, act = scene + 1, value["act_id"]
         if value["content"].strip():
@@ -139,7 +140,9 @@ def _read_turns(path: Path, role: str) -> tuple[Turn, ...]:
     try:
         return tuple(read_dialogue(path, role))
     except DataError as error:
-        raise ReleaseFormatError(f"{error.problem}. {_WAY_OUT}", path=error.path, line=error.line) from error
+        raise ReleaseFormatError(
+            f"{error.problem}. Fix the line, or leave the role out", path=error.path, line=error.line
+        ) from error
 
 
 def is_role(speaker: str, role: str) -> bool:
@@ -167,16 +170,6 @@ def _turn(value: Mapping[str, Any], role: str | None, scene: int) -> Turn:
     return Turn(speaker, content, narrates(speaker) or "speech", scene)
 
 
-def _problem(value: Mapping[str, Any]) -> str | None:
-    for key in ("role", "content"):
-        if not isinstance(value.get(key), str) or (key == "role" and not value[key].strip()):
-            return f"expected a text `{key}`, found {value.get(key)!r:.60} (keys: {', '.join(value) or 'none'})"
-    act = value.get("act_id")
-    if isinstance(act, bool) or not isinstance(act, int | str):
-        return f"expected a number or text `act_id`, found {act!r:.60} (keys: {', '.join(value)})"
-    return half_in(value["role"], value["content"])
-
-
 def _nothing(files: _ProfileFiles, without: list[str]) -> str:
     expected = [pattern for pattern in files.patterns() if pattern.endswith(".jsonl")]
     return (
@@ -195,6 +188,3 @@ def _warn(without: list[str], files: _ProfileFiles, source: Source) -> None:
         MissingFilesWarning,
         stacklevel=3,
     )
-
-
-_WAY_OUT = "Fix the line, or leave the role out"

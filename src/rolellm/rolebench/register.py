@@ -23,8 +23,9 @@ _MARK = "_rolellm_wraps"
 
 def register() -> None:
     """Arrange for the name to be known to ``datasets``, now or when it is imported; twice is the same as once."""
-    wrapt.register_post_import_hook(_hook_load, "datasets.load")
-    wrapt.register_post_import_hook(_hook_inspect, "datasets.inspect")
+    # `datasets.inspect` holds its own references to the functions.
+    for module in ("datasets.load", "datasets.inspect"):
+        wrapt.register_post_import_hook(_hook, module)
 
 
 def load_rolebench(
@@ -65,14 +66,9 @@ def load_rolebench(
         ) from error
 
 
-def _hook_load(module: ModuleType) -> None:
+def _hook(module: ModuleType) -> None:
     _wrap(module, "load_dataset_builder", _builder)
     _wrap(module, "dataset_module_factory", _module)
-
-
-def _hook_inspect(module: ModuleType) -> None:
-    # `datasets.inspect` holds its own references to the two functions.
-    _hook_load(module)
 
 
 def _wrap(module: ModuleType, name: str, handler: Callable[..., Any]) -> None:

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
+from pydantic import Field, StringConstraints
 
 from rolellm.core.errors import DataError, ReleaseFormatError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language
-from rolellm.core.text import fold, half_in, squash
+from rolellm.core.text import find_name, fold, half_in
+from rolellm.core.typed_json import read_as
 from rolellm.rolebench.schema import FOLDERS, Config, SourceFile
 
+#: A text that is not blank.
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
 _QUOTED = re.compile(r"[\"“]([^\"”]+)[\"”]")
 _CATCHPHRASES = re.compile(r"[Yy]our catchphrases? (?:is|are)\b.*$|你的口头禅.*$", re.DOTALL)
+
+
+@dataclass(slots=True)
+class _Published:
+    """A row as published."""
+
+    role: Text
+    question: Text
+    generated: Annotated[list[str], Field(min_length=1)]
+    type: list[str] | str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.type, list) and len(self.type) != len(self.generated):
+            raise ValueError(f"expected one `type` a reply ({len(self.generated)}), found {len(self.type)}")
 
 
 @dataclass(slots=True)
@@ -76,14 +94,13 @@ class Release:
             ReleaseFormatError: At the first row that is not as published (unless bad rows are skipped).
         """
         for number, value in self.objects(path):
-            problem = _row_problem(value)
-            if problem:
-                self._refuse(problem, self.root / path, number)
-                continue
-            kinds = value.get("type", [])
-            if isinstance(kinds, str):
-                kinds = [kinds] * len(value["generated"])
-            yield number, {**value, "type": kinds}
+            try:
+                kinds = read_as(_Published, value, "the row").type or []
+            except DataError as error:
+                self._refuse(error.problem, self.root / path, number)
+            else:
+                kinds = [kinds] * len(value["generated"]) if isinstance(kinds, str) else kinds
+                yield number, {**value, "type": kinds}
 
     def _refuse(self, problem: str, path: Path, line: int | None) -> None:
         if self.skip_bad:
@@ -101,11 +118,11 @@ class Release:
         if not file.is_file():
             return {}
         try:
-            value = json.loads(file.read_text(encoding="utf-8-sig"))
+            value = read_as(dict[str, str], json.loads(file.read_text(encoding="utf-8-sig")), "texts by role name")
+        except DataError as error:
+            raise ReleaseFormatError(error.problem, path=file) from error
         except (ValueError, RecursionError) as error:
             raise ReleaseFormatError(f"not valid JSON ({error})", path=file) from error
-        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-            raise ReleaseFormatError("expected one JSON object of texts by role name", path=file)
         half = half_in(*value, *value.values())
         if half:
             raise ReleaseFormatError(half, path=file)
@@ -132,57 +149,20 @@ class Release:
             found.setdefault(fold(instruction), target)
         return found
 
-    def baseline(self, path: str) -> Baseline:
-        """The released RoleGPT replies of one file; of none when the file is not there."""
-        replies = Baseline()
-        if (self.root / path).is_file():
-            for _, row in self.rows(path):
-                replies.add(row["role"], row["question"], row["generated"][0])
-        return replies
+    def baseline(self, path: str) -> Callable[[str, str], str | None]:
+        """Finds the released RoleGPT reply of one file by (role, question): exact, else without white space around it.
 
-
-class Baseline:
-    """RoleGPT's replies by (role, question): exact first, else with white space around the question left out."""
-
-    def __init__(self) -> None:
-        self._exact: dict[tuple[str, str], str] = {}
-        self._trimmed: dict[tuple[str, str], str] = {}
-
-    def add(self, role: str, question: str, reply: str) -> None:
-        """Take a reply in; the first one counts where a question repeats."""
-        self._exact.setdefault((role, question), reply)
-        self._trimmed.setdefault((role, question.strip()), reply)
-
-    def get(self, role: str, question: str) -> str | None:
-        """The reply to a question, if there is one."""
-        found = self._exact.get((role, question))
-        return self._trimmed.get((role, question.strip())) if found is None else found
+        The first one counts where a question repeats; of a file that is not there, none is found.
+        """
+        exact: dict[tuple[str, str], str] = {}
+        trimmed: dict[tuple[str, str], str] = {}
+        for _, row in self.rows(path) if (self.root / path).is_file() else ():
+            exact.setdefault((row["role"], row["question"]), row["generated"][0])
+            trimmed.setdefault((row["role"], row["question"].strip()), row["generated"][0])
+        return lambda role, question: exact.get((role, question), trimmed.get((role, question.strip())))
 
 
 _SKIP_HINT = "Fix it, or set such rows aside with skip_bad=True (--skip-bad)"
-
-
-def _row_problem(value: dict[str, Any]) -> str | None:
-    for key in ("role", "question"):
-        if not isinstance(value.get(key), str) or not value[key].strip():
-            return f"expected a text `{key}`, found {_describe(value, key)}"
-    replies = value.get("generated")
-    if not isinstance(replies, list) or not replies or not all(isinstance(reply, str) for reply in replies):
-        return f"expected `generated` to be a list of one or more texts, found {_describe(value, 'generated')}"
-    kinds = value.get("type")
-    if isinstance(kinds, list):
-        if len(kinds) != len(replies) or not all(isinstance(kind, str) for kind in kinds):
-            return f"expected one `type` a reply ({len(replies)}), found {_describe(value, 'type')}"
-    elif kinds is not None and not isinstance(kinds, str):
-        return f"expected `type` to be a text or a list of texts, found {_describe(value, 'type')}"
-    return None
-
-
-def _describe(value: dict[str, Any], key: str) -> str:
-    if key not in value:
-        return f"none (keys: {', '.join(map(str, value)) or 'none'})"
-    text = json.dumps(value[key], ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def split_catchphrases(description: str) -> tuple[str, list[str]]:
@@ -195,9 +175,6 @@ def split_catchphrases(description: str) -> tuple[str, list[str]]:
     if match is None:
         return description.strip(), []
     return description[: match.start()].strip(), [item.strip() for item in _QUOTED.findall(match.group())]
-
-
-# --- From the release's files to the rows of a config, columns joined and ids given
 
 
 def config_splits(release: Release, config: Config) -> list[str]:
@@ -232,33 +209,33 @@ def _strict(release: Release, config: Config, split: str) -> Iterator[dict[str, 
     Test keeps each question once a role (white space aside). Train loses every row whose question (or role) is in
     test, so test rows, and scores on them, stay comparable with the released baseline.
     """
-    key = (lambda row: row["role"]) if config.held_out == "role" else (lambda row: fold(row["question"]))
     if split == "test":
-        seen = _Occurrences()
-        for row in _joined(release, config, split):
-            if seen.count(_digest(row["role"], row["question"].strip())) == 1:
-                yield row
+        seen: Counter[str] = Counter()
+        asked = ((row, _digest(row["role"], row["question"].strip())) for row in _joined(release, config, split))
+        yield from (row for row, key in asked if _numbered(seen, key) == key)
         return
+    key = (lambda row: row["role"]) if config.held_out == "role" else (lambda row: fold(row["question"]))
     tests = [file for file in config.files if file.split == "test" and (release.root / file.path).is_file()]
     held_out = {key(row) for file in tests for _, row in Release(release.root, release.skip_bad).rows(file.path)}
     yield from (row for row in _joined(release, config, split) if key(row) not in held_out)
 
 
 def _joined(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
-    counts: defaultdict[str, _Occurrences] = defaultdict(_Occurrences)
+    counts: Counter[str] = Counter()
     for file in config.files:
         if file.split == split and (release.root / file.path).is_file():
-            yield from _file_rows(release, file, counts[file.subset])
+            yield from _file_rows(release, file, counts)
 
 
-def _file_rows(release: Release, file: SourceFile, counts: _Occurrences) -> Iterator[dict[str, Any]]:
-    baseline = release.baseline(file.baseline)
-    descriptions = _Descriptions(release, file.language)
+def _file_rows(release: Release, file: SourceFile, counts: Counter[str]) -> Iterator[dict[str, Any]]:
+    baseline, described = release.baseline(file.baseline), release.descriptions(file.language)
     targets = release.targets(file.language) if file.subset == "general" else {}
+    named = functools.cache(lambda role: described.get(find_name(role, described) or ""))
     for _, row in release.rows(file.path):
         role, question = row["role"], row["question"]
         yield {
-            "id": row_id(file, role, question, counts.count(_digest(role, question))),
+            # Survives re-builds and reordering.
+            "id": _numbered(counts, f"{file.subset}-{file.split}-{_digest(role, question)}"),
             "role": role,
             "language": file.language,
             "subset": file.subset,
@@ -266,62 +243,19 @@ def _file_rows(release: Release, file: SourceFile, counts: _Occurrences) -> Iter
             "references": row["generated"],
             "reference_types": row["type"],
             "raw_reference": targets.get(fold(question)),
-            "rolegpt": baseline.get(role, question),
-            "role_description": descriptions.get(role),
+            "rolegpt": baseline(role, question),
+            "role_description": named(role),
         }
-
-
-def row_id(file: SourceFile, role: str, question: str, occurrence: int = 1) -> str:
-    """A row's id: subset, split and a hash of (role, question), so that it survives re-builds and reordering.
-
-    Args:
-        file: Where the row stands.
-        role: As released.
-        question: As released.
-        occurrence: 1 for the first row with this (role, question) in the split, 2 for the second, …
-    """
-    suffix = f"-{occurrence}" if occurrence > 1 else ""
-    return f"{file.subset}-{file.split}-{_digest(role, question)}{suffix}"
 
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-class _Occurrences:
-    """Counts digests in 8 bytes each: the texts of a million rows, or Python's own set of numbers, would not fit."""
-
-    _RECENT = 1 << 15
-
-    def __init__(self) -> None:
-        self._seen = np.empty(0, np.uint64)
-        self._recent: set[int] = set()
-        self._repeats: Counter[int] = Counter()
-
-    def count(self, digest: str) -> int:
-        """Take in one more; how often it has come by now."""
-        number = int(digest, 16)
-        place = self._seen.searchsorted(np.uint64(number))
-        if number in self._recent or (place < len(self._seen) and int(self._seen[place]) == number):
-            self._repeats[number] += 1
-        else:
-            self._recent.add(number)
-            if len(self._recent) == self._RECENT:
-                self._seen = np.append(self._seen, np.fromiter(self._recent, np.uint64))
-                self._seen.sort()
-                self._recent.clear()
-        return self._repeats[number] + 1 if number in self._repeats else 1
-
-
-class _Descriptions:
-    """Descriptions by role; a name that differs only in punctuation, spaces or case is still found."""
-
-    def __init__(self, release: Release, language: Language) -> None:
-        self._exact = release.descriptions(language)
-        self._loose = {squash(role): text for role, text in self._exact.items()}
-
-    def get(self, role: str) -> str | None:
-        return self._exact.get(role) or self._loose.get(squash(role))
+def _numbered(counts: Counter[str], key: str) -> str:
+    """The key, with a number at its end from the second time on."""
+    counts[key] += 1
+    return key if counts[key] == 1 else f"{key}-{counts[key]}"
 
 
 def _roles(release: Release, config: Config) -> Iterator[dict[str, Any]]:
@@ -339,24 +273,25 @@ def _roles(release: Release, config: Config) -> Iterator[dict[str, Any]]:
 
 
 def _instructions(release: Release, config: Config) -> Iterator[dict[str, Any]]:
-    counts = _Occurrences()
-
-    def identify(*parts: str) -> str:
-        digest = _digest(*parts)
-        count = counts.count(digest)
-        return f"{parts[0]}-{digest}" + (f"-{count}" if count > 1 else "")
-
+    counts: Counter[str] = Counter()
     for language in config.languages:
         shared = {"language": language, "role": None, "type": None, "confidence": None}
         for _, instruction, target in release.general_instructions(language):
-            key = identify("general", language, instruction)
-            yield {**shared, "id": key, "subset": "general", "instruction": instruction, "target": target}
+            key = f"general-{_digest('general', language, instruction)}"
+            yield {
+                **shared,
+                "id": _numbered(counts, key),
+                "subset": "general",
+                "instruction": instruction,
+                "target": target,
+            }
         for path in release.find([f"instructions-{FOLDERS[language]}/role-specific-*.jsonl"]):
             role = path.stem.removeprefix("role-specific-")
             for _, value in release.objects(path):
                 texts = {name: _text(value.get(name)) for name in ("instruction", "answer", "type", "metrics")}
+                key = f"role_specific-{_digest('role_specific', language, role, texts['instruction'] or '')}"
                 yield {
-                    "id": identify("role_specific", language, role, texts["instruction"] or ""),
+                    "id": _numbered(counts, key),
                     "language": language,
                     "subset": "role_specific",
                     "role": role,

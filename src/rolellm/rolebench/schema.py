@@ -130,52 +130,15 @@ def get_config(name: str | None) -> Config:
     raise SettingsError(f"rolebench has no config {name!r}.{hint} Configs: {', '.join(CONFIGS)}")
 
 
-# --- The columns of each config, as Arrow schemas
-
-
-ROW_SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("role", pa.string()),
-        ("language", pa.string()),
-        ("subset", pa.string()),
-        ("question", pa.string()),
-        ("references", pa.list_(pa.string())),
-        ("reference_types", pa.list_(pa.string())),
-        ("raw_reference", pa.string()),
-        ("rolegpt", pa.string()),
-        ("role_description", pa.string()),
-    ]
-)
-
-ROLE_SCHEMA = pa.schema(
-    [
-        ("role", pa.string()),
-        ("language", pa.string()),
-        ("description", pa.string()),
-        ("catchphrases", pa.list_(pa.string())),
-        ("script", pa.string()),
-    ]
-)
-
-INSTRUCTION_SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("language", pa.string()),
-        ("subset", pa.string()),
-        ("role", pa.string()),
-        ("instruction", pa.string()),
-        ("target", pa.string()),
-        ("type", pa.string()),
-        ("confidence", pa.string()),
-    ]
-)
-
-
 def schema_of(config: Config) -> pa.Schema:
-    """The Arrow schema of a config's rows."""
+    """The Arrow schema of a config's rows: texts, and lists of texts."""
+    names: tuple[str, ...]
     if config.name == "roles":
-        return ROLE_SCHEMA
-    if config.name == "instructions":
-        return INSTRUCTION_SCHEMA
-    return ROW_SCHEMA
+        names = ("role", "language", "description", "catchphrases", "script")
+    elif config.name == "instructions":
+        names = ("id", "language", "subset", "role", "instruction", "target", "type", "confidence")
+    else:
+        about = ("raw_reference", "rolegpt", "role_description")
+        names = ("id", "role", "language", "subset", "question", "references", "reference_types", *about)
+    lists = {"references", "reference_types", "catchphrases"}
+    return pa.schema([(name, pa.list_(pa.string()) if name in lists else pa.string()) for name in names])

@@ -5,16 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rolellm.core.records import Language
+from rolellm.core.errors import ReleaseNotFoundError
+from rolellm.core.records import Language, Subset
 from rolellm.core.text import fold
 from rolellm.rolebench.release import Release
-from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, FOLDERS, Config, get_config
+from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, FOLDERS, Config
 from rolellm.rolebench.source import Source, locate
 
-_ENGLISH = "instruction-generalization-eng"
-_CHINESE = "instruction-generalization-zh"
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_LANGUAGES: tuple[Language, ...] = ("en", "zh")
+_SUBSETS: tuple[Subset, ...] = ("general", "role_specific")
+_CONFIGS: dict[Language, Config] = {
+    "en": CONFIGS["instruction-generalization-eng"],
+    "zh": CONFIGS["instruction-generalization-zh"],
+}
+#: What is counted: its name, subsets and languages, and the published samples and instructions.
+_SAMPLES: tuple[tuple[str, tuple[Subset, ...], tuple[Language, ...], int, int], ...] = (
+    ("all", _SUBSETS, _LANGUAGES, 168_093, 23_463),
+    ("general", ("general",), _LANGUAGES, 147_609, 2_979),
+    ("general, English", ("general",), ("en",), 140_225, 1_500),
+    ("general, Chinese", ("general",), ("zh",), 7_384, 1_479),
+    ("role-specific", ("role_specific",), _LANGUAGES, 20_484, 20_484),
+    ("role-specific, English", ("role_specific",), ("en",), 18_949, 18_949),
+    ("role-specific, Chinese", ("role_specific",), ("zh",), 1_535, 1_535),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +62,7 @@ class TableOne:
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object."""
-        return {"root": str(self.root), "lines": [asdict(line) for line in self.lines], "missing": self.missing}
-
-
-@dataclass(slots=True)
-class _Count:
-    """Rows of one subset of one language, and their distinct instructions."""
-
-    rows: int | None = None
-    instructions: int | None = None
-    types: dict[str, int] | None = None
-    absent: tuple[str, ...] = ()
-
-    @property
-    def note(self) -> str:
-        return f"without {', '.join(self.absent)}" if self.absent and self.rows is not None else ""
+        return {**asdict(self), "root": str(self.root)}
 
 
 def table_one(data_dir: str | Path | None = None) -> TableOne:
@@ -76,111 +80,95 @@ def table_one(data_dir: str | Path | None = None) -> TableOne:
     """
     source = _locate_any(data_dir)
     release = Release(source.root)
-    counts = {
-        (language, subset): _count(release, config, subset)
-        for language, config in (("en", CONFIGS[_ENGLISH]), ("zh", CONFIGS[_CHINESE]))
-        for subset in ("general", "role_specific")
-    }
-    missing = sorted({path for name in (_ENGLISH, _CHINESE, "roles") for path in source.missing(CONFIGS[name])})
-    return TableOne(source.root, [*_sample_lines(counts), *_profile_lines(release), *_length_lines(release)], missing)
+    rows = _rows(release)
+    lines = [*_sample_lines(release, rows), *_profile_lines(release, rows), *_length_lines(rows)]
+    missing = sorted({path for config in (*_CONFIGS.values(), CONFIGS["roles"]) for path in source.missing(config)})
+    return TableOne(source.root, lines, missing)
 
 
 def _locate_any(data_dir: str | Path | None) -> Source:
     """The release at hand, even one that holds no file of the default config."""
-    from rolellm.core.errors import ReleaseNotFoundError
-
-    for name in (_CHINESE, "roles"):
+    for config in (_CONFIGS["zh"], CONFIGS["roles"]):
         try:
-            return locate(CONFIGS[name], data_dir)
+            return locate(config, data_dir)
         except ReleaseNotFoundError:
             continue
-    return locate(get_config(DEFAULT_CONFIG), data_dir)
+    return locate(CONFIGS[DEFAULT_CONFIG], data_dir)
 
 
-def _count(release: Release, config: Config, subset: str) -> _Count:
-    wanted = [f for f in config.files if f.subset == subset and (subset == "general" or f.split == "train")]
-    present = [file for file in wanted if (release.root / file.path).is_file()]
-    count = _Count(absent=tuple(file.path for file in wanted if file not in present))
-    if subset == "general":
-        # The list of instructions, where it is there, knows also those whose rows are missing.
-        count.instructions = len(release.targets(config.languages[0])) or None
-    if not present:
-        return count
-    instructions: set[str] = set()
-    count.rows, count.types = 0, {"script_agnostic": 0, "script_based": 0}
-    for file in present:
-        for _, row in release.rows(file.path):
-            count.rows += 1
-            instructions.add(fold(row["question"]))
-            for kind in row["type"][:1]:
-                count.types[kind] = count.types.get(kind, 0) + 1
-    count.instructions = count.instructions or len(instructions)
-    return count
+def _rows(release: Release) -> DataFrame:
+    """The rows at hand, one line each."""
+    from pandas import DataFrame
+
+    found = [
+        (file.language, file.subset, file.split, row["role"], fold(row["question"]), *_measured(row))
+        for config in _CONFIGS.values()
+        for file in config.files
+        if (release.root / file.path).is_file()
+        for _, row in release.rows(file.path)
+    ]
+    names = ["language", "subset", "split", "role", "instruction", "type", "asked", "said", "replies"]
+    return DataFrame(found, columns=names)
 
 
-def _total(counts: list[_Count], name: str) -> int | None:
-    values = [getattr(count, name) for count in counts if getattr(count, name) is not None]
-    return sum(values) if values else None
+def _measured(row: dict[str, Any]) -> tuple[str | None, int, int, int]:
+    said = [len(reply.split()) for reply in row["generated"]]
+    return next(iter(row["type"]), None), len(row["question"].split()), sum(said), len(said)
 
 
-def _sample_lines(counts: dict[tuple[str, str], _Count]) -> Iterator[Line]:
-    general = [counts[language, "general"] for language in ("en", "zh")]
-    specific = [counts[language, "role_specific"] for language in ("en", "zh")]
-
-    def pair(name: str, parts: list[_Count], samples: int, instructions: int) -> Iterator[Line]:
-        note = "; ".join(part.note for part in parts if part.note) or (
-            "" if all(part.rows is not None for part in parts) else "no data files here for a part of this"
-        )
-        yield Line(f"{name}: samples", samples, _total(parts, "rows"), note)
-        yield Line(f"{name}: instructions", instructions, _total(parts, "instructions"), note)
-
-    yield from pair("all", general + specific, 168_093, 23_463)
-    yield from pair("general", general, 147_609, 2_979)
-    yield from pair("general, English", general[:1], 140_225, 1_500)
-    yield from pair("general, Chinese", general[1:], 7_384, 1_479)
-    for kind, samples in (("open", 22_479), ("commonsense", 37_072), ("knowledge-intensive", 88_058)):
-        yield Line(f"general, {kind}: samples", samples, None, "the release does not label this")
-    yield from pair("role-specific", specific, 20_484, 20_484)
-    yield from pair("role-specific, English", specific[:1], 18_949, 18_949)
-    yield from pair("role-specific, Chinese", specific[1:], 1_535, 1_535)
-    for kind, samples in (("script_agnostic", 13_220), ("script_based", 7_164)):
-        found = [part.types[kind] for part in specific if part.types is not None]
+def _sample_lines(release: Release, rows: DataFrame) -> Iterator[Line]:
+    counted = rows[(rows.subset == "general") | (rows.split == "train")]
+    # The list of instructions, where it is there, knows also those whose rows are missing.
+    listed = {language: len(release.targets(language)) for language in _LANGUAGES}
+    for name, subsets, languages, samples, instructions in _SAMPLES:
+        notes, here, known = [], 0, 0
+        for subset in subsets:
+            for language in languages:
+                part = counted[(counted.subset == subset) & (counted.language == language)]
+                here += len(part)
+                known += (listed[language] if subset == "general" else 0) or part.instruction.nunique()
+                notes.append(_note(release, language, subset, len(part)))
+        nothing = "no data files here for a part of this"
+        note = "; ".join(one for one in notes if one not in ("", nothing)) or (nothing if nothing in notes else "")
+        yield Line(f"{name}: samples", samples, here or None, note)
+        yield Line(f"{name}: instructions", instructions, known or None, note)
+        if name == "general, Chinese":
+            for kind, published in (("open", 22_479), ("commonsense", 37_072), ("knowledge-intensive", 88_058)):
+                yield Line(f"general, {kind}: samples", published, None, "the release does not label this")
+    specific = counted[counted.subset == "role_specific"]
+    for kind, published in (("script_agnostic", 13_220), ("script_based", 7_164)):
         note = "the two published figures add up to 100 less than all role-specific samples"
-        yield Line(f"role-specific, {kind}: samples", samples, sum(found) if found else None, note)
+        found = int((specific.type == kind).sum()) if len(specific) else None
+        yield Line(f"role-specific, {kind}: samples", published, found, note)
 
 
-def _profile_lines(release: Release) -> Iterator[Line]:
-    languages: tuple[Language, ...] = ("en", "zh")
-    for language, published in zip(languages, (95, 5), strict=True):
-        folder = f"rolebench-{FOLDERS[language]}"
-        described = set(release.descriptions(language))
-        answering = {
-            row["role"]
-            for file in CONFIGS[_ENGLISH if language == "en" else _CHINESE].files
-            if (release.root / file.path).is_file()
-            for _, row in release.rows(file.path)
-        }
-        roles = described | answering
-        yield Line(f"roles, {language}", published, len(roles) or None, f"in {folder} or described")
+def _note(release: Release, language: Language, subset: Subset, rows: int) -> str:
+    """What a count of one subset of one language leaves out."""
+    files = (file for file in _CONFIGS[language].files if file.subset == subset)
+    wanted = [file.path for file in files if subset == "general" or file.split == "train"]
+    absent = [path for path in wanted if not (release.root / path).is_file()]
+    if not rows:
+        return "no data files here for a part of this"
+    return f"without {', '.join(absent)}" if absent else ""
+
+
+def _profile_lines(release: Release, rows: DataFrame) -> Iterator[Line]:
+    for language, published in zip(_LANGUAGES, (95, 5), strict=True):
+        roles = {*release.descriptions(language), *rows[rows.language == language].role}
+        yield Line(
+            f"roles, {language}", published, len(roles) or None, f"in rolebench-{FOLDERS[language]} or described"
+        )
     turns = [
         sum(1 for _ in release.objects(path))
-        for language in languages
-        for path in release.find([f"profiles-{FOLDERS[language]}/profiles-{FOLDERS[language]}-*.jsonl"])
+        for folder in (f"profiles-{FOLDERS[language]}" for language in _LANGUAGES)
+        for path in release.find([f"{folder}/{folder}-*.jsonl"])
     ]
     yield Line("dialogue rounds", 140_726, sum(turns) if turns else None, "" if turns else "no dialogue files here")
 
 
-def _length_lines(release: Release) -> Iterator[Line]:
+def _length_lines(rows: DataFrame) -> Iterator[Line]:
     """Mean lengths over the English rows at hand: the paper does not say how it counts Chinese words."""
-    words = {"instruction": [0, 0], "response": [0, 0]}
-    for file in CONFIGS[_ENGLISH].files:
-        if not (release.root / file.path).is_file():
-            continue
-        for _, row in release.rows(file.path):
-            words["instruction"][0] += len(row["question"].split())
-            words["instruction"][1] += 1
-            words["response"][0] += sum(len(reply.split()) for reply in row["generated"])
-            words["response"][1] += len(row["generated"])
-    for name, published in (("instruction", 25.71), ("response", 30.48)):
-        total, count = words[name]
-        yield Line(f"mean words, {name}", published, total / count if count else None, "English rows at hand")
+    english = rows[rows.language == "en"]
+    means = (english.asked.mean(), english.said.sum() / english.replies.sum()) if len(english) else (None, None)
+    for name, published, mean in zip(("instruction", "response"), (25.71, 30.48), means, strict=True):
+        yield Line(f"mean words, {name}", published, None if mean is None else float(mean), "English rows at hand")

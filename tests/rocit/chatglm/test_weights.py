@@ -30,6 +30,7 @@ def load(folder: Path) -> Any:
     return model.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["chatglm2", "chatglm3"])
 @pytest.mark.parametrize("form", ["bin", "safetensors", "bin-1", "safetensors-1"])
 def test_every_tensor_is_the_published_one(published: Publish, tmp_path: Path, family: str, form: str) -> None:
@@ -62,6 +63,7 @@ def test_every_tensor_is_the_published_one(published: Publish, tmp_path: Path, f
     assert load(tmp_path / "native").dtype == torch.float16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "changed"),
     [
