@@ -13,7 +13,8 @@ from rolellm.prompts.encode import encode_prompt, encode_replies, end_token_id
 from rolellm.prompts.settle import check_settled, settle
 from rolellm.rocit.bases import build_base, load_tokenizer
 from rolellm.rocit.recipe import load_recipe
-from rolellm.rocit.train import load_rows, prepare, train
+from rolellm.rocit.rows import load_rows
+from rolellm.rocit.train import prepare, train
 
 from .tokenizers import CHATML, make_tokenizer
 

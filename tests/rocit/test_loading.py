@@ -13,7 +13,8 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.models.load import fetch
 from rolellm.rocit.bases import build_base, load_model, load_tokenizer
 from rolellm.rocit.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe, load_recipe
-from rolellm.rocit.train import load_rows, prepare, train
+from rolellm.rocit.rows import load_rows
+from rolellm.rocit.train import prepare, train
 
 WriteRecipe = Callable[..., Path]
 

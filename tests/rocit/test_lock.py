@@ -13,7 +13,8 @@ import pytest
 from rolellm.core.errors import RunInUseError
 from rolellm.rocit.bases import build_base
 from rolellm.rocit.recipe import Recipe, load_recipe
-from rolellm.rocit.train import load_rows, train
+from rolellm.rocit.rows import load_rows
+from rolellm.rocit.train import train
 from rolellm.runtime.locks import check_unlocked, locked
 
 pytestmark = pytest.mark.slow

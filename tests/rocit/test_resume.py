@@ -19,7 +19,8 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.rocit.bases import build_base
 from rolellm.rocit.checkpoints import SEAL, TornCheckpointWarning, newest, step_of
 from rolellm.rocit.recipe import Recipe, load_recipe
-from rolellm.rocit.train import load_rows, train
+from rolellm.rocit.rows import load_rows
+from rolellm.rocit.train import train
 
 WriteRecipe = Callable[..., Path]
 TrainApart = Callable[..., Any]

@@ -19,7 +19,8 @@ from rolellm.prompts.encode import encode_prompt
 from rolellm.prompts.render import prompt_messages
 from rolellm.rocit.bases import build_base, build_hash, load_model
 from rolellm.rocit.recipe import MethodRecipe, Recipe, TrainingRecipe, load_recipe
-from rolellm.rocit.train import Run, _Given, load_rows, prepare, train
+from rolellm.rocit.rows import load_rows
+from rolellm.rocit.train import Run, _Given, prepare, train
 from rolellm.rolebench import dataset_fingerprint
 from rolellm.runtime import progress
 

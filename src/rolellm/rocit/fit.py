@@ -173,7 +173,6 @@ def _trainer(model: Any, tokenizer: Any, examples: Examples, passes: Plan, job: 
             eval_dataset=None if held_out is None else Dataset.from_dict({"pass": range(len(held_out.plan))}),
             layout=layout(examples, passes),
             held_out=held_out,
-            flex=flex,
             measured=job.kept,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,36 +17,19 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import HubError, RecipeError, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
-from rolellm.core.records import Language, Row
-from rolellm.models.training_record import MANIFEST, Seen, instruction_hash
-from rolellm.prompts.render import prompt_messages
+from rolellm.core.records import Row
+from rolellm.models.training_record import MANIFEST, Seen
 from rolellm.prompts.settle import switched_off
+from rolellm.rocit import rows as data
 from rolellm.rocit.bases import base_config, base_tokenizer, build_base, check_targets, load_model, pinned
 from rolellm.rocit.packing.examples import Examples
 from rolellm.rocit.recipe import OutputRecipe, Recipe, check_recipe, load_recipe
-from rolellm.rocit.rows import (
-    Conversation,
-    check_positions,
-    conversations,
-    dataset_rows,
-    encode,
-    instruction,
-    languages_of,
-    load_split,
-    script_conversations,
-    script_profiles,
-    select_rows,
-    split_off,
-    templates,
-)
 from rolellm.rocit.run_folder import METRICS, Start, begun, check_free, claim, file_hashes, stopped_short, versions
 from rolellm.runtime.folders import temporary_folder
 from rolellm.runtime.locks import check_unlocked, locked
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-Replies = Sequence[Row] | Sequence[Conversation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +42,8 @@ class _Given:
         callbacks: Further callbacks of transformers.
     """
 
-    rows: Replies | None = None
-    held_out: Replies | None = None
+    rows: data.Replies | None = None
+    held_out: data.Replies | None = None
     callbacks: Sequence[Any] = ()
 
 
@@ -89,17 +72,6 @@ class Prepared:
     fingerprint: str | None = None
 
 
-def load_rows(recipe: Recipe) -> list[Row]:
-    """The rows that a recipe trains on, from the dataset that it names.
-
-    Raises:
-        RecipeError: When the dataset has no such split, or the recipe leaves no row of it.
-        ReleaseNotFoundError: When there is no release.
-    """
-    rows = (Row.from_columns(columns) for columns in load_split(recipe.data))
-    return select_rows(rows, recipe.data, recipe.training.seed)
-
-
 def prepare(recipe: Recipe, out: Path, given: _Given | None = None) -> Prepared:
     """Choose what is trained on and turn it into tokens, without building or loading a model.
 
@@ -115,21 +87,21 @@ def prepare(recipe: Recipe, out: Path, given: _Given | None = None) -> Prepared:
     check_recipe(recipe)
     training, given = recipe.training, given or _Given()
     config = base_config(recipe)
-    check_positions(training.max_length, getattr(config, "max_position_embeddings", None))
-    replies: list[Any] = list(_replies(recipe) if given.rows is None else given.rows)
+    data.check_positions(training.max_length, getattr(config, "max_position_embeddings", None))
+    replies: list[Any] = list(data.named(recipe) if given.rows is None else given.rows)
     held_out = given.held_out
     if training.eval_strategy != "no" and held_out is None:
-        replies, held_out = split_off(replies, recipe.data.held_out, training.seed)
-    chosen = _for_base(recipe, replies)
+        replies, held_out = data.split_off(replies, recipe.data.held_out, training.seed)
+    chosen = data.for_base(recipe, replies)
     tokenizer = base_tokenizer(recipe, chosen, out)
     check_targets(recipe, config, tokenizer)
-    ask, hashes = _asking(recipe, [item for item in [*replies, *(held_out or ())] if isinstance(item, Row)])
+    ask, hashes = data.asking(recipe, [item for item in [*replies, *(held_out or ())] if isinstance(item, Row)])
 
-    def encoded(items: Replies) -> Examples:
+    def encoded(items: data.Replies) -> Examples:
+        chats = [item for item in items if isinstance(item, data.Conversation)]
         rows = [item for item in items if isinstance(item, Row)]
-        chats = [item for item in items if isinstance(item, Conversation)]
-        chats += conversations(rows, ask, first_only=recipe.data.replies == "first")
-        return encode(chats, tokenizer, max_length=training.max_length, truncate_replies=training.truncate_replies)
+        chats += data.conversations(rows, ask, first_only=recipe.data.replies == "first")
+        return data.encode(chats, tokenizer, max_length=training.max_length, truncate_replies=training.truncate_replies)
 
     examples = encoded(replies)
     held = encoded(held_out) if held_out and training.eval_strategy != "no" else None
@@ -142,56 +114,12 @@ def prepare(recipe: Recipe, out: Path, given: _Given | None = None) -> Prepared:
         rows=chosen,
         tokenizer=tokenizer,
         examples=examples,
-        seen=_seen(recipe, replies),
+        seen=data.seen(recipe, replies),
         system_hashes=hashes,
         trained=len(replies),
         held_out=held,
         fingerprint=None if given.rows is None else hash_json([asdict(item) for item in replies]),
     )
-
-
-def _replies(recipe: Recipe) -> Replies:
-    """What the recipe's data section names."""
-    if recipe.data.source == "dataset":
-        raise RecipeError("data.source: dataset is for rolellm.train(recipe, train_dataset=...)")
-    if recipe.data.source == "script":
-        return script_conversations(script_profiles(recipe.data), templates(recipe.prompt), recipe.data)
-    return load_rows(recipe)
-
-
-def _for_base(recipe: Recipe, replies: Replies) -> list[Row]:
-    """The rows that a base is built from: those trained on or, where they have no plain answers, the recipe's."""
-    rows = [item for item in replies if isinstance(item, Row)]
-    if recipe.base.build is None or recipe.data.source == "rolebench" or any(row.raw_reference for row in rows):
-        return rows
-    return load_rows(recipe)
-
-
-def _seen(recipe: Recipe, replies: Replies) -> Seen:
-    rows = [item for item in replies if isinstance(item, Row)]
-    chats = [item for item in replies if isinstance(item, Conversation)]
-    # The lines before a line of a script are not an instruction.
-    asked = chats if recipe.data.source != "script" else []
-    roles = frozenset(chat.role for chat in chats if chat.role is not None)
-    return Seen.of(rows) | Seen(roles, frozenset(instruction_hash(instruction(chat)) for chat in asked))
-
-
-_Ask = Callable[[Row], list[dict[str, str]]]
-
-
-def _asking(recipe: Recipe, rows: Sequence[Row]) -> tuple[_Ask, dict[str, str]]:
-    """What turns a row into its messages, and the hashes of the templates that it uses."""
-    if recipe.prompt.profile == "description":
-        template = templates(recipe.prompt)
-        languages: tuple[Language, ...] = ("en", "zh")
-        hashes: dict[str, str] = {language: template(language).hash for language in languages}
-        return lambda row: prompt_messages(row, template(row.language)), hashes
-    from rolellm.prompts.retrieval import RetrievalPrompts
-    from rolellm.rolebench.profiles import load_profiles
-
-    profiles = load_profiles(recipe.data.config, recipe.data.data_dir, roles=sorted({row.role for row in rows}))
-    prompts = RetrievalPrompts(profiles, count=recipe.prompt.retrieved, path=recipe.prompt.system_template)
-    return prompts, prompts.hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +212,10 @@ def train(
     if eval_dataset is not None:
         training.setdefault("eval_strategy", "epoch")
     chosen = load_recipe(recipe, **training)
-    rows = None if train_dataset is None else dataset_rows(train_dataset)
+    rows = None if train_dataset is None else data.dataset_rows(train_dataset)
     if rows is not None:
-        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=languages_of(rows)))
-    given = _Given(rows, None if eval_dataset is None else dataset_rows(eval_dataset), callbacks)
+        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=data.languages_of(rows)))
+    given = _Given(rows, None if eval_dataset is None else data.dataset_rows(eval_dataset), callbacks)
     shipped = isinstance(recipe, str) and not Path(recipe).is_file()
     if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
         out = chosen.output.dir

@@ -40,7 +40,6 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         *args: Any,
         layout: Layout,
         held_out: Layout | None = None,
-        flex: bool = False,
         measured: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -52,7 +51,6 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
             config.output_router_logits = routed
         self._busy = 1
         self._layout = layout
-        self._flex = flex
         self._held_out = held_out
         self._trained = layout.plan.trained(layout.examples)
         self._read = layout.plan.read(layout.examples)
@@ -100,7 +98,7 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         if self.aux_loss_enabled and trained_tokens(inputs):
             # As TRL has it: the mean over a step's passes, at the weight that the model's configuration gives.
             router = self.router_aux_loss_coef / (scale * self._busy)
-        loss = summed_loss(model, inputs, flex=self._flex, router=router, tally=self._tally) * scale
+        loss = summed_loss(model, inputs, flex=self._layout.flex, router=router, tally=self._tally) * scale
         self._computed = loss.detach()
         return loss
 
@@ -118,7 +116,7 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
                     continue
                 places = layout.plan[number].tolist()
                 batch = {key: value.to(self.args.device) for key, value in layout.of(places).items()}
-                sums[0] += summed_loss(model, batch, flex=self._flex, tally=sums[1:])
+                sums[0] += summed_loss(model, batch, flex=self._layout.flex, tally=sums[1:])
         model.train(was_training)
         loss, *rest = self._summed(sums)
         found = {"loss": loss / rest[0]} | _means(rest)
@@ -188,7 +186,7 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
             alone.zero_grad()
             batch = {key: value.to(self.args.device) for key, value in self._layout.of([place]).items()}
             with self.compute_loss_context_manager():
-                loss = summed_loss(alone, batch, flex=self._flex) / trained_tokens(batch)
+                loss = summed_loss(alone, batch, flex=self._layout.flex) / trained_tokens(batch)
             loss.backward()  # type: ignore[no-untyped-call]
             gradients = [parameter.grad for parameter in alone.parameters() if parameter.grad is not None]
             norm = torch.nn.utils.get_total_norm(gradients)

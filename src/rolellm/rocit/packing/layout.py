@@ -35,7 +35,8 @@ class Layout:
         plan: Which of them each forward pass takes.
         packed: Trees, instead of padded rows.
         pad_id: The token that rows and packs are padded with; it is never seen and never trained.
-        pad_to: Pad packs to one of a few lengths up to so many tokens; ``None`` leaves them as they are.
+        pad_to: Pad packs to one of a few lengths up to so many tokens, for FlexAttention; ``None`` leaves them as they
+            are.
     """
 
     def __init__(self, examples: Examples, plan: Plan, *, packed: bool, pad_id: int, pad_to: int | None = None) -> None:
@@ -44,6 +45,7 @@ class Layout:
         self._packed = packed
         self._pad_id = pad_id
         self._pad_to = pad_to
+        self.flex = pad_to is not None
 
     def __call__(self, passes: Sequence[Mapping[str, int]]) -> dict[str, Any]:
         """The tensors of one forward pass, and its number: ``[{"pass": number}]``."""
