@@ -34,7 +34,7 @@ class Tuning:
     def base(self) -> Path:
         """Build the base and warm it; return its folder."""
         from rolellm.rocit.bases import build_base
-        from rolellm.rocit.prepare import prepare
+        from rolellm.rocit.train import prepare
 
         prepared = prepare(self.recipe, self.folder)
         return build_base(self.recipe, prepared.rows, self.folder, prepared.tokenizer)
