@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from rolellm.cli.options import AsJson, DataDir
+from rolellm.cli.output import print_json, print_table
+
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+OnlyConfig = Annotated[list[str] | None, typer.Option("--config", help="Only this config; repeatable.")]
 
 
 @app.command()
 def build(
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")] = Path("dataset_scripts/rolebench"),
-    config: Annotated[list[str] | None, typer.Option("--config", help="Only this config; repeatable.")] = None,
+    config: OnlyConfig = None,
     data_dir: DataDir = None,
     revision: Annotated[str | None, typer.Option(help="Revision of the release on the Hub.")] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl instead of stopping.")
     ] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums."""
-    from rolellm.cli.output import print_json, print_table
     from rolellm.rolebench.build import SKIPPED_FILE, build
 
     built = build(out, config or None, data_dir=data_dir, revision=revision, skip_bad=skip_bad)
@@ -43,11 +42,7 @@ def build(
         }
         print_json({"out": str(out), "configs": configs})
         return
-    rows = [
-        (item.config.name, split.name, f"{split.rows:,}", str(len(item.skipped)))
-        for item in built
-        for split in item.splits
-    ]
+    rows = [(item.config.name, split.name, split.rows, len(item.skipped)) for item in built for split in item.splits]
     print_table(f"Built into {out}", ("config", "split", "rows", "set aside"), rows)
     if any(item.skipped for item in built):
         typer.echo(f"Rows set aside are in {out / SKIPPED_FILE}, each with its file, line and reason.")
@@ -56,7 +51,7 @@ def build(
 @app.command()
 def push(
     repo: Annotated[str, typer.Argument(metavar="REPO", help="Dataset on the Hub, OWNER/NAME.")],
-    config: Annotated[list[str] | None, typer.Option("--config", help="Only this config; repeatable.")] = None,
+    config: OnlyConfig = None,
     data_dir: DataDir = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl, which is published too.")
@@ -73,7 +68,7 @@ def push(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Build and list what would be sent; send nothing.")
     ] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Build the release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG)."""
     import tempfile
@@ -82,14 +77,8 @@ def push(
     from rolellm.hub import PushOptions, check_push, push_folder
     from rolellm.rolebench.build import stage
 
-    options = PushOptions(
-        kind="dataset",
-        private=private,
-        branch=revision,
-        message=message or "Publish RoleBench",
-        overwrite=overwrite,
-        dry_run=dry_run,
-    )
+    publish: dict[str, Any] = {"private": private, "branch": revision, "overwrite": overwrite, "dry_run": dry_run}
+    options = PushOptions(kind="dataset", message=message or "Publish RoleBench", **publish)
     check_push(repo, options)
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
         stage(Path(folder), repo, config or None, data_dir=data_dir, skip_bad=skip_bad, licence=licence)
@@ -97,9 +86,8 @@ def push(
 
 
 @app.command()
-def stats(data_dir: DataDir = None, as_json: Json = False) -> None:
+def stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Print Table 1 of the paper for whatever part of the release is here, beside the published figures."""
-    from rolellm.cli.output import print_json, print_table
     from rolellm.rolebench.statistics import table_one
 
     table = table_one(data_dir)
@@ -113,6 +101,4 @@ def stats(data_dir: DataDir = None, as_json: Json = False) -> None:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

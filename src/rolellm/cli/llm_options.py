@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rolellm.cli.options import from_settings
-from rolellm.core.sanitize import visible
+from rolellm.cli.output import print_json, print_table, say
 from rolellm.core.settings import settings
 from rolellm.llm.llm import LLM, LLMOptions
 
@@ -90,12 +90,10 @@ def takes_llm(
 
 def show_estimate(estimate: Estimate, as_json: bool) -> None:
     """Print what a dry run found: one JSON object, or a table with its assumptions."""
-    from rolellm.cli.output import print_json, print_table
-
     if as_json:
         print_json(estimate.to_dict())
         return
     columns, rows = estimate.table()
     print_table(f"{estimate.requests:,} requests; no model was asked", columns, rows)
     for note in estimate.notes():
-        typer.echo(visible(note))
+        say(note)

@@ -17,6 +17,15 @@ from pydantic.fields import FieldInfo
 
 from rolellm.core.settings import read
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Config = Annotated[str, typer.Option("--config", help="Config of the dataset, such as sample.")]
+Split = Annotated[str, typer.Option("--split", help="Split of the dataset.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="A local copy of the release; default: $ROLEBENCH_DIR, then the Hub."),
+]
+Profile = Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder; see `rolellm role`.")]
+
 _Command = Callable[..., Any]
 
 

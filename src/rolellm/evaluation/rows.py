@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.records import Row, Subset
+from rolellm.core.text import find_name
 
 _HAN = re.compile("[\u4e00-\u9fff]")
 _TEXTS = ("id", "role", "language", "question")
@@ -31,7 +32,7 @@ def rows_of(
 
     Args:
         dataset: A ``datasets.Dataset``, or any rows as mappings, with the columns of RoleBench.
-        roles: Only these roles; empty for all.
+        roles: Only these roles, case, accents and punctuation aside; empty for all.
         subset: Only ``general`` or only ``role_specific``.
         limit: Only the first N rows of what is left.
         needed: Columns that must be there.
@@ -49,11 +50,12 @@ def rows_of(
         )
     rows = [_row(number, values) for number, values in enumerate(dataset)]
     known = {row.role for row in rows}
-    for name in roles:
-        if name not in known:
+    named = {name: find_name(name, sorted(known)) for name in roles}
+    for name, found in named.items():
+        if found is None:
             near = get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)[:5]
             raise SettingsError(f"no role {name!r} among the {len(known)} of this split; nearest: {', '.join(near)}")
-    kept = (row for row in rows if (not roles or row.role in roles) and subset in (None, row.subset))
+    kept = (row for row in rows if (not roles or row.role in named.values()) and subset in (None, row.subset))
     chosen = list(islice(kept, limit))
     if not chosen:
         raise DataError(f"no row of {len(rows)} matches the role, subset and limit" if rows else "there are no rows")
@@ -98,9 +100,6 @@ def _row(number: int, values: Mapping[str, Any]) -> Row:
     if made["language"] not in ("en", "zh"):
         raise DataError(f"row {number}: unknown language {made['language']!r}; known: en, zh")
     return Row.from_columns(made)
-
-
-# --- What a dataset says about itself: where RoleBench's rows are from, and how answers were made
 
 
 def provenance(dataset: Any) -> dict[str, str]:
