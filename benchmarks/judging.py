@@ -23,7 +23,8 @@ import numpy as np
 from common import environment, peak_memory_mb, report
 
 from rolellm.core.records import Row
-from rolellm.judging.result import ResultOptions, summarise
+from rolellm.judging.result import summarize
+from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, Judgement, System
 
 JUDGEMENTS, ROWS, RESAMPLES = 10_000, 33_000, 2000
@@ -72,7 +73,7 @@ def judge(comparison: Comparison, *, rotations: int) -> list[Judgement]:
 def timed(comparison: Comparison, judgements: list[Judgement], resamples: int) -> dict[str, float]:
     """Wall and CPU seconds of the whole result."""
     wall, busy = time.perf_counter(), time.process_time()
-    summarise(comparison, judgements, JUDGES, ResultOptions(resamples=resamples))
+    summarize(comparison, judgements, JUDGES, JudgingSettings(resamples=resamples))
     return {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - busy}
 
 

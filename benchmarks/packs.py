@@ -29,7 +29,7 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Row
 from rolellm.prompts.encode import encode_prompt
 from rolellm.prompts.render import prompt_messages
-from rolellm.rocit.packing.examples import Ragged, Store
+from rolellm.rocit.packing.examples import Example, Examples, Ragged
 from rolellm.rocit.packing.plan import plan
 from rolellm.rocit.packing.tree import pack
 from rolellm.rocit.recipe import TrainingRecipe
@@ -73,7 +73,7 @@ def write_tokens(data_dir: Path | None, rows: int, folder: Path) -> None:
 
 
 def _save(file: Path, sequences: Sequence[list[int]]) -> None:
-    held = Ragged.of([np.asarray(ids, np.int32) for ids in sequences], [len(ids) for ids in sequences])
+    held = Ragged.of([np.asarray(ids, np.int32) for ids in sequences])
     np.savez(file, flat=held.flat, offsets=held.offsets)
 
 
@@ -90,14 +90,15 @@ def build(folder: Path, replies: int, budget: int) -> dict[str, float]:
     chosen = chance.integers(len(texts), size=(len(pairs), replies))
     before = peak_memory_mb()
     clock = [time.perf_counter()]
-    store = Store()
-    for number, pair in enumerate(pairs.tolist()):
-        role, question = divmod(pair, len(tails))
-        store.prompt(f"general-{number}", [*heads[role].tolist(), *tails[question].tolist()], str(role))
-        for place, text in enumerate(chosen[number].tolist()):
-            store.reply(texts[text].tolist(), place)
-    examples = store.examples()
-    del store
+
+    def replies_to_prompts() -> Iterator[Example]:
+        for number, pair in enumerate(pairs.tolist()):
+            role, question = divmod(pair, len(tails))
+            prompt = (*heads[role].tolist(), *tails[question].tolist())
+            for place, text in enumerate(chosen[number].tolist()):
+                yield Example(f"general-{number}", prompt, tuple(texts[text].tolist()), place, str(role))
+
+    examples = Examples.of(replies_to_prompts())
     clock.append(time.perf_counter())
     training = TrainingRecipe(
         per_device_train_batch_size=STEP, pack_tokens=budget, num_train_epochs=1.0, max_length=budget

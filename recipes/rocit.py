@@ -34,7 +34,9 @@ def main() -> int:
         again, instead = "the same command", " in place of --overwrite" if options.overwrite else ""
         going_on = f"{again}, with --resume{instead}"
         with stopped_short(folder, again=again, resume=going_on):
-            from rolellm.rocit.train import is_first_process, train
+            from accelerate import PartialState
+
+            from rolellm.rocit.train import train
 
             run = train(recipe, out=folder, overwrite=options.overwrite, resume=options.resume)
     except StoppedShortError as stop:
@@ -43,7 +45,7 @@ def main() -> int:
     except RoleLLMError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, SettingsError) else 1
-    if is_first_process():
+    if PartialState().is_main_process:
         print(json.dumps(run.to_dict(), ensure_ascii=False))
     return 0
 

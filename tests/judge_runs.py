@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from rolellm.core.records import Row
@@ -52,6 +53,6 @@ def write_run(folder: Path, comparison: Comparison, judgements: Iterable[Judgeme
     """A finished run, as far as labels and agreement need one."""
     write_comparison(folder, comparison)
     write_judgements(folder, judgements)
-    write_manifest(folder, {"systems": [one.to_dict() for one in comparison.systems]})
+    write_manifest(folder, {"systems": [asdict(one) for one in comparison.systems]})
     (folder / RESULT).write_text(json.dumps({}))
     return folder

@@ -14,9 +14,10 @@ import pytest
 
 from rolellm.core.errors import RoleLLMError
 from rolellm.llm.tokens import TokenCounter
+from rolellm.models.load import load_whole
 from rolellm.models.local_model import LocalModel
 from rolellm.rocit.bases import base_config
-from rolellm.rocit.loading import load_tokenizer, load_whole
+from rolellm.rocit.loading import load_tokenizer
 from rolellm.rocit.publish import FinishedRun, stage_tokenizer
 from rolellm.rocit.recipe import BaseRecipe, Recipe
 
@@ -41,7 +42,9 @@ def sources(root: Path) -> dict[str, str]:
         found |= {str(file): file.read_text(encoding="utf-8") for file in (root / folder).rglob("*.py")}
         for file in (root / folder).rglob("*.ipynb"):
             cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
-            lines = [line for cell in cells if cell["cell_type"] == "code" for line in ["\n", *cell["source"]]]
+            code = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+            # A cell magic makes the whole cell something else than Python.
+            lines = [line for source in code if not source[0].startswith("%%") for line in ["\n", *source]]
             found[str(file)] = "".join(line for line in lines if not line.startswith(("%", "!")))
     return found
 

@@ -3,15 +3,14 @@
 import datasets
 import evaluate
 
-from rolellm.judging.columns import JudgeColumns, check_answers
-from rolellm.judging.run import judge_columns
+from rolellm.judging.columns import check_answers, judge_columns
 
 _DESCRIPTION = """\
 A language model compares a model's role-play answers with a baseline's by the two criteria of RoleLLM (arXiv
 2310.00746): the role's speaking style, and the role's knowledge. Names are masked, each pair is judged in both orders
 and each list in several, a verdict that cannot be read is none, and two attackers (a constant answer and an echo) take
 part in every judgement. Gives win rate, length-controlled win rate and average rank with 95 % intervals from a
-bootstrap over questions, exactly as `rolellm judge` does, and what might have bent them.
+bootstrap over questions, exactly as `rolellm judge` does, and what might have biased them.
 """
 
 _INPUTS = """\
@@ -30,9 +29,9 @@ Args:
     judges: list of judges' names or folders; by default both that ship.
     name, baseline_name: what the two are called in results.
     canaries: whether the attackers take part (True).
-    resamples, seed: of the bootstrap; 2000 and 0 by default. The seed is also that of the orders.
+    resamples, seed: bootstrap resamples (2000), and the random seed for them and for the orders (0).
     name_probe: rows judged a second time with the names shown (50).
-    rotations: how often each list is shown, turned (2).
+    rotations: how many rotations of each list to judge (2).
     budget: US dollars that the folder may cost in all; needs prices in the settings.
     jury: each model judges everything, and the majority counts (False: they share the work).
     max_unscored: the share of verdicts that may be missing (0.01).
@@ -75,19 +74,5 @@ class RoleJudge(evaluate.Metric):
             predictions, references = check_answers(predictions, references)
         return super().compute(predictions=predictions, references=references, **options)
 
-    def _compute(
-        self,
-        predictions,
-        references,
-        questions=None,
-        roles=None,
-        llm=None,
-        descriptions=None,
-        knowledge=None,
-        subsets=None,
-        language="en",
-        ids=None,
-        **setup,
-    ):
-        columns = JudgeColumns(questions, roles, descriptions, knowledge, subsets, language, ids)
-        return judge_columns(predictions, references, columns, llm, **setup)
+    def _compute(self, predictions, references, **columns_and_settings):
+        return judge_columns(predictions, references, **columns_and_settings)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from rolellm.cli.app import app, main
@@ -52,6 +53,21 @@ def rolellm(
     return done
 
 
+def test_the_list_of_commands_says_what_each_one_says_and_imports_none() -> None:
+    code = (
+        "import sys; from typer.testing import CliRunner; from rolellm.cli.app import app\n"
+        "print(CliRunner().invoke(app, ['--help']).output)\n"
+        "print('imported', [name for name in sys.modules if name in ('pydantic', 'rolellm.cli.train')])"
+    )
+    wide = {**os.environ, "COLUMNS": "400", "TERM": "dumb"}
+    shown = subprocess.run([sys.executable, "-c", code], env=wide, capture_output=True, text=True, check=True).stdout
+    assert "imported []" in shown
+    context = get_command(app).make_context("rolellm", ["--help"], resilient_parsing=True)
+    for name in get_command(app).list_commands(context):
+        own = get_command(app).get_command(context, name).help
+        assert " ".join(own.partition("\n\n")[0].split()) in " ".join(shown.split()), name
+
+
 def test_commands_are_listed_in_the_order_of_the_work() -> None:
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
     # The usage line comes first; what is looked for stands in the table.
@@ -64,6 +80,7 @@ def test_commands_are_listed_in_the_order_of_the_work() -> None:
     assert {command.name for command in app.registered_commands} <= set(names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

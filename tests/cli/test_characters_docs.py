@@ -19,6 +19,8 @@ from rolellm.rocit.recipe import load_recipe
 from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.source import sample_folder
 
+pytestmark = pytest.mark.slow
+
 TRAINED = ("train", "generate", "score")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,8 @@ from rolellm.cli.app import main
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
-from rolellm.judging.result import ResultOptions, summarise
+from rolellm.judging.result import summarize
+from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, Judgement, System
 
 
@@ -63,10 +64,10 @@ def judged(folder: Path, rows: list[Row], wins: Callable[[int], bool], answer: s
         for order in (("fox", "base"), ("base", "fox"))
     ]
     judges = [{"name": judge, "prompts": {}, "model": [], "family": None}]
-    write_manifest(folder, {"systems": [one.to_dict() for one in people], "judges": judges})
+    write_manifest(folder, {"systems": [asdict(one) for one in people], "judges": judges})
     write_comparison(folder, comparison)
     write_judgements(folder, judgements)
-    write_json(folder / RESULT, summarise(comparison, judgements, judges, ResultOptions(resamples=50)))
+    write_json(folder / RESULT, summarize(comparison, judgements, judges, JudgingSettings(resamples=50)))
     return folder
 
 

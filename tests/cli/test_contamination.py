@@ -16,7 +16,7 @@ from rolellm.evaluation.predictions import sidecar_path
 from ..forking import Forking
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
 
 ROLE = "Queen of Hearts"
 RECIPE = f"""

@@ -11,6 +11,8 @@ import torch
 from ..forking import Forking
 from ..rocit.chatglm.published import CONFIG, publish, random_tensors, tokenizer_bytes
 
+pytestmark = pytest.mark.slow
+
 BIN = Path(sys.executable).parent
 
 

@@ -64,6 +64,7 @@ def test_what_it_wrote_can_be_scored_by_the_line_it_prints(
     assert json.loads(scored.stdout)["metrics"]["CUS"]["n"] > 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
     tiny_model: Path, tmp_path: Path, warm: Forking
 ) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from rolellm.cli.app import main
 from rolellm.construct.sheet import Sheet, write_sheet
+from rolellm.core.jsonl import write_jsonl
+from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.profiles import load_profiles
 
 
@@ -177,3 +179,22 @@ def test_a_run_without_any_reply_fails_and_says_why(run: Run, profile: Path) -> 
     assert shown.code == 1
     assert shown.json["counts"]["candidates"] == 0 and shown.json["failed"] == 2
     assert "--retry-failed" in shown.err
+
+
+@pytest.mark.parametrize(("rules", "command"), [("words", ["instruct"]), ("quotes", ["judge", "--config", "sample"])])
+def test_rules_that_do_not_fit_the_command_are_named(
+    rules: str, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = write_sheet(Sheet("Ada", "en", description="You keep the lighthouse and count gulls."), tmp_path / "ada")
+    if rules == "quotes":
+        given = tmp_path / "answers.jsonl"
+        rows = load_rolebench("sample", split="test")
+        write_jsonl(given, ({"id": row["id"], "prediction": "Aye."} for row in rows))
+    llm = tmp_path / "llm.yaml"
+    llm.write_text(f"endpoints: [{{backend: scripted, rules: {rules}}}]\n", encoding="utf-8")
+    words = ["rolellm", *command, str(given), "--llm", str(llm), "--out", str(tmp_path / "run")]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    assert f"error: the rules `{rules}`" in capsys.readouterr().err

@@ -23,6 +23,8 @@ from rolellm.judging.types import Design
 from rolellm.llm.settings import load_settings
 from rolellm.rolebench import load_rolebench
 
+pytestmark = pytest.mark.slow
+
 JUDGE = "judge tuned.jsonl base.jsonl --config sample --llm words.yaml"
 # Keys whose own keys are names, or someone else's business.
 OPEN = (

@@ -182,6 +182,7 @@ def test_a_dry_run_opens_no_socket_and_prints_one_object(file: Path) -> None:
     assert found["counted_by"] == "estimate"
 
 
+@pytest.mark.slow
 def test_a_dry_run_for_people(file: Path, tiny_model: Path) -> None:
     done = dry_run("--llm", str(file), "--batch", "--tokenizer", str(tiny_model))
     assert done.returncode == 0, done.stderr

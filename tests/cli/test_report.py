@@ -102,6 +102,7 @@ def test_the_published_table_with_the_releases_own_rows(report: Report, real_rel
     assert "| RoleGPT (published) | 0.5368 | 0.5748 | 0.2478 | 0.4531 |" in lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

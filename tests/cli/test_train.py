@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rolellm.rocit.recipe import load_recipe
-from rolellm.rocit.run_folder import locked
 from rolellm.rocit.train import train
+from rolellm.runtime.locks import locked
 
 from ..forking import Forked, Forking, script
 
@@ -51,6 +51,7 @@ def losses(folder: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in lines]
 
 
+@pytest.mark.slow
 def test_the_command_leaves_a_run_and_does_not_replace_it(
     recipe: Path, tmp_path: Path, clean_env: dict[str, str]
 ) -> None:
@@ -65,6 +66,7 @@ def test_the_command_leaves_a_run_and_does_not_replace_it(
     assert again.stderr.startswith("error: runs/mini holds a finished run")
 
 
+@pytest.mark.slow
 def test_the_script_under_accelerate_does_what_the_library_does(
     recipe: Path, tmp_path: Path, root: Path, warm: Forking
 ) -> None:
@@ -78,6 +80,7 @@ def test_the_script_under_accelerate_does_what_the_library_does(
     assert losses(tmp_path / "launched") == losses(tmp_path / "here")
 
 
+@pytest.mark.slow
 def test_one_process_in_place_of_two_is_refused(recipe: Path, tmp_path: Path, root: Path, warm: Forking) -> None:
     """With --cpu, accelerate starts one process whatever it was asked for."""
     words = ["launch", "--cpu", "--num_processes", "2", root / "recipes" / "rocit.py", "--config", recipe]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from rolellm.construct.asking import Asking
-from rolellm.construct.cards import load_card
+from rolellm.construct.cards.folder import load_card
 from rolellm.construct.character import Character, CharacterWarning
 from rolellm.construct.scripted import scripted_model
 from rolellm.core.errors import DataError, ScriptError, SettingsError, StoppedShortError
+from rolellm.llm.llm import LLM
 from rolellm.llm.model import Price, RunOptions
 from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.source import sample_folder
@@ -24,8 +24,10 @@ OWN = "You are quick to anger, you rule a pack of cards, and you order beheading
 SMALL = {"per_role": 10, "chunk_tokens": 300, "overlap_tokens": 40}
 
 
-def offline(**options: Any) -> Asking:
-    return Asking([scripted_model(price=Price(0.0, 1.0))], RunOptions(show_progress=False, **options))
+def offline(**options: Any) -> LLM:
+    llm = LLM.of(scripted_model(price=Price(0.0, 1.0)))
+    llm.options = RunOptions(show_progress=False, **options)
+    return llm
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +109,7 @@ def test_bad_input_is_named(queen: Character, tmp_path: Path) -> None:
         queen.respond(offline(), Dataset.from_dict({"text": ["Why?"]}))
     with pytest.raises(SettingsError, match="did you mean per_role"):
         queen.instruct(offline(), per_rol=3)
-    with pytest.raises(SettingsError, match=r"expected a settings file, rolellm\.LLM"):
+    with pytest.raises(SettingsError, match=r"give a settings file"):
         queen.instruct(3)
     with pytest.raises(ScriptError, match="Queen of Spades"):
         Character.from_script(SCRIPT, role="Queen of Spades")

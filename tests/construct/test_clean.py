@@ -214,6 +214,7 @@ def released(root: Path, language: Language) -> Iterator[tuple[str, str]]:
     yield from sorted(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_rates_on_the_release(real_release: Path, language: Language) -> None:

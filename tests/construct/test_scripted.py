@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from rolellm.construct.clean import broken_rules
-from rolellm.construct.context_instruct import context_instruct
 from rolellm.construct.context_instruct.prompts import Task, request_of
+from rolellm.construct.context_instruct.run import context_instruct
 from rolellm.construct.context_instruct.segments import Segment, segments_of
 from rolellm.construct.profile.build import build_profile, knowledge_questions
-from rolellm.construct.scripted import scripted_answers, scripted_hash, scripted_model
+from rolellm.construct.scripted import scripted_answers, scripted_model
 from rolellm.construct.settings import BuildSettings, InstructSettings
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.llm.client import Client
@@ -67,8 +67,9 @@ def test_any_segment_is_read(text: str) -> None:
 def test_lore_gives_pairs(name: str) -> None:
     character = Sheet("Ada", "en", lore=(Lore("The isle floats upward when the bells are rung.", name=name),))
     segments = segments_of(character, lambda text: len(text.split()), chunk_tokens=50, overlap_tokens=0)
-    (pair,) = json.loads(scripted_answers(request_of(character, Task(segments[0], 5, 0), Sampling())))["pairs"]
-    assert "isle floats upward" in pair["answer"]
+    pairs = json.loads(scripted_answers(request_of(character, Task(segments[0], 5, 0), Sampling())))["pairs"]
+    assert pairs
+    assert any("isle floats upward" in pair["answer"] for pair in pairs)
 
 
 def test_what_was_asked_is_not_asked_again() -> None:
@@ -107,15 +108,10 @@ def test_replies_find_lines_in_demonstrations_as_text_and_catchphrases_without_a
 def test_the_same_request_gets_the_same_reply_and_another_tag_none() -> None:
     request = Request((system("You are she."), user("What is rain?")), tag="respond/Queen/3")
     assert scripted_answers(request) == scripted_answers(request)
-    with pytest.raises(ValueError, match="of none of them"):
+    with pytest.raises(ValueError, match="cannot answer 'judge/1'"):
         scripted_answers(replace(request, tag="judge/1"))
-    with pytest.raises(ValueError, match="not a prompt of Context-Instruct"):
+    with pytest.raises(ValueError, match="cannot answer"):
         scripted_answers(replace(request, tag="instruct/profile/000"))
-
-
-def test_rules_have_a_hash() -> None:
-    assert len(scripted_hash()) == 64
-    assert scripted_model().identity["rules"] == scripted_hash()
 
 
 @pytest.mark.parametrize("role", ["Queen of Hearts", "Long John Silver", "鲁智深", "诸葛亮"])

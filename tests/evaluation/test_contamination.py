@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
+from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.evaluation.contamination import Contamination, ContaminationWarning, check_rows, held_out
 from rolellm.evaluation.generate import answer_rows
@@ -23,7 +24,6 @@ from rolellm.evaluation.score import ScoreReport, score_rows
 from rolellm.evaluation.settings import GenerateSettings, ScoreOptions
 from rolellm.models.find import ModelSource, find_model
 from rolellm.models.training_record import MANIFEST, Seen
-from rolellm.rocit.run_folder import write_manifest
 from rolellm.rolebench.schema import CONFIGS
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
@@ -36,7 +36,7 @@ INSTRUCTIONS, ROLES = "instruction-generalization-eng", "role-generalization-eng
 def note(folder: Path, rows: Iterable[Row], **data: Any) -> None:
     """The manifest that training on these rows leaves."""
     said = {"config": "sample", "split": "train", "fingerprint": "f" * 64} | data
-    write_manifest(folder, {"format": 1, "kind": "rocit", "data": said, "trained_on": Seen.of(rows).to_dict()})
+    write_json(folder / MANIFEST, {"format": 1, "kind": "rocit", "data": said, "trained_on": Seen.of(rows).to_dict()})
 
 
 def asked_anew(rows: Iterable[Row]) -> list[Row]:
@@ -236,7 +236,7 @@ def test_a_runs_manifest_speaks_for_its_checkpoints_and_its_base(
 ) -> None:
     shutil.copytree(tiny_model, tmp_path / "run" / part)
     note(tmp_path / "run", make_rows(2))
-    write_manifest(tmp_path / "run" / part, {"files": {}})
+    write_json(tmp_path / "run" / part / MANIFEST, {"files": {}})
     monkeypatch.chdir(tmp_path / "run" / part)
     for name in (str(tmp_path / "run" / part), "."):
         with pytest.warns(ContaminationWarning, match=r"2 of 4"):
@@ -291,7 +291,7 @@ def test_a_model_of_unknown_training_is_answered_in_silence(
     model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows, content: dict[str, Any] | None
 ) -> None:
     if content is not None:
-        write_manifest(model, content)
+        write_json(model / MANIFEST, content)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert answer(make_rows(3), out, settings) is None
@@ -534,6 +534,7 @@ def split_rows(config: str, split: str, release: Path) -> list[Row]:
     return [Row.from_columns(columns) for columns in load_rolebench(config, split, data_dir=release)]
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 @pytest.mark.filterwarnings("ignore::rolellm.rolebench.build.MissingFilesWarning")
 def test_chinese_instruction_generalization_is_contaminated_by_its_own_train_and_strict_is_not(

@@ -454,6 +454,7 @@ def test_batch_size_and_order_of_rows_change_nothing(
     assert b"".join(reversed(first.splitlines(keepends=True))) == out.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 @pytest.mark.parametrize(
     ("kept", "torn"),

@@ -15,6 +15,8 @@ from rolellm.evaluation.settings import ScoreOptions
 
 from .module_process import run_calls
 
+pytestmark = pytest.mark.slow
+
 _LOAD = """
 import json, sys
 import evaluate

@@ -48,6 +48,7 @@ def test_rouge_score_agrees_to_the_last_bit(prediction: str, reference: str) -> 
     assert_as_rouge_score(prediction, reference)
 
 
+@pytest.mark.slow
 @settings(max_examples=800)
 @given(prediction=TEXTS, reference=TEXTS)
 def test_paper_agrees_with_rouge_to_the_last_bit(prediction: str, reference: str) -> None:

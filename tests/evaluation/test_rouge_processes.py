@@ -37,6 +37,7 @@ def another_thread() -> Iterator[None]:
     thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe",
     [

@@ -46,7 +46,8 @@ def group() -> Any:
 
 def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """Every command, by the words that call it."""
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         words = f"{above} {name}".strip()
         if hasattr(command, "commands"):
             yield from commands(command, words)

@@ -12,7 +12,7 @@ from huggingface_hub.utils import get_token
 
 from rolellm.core.errors import HubError, HubLoginError, HubUnreachableError, SettingsError
 from rolellm.hub import PushOptions, check_repo, push_folder
-from rolellm.hub.push import Patience
+from rolellm.hub import push as push_module
 
 # The client's own way of sending large files.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -34,8 +34,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def options(hub: Any) -> PushOptions:
-    return PushOptions(endpoint=hub.endpoint, patience=Patience(tries=4, first_wait=0.01))
+def options(hub: Any, monkeypatch: pytest.MonkeyPatch) -> PushOptions:
+    monkeypatch.setattr(push_module, "_FIRST_WAIT", 0.01)
+    return PushOptions(endpoint=hub.endpoint)
 
 
 @pytest.fixture
@@ -172,6 +173,7 @@ def test_a_branch_is_made_and_main_is_left_alone(hub: Any, api: HfApi, folder: P
     assert push_folder(folder, REPO, branch).changed is False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "error", "times", "after"),
     [
@@ -209,6 +211,7 @@ def test_what_passes_is_tried_again(
     assert held(hub)["weights-00001-of-00002.safetensors"] == b"\0another"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "error", "kind", "words"),
     [
@@ -416,8 +419,9 @@ def test_offline_is_said(hub: Any, folder: Path, options: PushOptions, monkeypat
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_hub_that_is_not_there_is_said(folder: Path) -> None:
-    nowhere = PushOptions(endpoint="http://127.0.0.1:9", patience=Patience(tries=2, first_wait=0.01))
+def test_a_hub_that_is_not_there_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_module, "_FIRST_WAIT", 0.01)
+    nowhere = PushOptions(endpoint="http://127.0.0.1:9")
     with pytest.raises(HubUnreachableError, match=r"http://127\.0\.0\.1:9 failed"):
         push_folder(folder, REPO, nowhere)
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.judging.aggregate import RowOutcome, above, majority, row_outcomes, sort_out
+from rolellm.judging.aggregate import RowOutcome, above, majority, sort_out
 from rolellm.judging.types import Judgement
 
 WIN, TIE, LOSS = (1.0, 2.0), (1.5, 1.5), (2.0, 1.0)
+
+
+def row_outcomes(
+    judgements: Iterable[Judgement], baseline: str | None, aside: Collection[str] = ()
+) -> dict[str, dict[str, RowOutcome]]:
+    return sort_out(judgements, baseline, aside).outcomes
 
 
 def pair(first: Any, second: Any, judge: str = "j", name: str = "a", row: str = "r", **more: Any) -> list[Judgement]:

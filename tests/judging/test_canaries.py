@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 from jsonschema import validate
@@ -11,7 +12,7 @@ from rolellm.core.records import Language, Row
 from rolellm.core.typed_json import read_as
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.prompts import LIMIT, fenced, nonce, read_fenced, show
-from rolellm.judging.systems import CANARIES, ECHO, NULL_MODEL, canary_answers
+from rolellm.judging.systems import ECHO, NULL_MODEL, canary_answers
 from rolellm.judging.types import System
 from rolellm.llm.json_reply import json_of
 
@@ -34,10 +35,11 @@ def answers(rows: list[Row]) -> dict[str, dict[str, str]]:
 
 
 def test_each_is_a_canary_that_can_be_written_down() -> None:
-    assert [one.name for one in CANARIES] == [NULL_MODEL, ECHO] == ["canary: null model", "canary: echo"]
-    assert all(one.kind == "canary" and one.family is None and one.model is None for one in CANARIES)
-    for one in CANARIES:
-        assert read_as(System, json.loads(json.dumps(one.to_dict())), "one") == one
+    canaries = [one for one, _ in canary_answers([])]
+    assert [one.name for one in canaries] == [NULL_MODEL, ECHO] == ["canary: null model", "canary: echo"]
+    assert all(one.kind == "canary" and one.family is None and one.model is None for one in canaries)
+    for one in canaries:
+        assert read_as(System, json.loads(json.dumps(asdict(one))), "one") == one
 
 
 def test_the_null_model_says_one_thing_in_each_language() -> None:

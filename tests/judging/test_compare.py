@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,14 @@ import pytest
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.judging.compare import CompareOptions, compare, flatten, judged_side, scored_side
+from rolellm.judging.compare import compare_sides, flatten, judged_side, scored_side
 from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
-from rolellm.judging.result import ResultOptions, summarise
+from rolellm.judging.result import summarize
+from rolellm.judging.settings import CompareSettings, JudgingSettings
 from rolellm.judging.types import Comparison, Judgement
 
 Make = Callable[..., Any]
-QUICK = CompareOptions(resamples=300)
+QUICK = CompareSettings(resamples=300)
 SCORE = ScoreOptions(resamples=1)
 
 
@@ -29,10 +30,10 @@ def write_run(
     """A finished judging run."""
     judges = [{"name": judge, "prompts": {"pairwise": {"name": "role-pair", "hash": "abc"}}, "family": None}]
     folder.mkdir()
-    write_manifest(folder, {"systems": [one.to_dict() for one in comparison.systems], "judges": judges} | manifest)
+    write_manifest(folder, {"systems": [asdict(one) for one in comparison.systems], "judges": judges} | manifest)
     write_comparison(folder, comparison)
     write_judgements(folder, judgements)
-    write_json(folder / RESULT, summarise(comparison, judgements, judges, ResultOptions(resamples=100)))
+    write_json(folder / RESULT, summarize(comparison, judgements, judges, JudgingSettings(resamples=100)))
     return folder
 
 
@@ -43,7 +44,7 @@ def changes(result: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
 def test_a_run_beside_itself_has_not_changed(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.5, "b": -0.5}, questions=40, spread=100)
     run = judged_side(write_run(tmp_path / "run", made.comparison(), [*made.pairs(), *made.lists()]))
-    result = compare(run, run, QUICK)
+    result = compare_sides(run, run, QUICK)
     assert result["settings"] == result["moved"] == result["problems"] == []
     assert result["shared"]["systems"] == [["a", "a"], ["b", "b"], ["base", "base"]]
     found = changes(result)
@@ -66,7 +67,7 @@ def test_who_got_better_is_found_and_who_did_not_is_not(simulator: Make, tmp_pat
     after = simulator({"a": 1.6, "b": 0.0}, questions=80, seed=2)
     first = judged_side(write_run(tmp_path / "first", before.comparison(), before.pairs()))
     second = judged_side(write_run(tmp_path / "second", after.comparison(), after.pairs()))
-    result = compare(first, second, QUICK)
+    result = compare_sides(first, second, QUICK)
     found = changes(result)
     assert found["a", "win_rate"]["difference"]["ci95"][0] > 0
     assert found["a", "win_rate"]["p_adjusted"] < 0.05 < found["b", "win_rate"]["p_adjusted"]
@@ -90,7 +91,7 @@ def test_what_moved_says_all_that_one_must_see(simulator: Make, tmp_path: Path) 
     answers = {**comparison.answers, "a": {**comparison.answers["a"], row.id: "Something else."}}
     first = judged_side(write_run(tmp_path / "first", comparison, judgements))
     second = judged_side(write_run(tmp_path / "second", replace(comparison, answers=answers), lost))
-    (moved,) = compare(first, second, QUICK)["moved"]
+    (moved,) = compare_sides(first, second, QUICK)["moved"]
     assert moved == {
         "row": row.id,
         "role": row.role,
@@ -106,7 +107,7 @@ def test_what_moved_says_all_that_one_must_see(simulator: Make, tmp_path: Path) 
         "reasons_before": ["judge on a", "judge on a"],
         "reasons_after": ["so", "dull"],
     }
-    assert compare(first, second, replace(QUICK, top=0))["moved"] == []
+    assert compare_sides(first, second, replace(QUICK, top=0))["moved"] == []
 
 
 def test_what_is_set_otherwise_is_listed(simulator: Make, tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_what_is_set_otherwise_is_listed(simulator: Make, tmp_path: Path) -> Non
     second = judged_side(
         write_run(tmp_path / "second", other, made.pairs("k"), judge="k", models={"seed": 2, "kept": [1], "new": True})
     )
-    found = {one["name"]: (one["before"], one["after"]) for one in compare(first, second, QUICK)["settings"]}
+    found = {one["name"]: (one["before"], one["after"]) for one in compare_sides(first, second, QUICK)["settings"]}
     hashes = found.pop("answers.a")
     assert hashes[0] != hashes[1]
     assert found == {"judge.name": ("judge", "k"), "models.seed": (1, 2), "models.new": (None, True)}
@@ -129,28 +130,30 @@ def test_rouge_is_compared_where_answers_changed_and_only_there(simulator: Make,
     other.answers["a"].update({row.id: "None." for row in made.rows})
     first = judged_side(write_run(tmp_path / "first", comparison, made.pairs()))
     second = judged_side(write_run(tmp_path / "second", other, made.pairs()))
-    result = compare(first, second, QUICK)
+    result = compare_sides(first, second, QUICK)
     found = changes(result)
     assert {(name, measure) for name, measure in found if measure != "win_rate"} == {("a", "CUS"), ("a", "SPE")}
     assert found["a", "CUS"]["before"]["mean"] == 0
     assert found["a", "CUS"]["after"]["mean"] == 1
     assert found["a", "CUS"]["p_adjusted"] < 0.05
     assert result["moved"] == []  # the verdicts are the same
-    assert {one["measure"] for one in compare(first, second, replace(QUICK, rouge=False))["changes"]} == {"win_rate"}
+    assert {one["measure"] for one in compare_sides(first, second, replace(QUICK, rouge=False))["changes"]} == {
+        "win_rate"
+    }
 
 
 def test_systems_are_paired_as_asked(simulator: Make, tmp_path: Path) -> None:
     before, after = simulator({"old": -1.0, "x": 0.0}, questions=30), simulator({"new": 2.0, "x": 0.0}, questions=30)
     first = judged_side(write_run(tmp_path / "first", before.comparison(), before.pairs()))
     second = judged_side(write_run(tmp_path / "second", after.comparison(), after.pairs()))
-    same = compare(first, second, QUICK)["shared"]
+    same = compare_sides(first, second, QUICK)["shared"]
     assert same["systems"] == [["x", "x"], ["base", "base"]]
     assert (same["only_a"], same["only_b"]) == (["old"], ["new"])
-    result = compare(first, second, replace(QUICK, pairs=[("old", "new")]))
+    result = compare_sides(first, second, replace(QUICK, pairs=("old=new",)))
     assert result["shared"]["systems"][0] == ["old", "new"]
     assert changes(result)["old", "win_rate"]["difference"]["ci95"][0] > 0
     with pytest.raises(SettingsError, match=r"no system 'odd' .* old, x, base"):
-        compare(first, second, replace(QUICK, pairs=[("odd", "new")]))
+        compare_sides(first, second, replace(QUICK, pairs=("odd=new",)))
 
 
 def test_only_rows_of_both_count(simulator: Make, tmp_path: Path) -> None:
@@ -164,7 +167,7 @@ def test_only_rows_of_both_count(simulator: Make, tmp_path: Path) -> None:
     few = Comparison(odd, comparison.systems, answers)
     first = judged_side(write_run(tmp_path / "first", comparison, judgements))
     second = judged_side(write_run(tmp_path / "second", few, [one for one in judgements if one.row in ids]))
-    result = compare(first, second, QUICK)
+    result = compare_sides(first, second, QUICK)
     assert result["shared"]["rows"] == 29
     assert changes(result)["a", "win_rate"]["before"]["n"] == 29
     assert result["problems"] == [
@@ -179,7 +182,7 @@ def test_problems_of_either_run_are_said(simulator: Make, tmp_path: Path) -> Non
     first = judged_side(write_run(tmp_path / "first", made.comparison(), [*lost, *made.pairs()[4:]]))
     alone = made.comparison(baseline=False)
     second = judged_side(write_run(tmp_path / "second", alone, []))
-    problems = compare(first, replace(second, answers=made.comparison().answers), QUICK)["problems"]
+    problems = compare_sides(first, replace(second, answers=made.comparison().answers), QUICK)["problems"]
     assert any("first: 4 of 40 judgements" in problem for problem in problems)
     assert any("second: nothing was judged" in problem for problem in problems)
     assert any("against base in the first and nobody in the second" in problem for problem in problems)
@@ -195,7 +198,7 @@ def test_predictions_are_compared_by_rouge(simulator: Make, tmp_path: Path) -> N
     rows = simulator({}, questions=30).rows
     first = scored_side(predictions(tmp_path / "a.jsonl", rows, lambda n: "Wide of it."), rows, SCORE)
     second = scored_side(predictions(tmp_path / "b.jsonl", rows, lambda n: "None." if n != 9 else "No."), rows, SCORE)
-    result = compare(first, second, replace(QUICK, top=60))
+    result = compare_sides(first, second, replace(QUICK, top=60))
     assert result["shared"]["systems"] == [["a.jsonl", "b.jsonl"]]
     found = changes(result)
     assert set(found) == {("a.jsonl", "CUS"), ("a.jsonl", "SPE")}
@@ -209,7 +212,7 @@ def test_a_run_and_predictions_are_no_pair(simulator: Make, tmp_path: Path) -> N
     run = judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))
     scored = scored_side(predictions(tmp_path / "a.jsonl", made.rows, lambda n: "None."), made.rows, SCORE)
     with pytest.raises(SettingsError, match="give two of one kind"):
-        compare(run, scored, QUICK)
+        compare_sides(run, scored, QUICK)
 
 
 def test_what_has_nothing_in_common_is_refused(simulator: Make, tmp_path: Path) -> None:
@@ -217,11 +220,11 @@ def test_what_has_nothing_in_common_is_refused(simulator: Make, tmp_path: Path) 
     run = judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))
     elsewhere = [replace(row, id=f"{row.id}-other") for row in made.rows]
     with pytest.raises(DataError, match="no row in common"):
-        compare(run, replace(run, rows=elsewhere), QUICK)
+        compare_sides(run, replace(run, rows=elsewhere), QUICK)
     alone = other.comparison(baseline=False)
     second = judged_side(write_run(tmp_path / "second", alone, []))
     with pytest.raises(DataError, match="--pair NAME_A=NAME_B"):
-        compare(replace(run, answers={"a": run.answers["a"]}), second, QUICK)
+        compare_sides(replace(run, answers={"a": run.answers["a"]}), second, QUICK)
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, simulator: Make) -> None:
@@ -230,7 +233,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, simulator: Make) -> None:
     made = simulator({"a": 0.0}, questions=3)
     run = write_run(tmp_path / "run", made.comparison(), made.pairs())
     write_json(run / RESULT, {"models": []})
-    with pytest.raises(DataError, match="not a result of this version"):
+    with pytest.raises(DataError, match="the result is damaged at"):
         judged_side(run)
     with pytest.raises(PredictionError, match="not a file"):
         scored_side(tmp_path / "none.jsonl", made.rows, SCORE)
@@ -251,4 +254,4 @@ def test_settings_become_flat_names() -> None:
 @pytest.mark.parametrize("wrong", [{"top": -1}, {"resamples": 0}], ids=["top", "resamples"])
 def test_options_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
-        CompareOptions(**wrong)
+        CompareSettings(**wrong)

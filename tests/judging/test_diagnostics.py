@@ -14,7 +14,8 @@ import pytest
 from rolellm.evaluation.statistics import Bootstrap
 from rolellm.judging.aggregate import make_tally
 from rolellm.judging.diagnostics import diagnose
-from rolellm.judging.result import ResultOptions, summarise
+from rolellm.judging.result import summarize
+from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison
 
 Make = Callable[..., Any]
@@ -41,6 +42,7 @@ def test_a_taste_for_a_place_is_measured_in_pairs(simulator: Make, bias: float) 
     assert (bias != 0) is not contains(found["first_preferred"], 0.5)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_in_most_runs_and_not_in_all(simulator: Make) -> None:
     """Three judges who guess, with a taste for the first place: 40 runs of each figure, of which 95 % would be 38."""
     runs, held = 40, Counter[str]()
@@ -218,7 +220,7 @@ def unfit(simulator: Make, **more: Any) -> Any:
 
 def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit(simulator: Make) -> None:
     made = unfit(simulator)
-    result = summarise(made.comparison(), made.pairs(), [{"name": "judge"}], ResultOptions(resamples=100))
+    result = summarize(made.comparison(), made.pairs(), [{"name": "judge"}], JudgingSettings(resamples=100))
     a, b, null, _ = (one["pairwise"] for one in result["models"])
     for one in (a, b):
         assert one["win_rate"] is one["lc_win_rate"] is one["wins"] is one["ties"] is one["sign_test_p"] is None
@@ -238,14 +240,14 @@ def test_a_jury_with_one_unfit_judge_still_judges(simulator: Make) -> None:
     made = unfit(simulator)
     sound = simulator({"a": 2.0, "b": -2.0, "null": -99.0}, questions=40, canaries=("null",), noise=0.1)
     judgements = [*made.pairs("places"), *sound.pairs("one"), *sound.pairs("two")]
-    result = summarise(made.comparison(), judgements, [], ResultOptions(resamples=100))
+    result = summarize(made.comparison(), judgements, [], JudgingSettings(resamples=100))
     assert result["valid"] and "the judge places is not fit" in result["problems"][0]
     assert [one["pairwise"]["win_rate"]["mean"] for one in result["models"][:3]] == [1, 0, 0]
 
 
 def test_only_the_model_that_cannot_be_told_apart_has_its_rate_withheld(simulator: Make) -> None:
     made = simulator({"better": 9.0, "equal": 0.0}, questions=40, first=3.0)
-    result = summarise(made.comparison(), made.pairs(), [], ResultOptions(resamples=100))
+    result = summarize(made.comparison(), made.pairs(), [], JudgingSettings(resamples=100))
     better, equal, _ = (one["pairwise"] for one in result["models"])
     assert better["win_rate"]["mean"] > 0.9 and equal["win_rate"] is None
     assert result["valid"] and [problem.partition(": ")[2][:7] for problem in result["problems"]] == ["equal ("]
@@ -254,6 +256,6 @@ def test_only_the_model_that_cannot_be_told_apart_has_its_rate_withheld(simulato
 @pytest.mark.parametrize("tie", [0.0, 1.0], ids=["no ties", "ties"])
 def test_a_judge_who_guesses_without_a_taste_is_not_called_unfit(simulator: Make, tie: float) -> None:
     made = simulator({"a": 0.0}, questions=150, tie=tie)
-    result = summarise(made.comparison(), made.pairs(), [], ResultOptions(resamples=100))
+    result = summarize(made.comparison(), made.pairs(), [], JudgingSettings(resamples=100))
     assert result["valid"] and result["problems"] == []
     assert contains(result["models"][0]["pairwise"]["win_rate"], 0.5)

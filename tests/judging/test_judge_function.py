@@ -69,11 +69,14 @@ def test_without_a_folder_a_temporary_one_is_named(good: Any, capsys: pytest.Cap
             {"a": Dataset.from_dict({"question": ["q"]})}, {}, "lacks the column role; it has: question", id="rows"
         ),
         pytest.param(
-            {"a": Dataset.from_dict({"role": ["r"], "question": ["q"]})}, {}, "no column prediction", id="answers"
+            {"a": Dataset.from_dict({"role": ["r"], "question": ["q"]})},
+            {},
+            "a: the predictions lack the column prediction",
+            id="answers",
         ),
         pytest.param({"a": ["text"]}, {}, "dataset=", id="texts-alone"),
         pytest.param({}, {}, "of each system", id="nothing"),
-        pytest.param({"a": ["text"]}, {"llm": 7}, "not int", id="llm"),
+        pytest.param({"a": ["text"]}, {"llm": 7}, "llm is int", id="llm"),
         pytest.param({"a": ["text"]}, {"llm": "none.yaml"}, "none.yaml", id="llm-file"),
         pytest.param({"a": ["text"]}, {"rotation": 3}, "did you mean rotations", id="unknown"),
     ],
@@ -84,5 +87,5 @@ def test_what_cannot_be_judged_is_named(predictions: Any, changed: dict[str, Any
 
 
 def test_texts_must_be_as_many_as_the_rows(rows: Any) -> None:
-    with pytest.raises(DataError, match="2 texts for 12 rows"):
+    with pytest.raises(DataError, match="a: 12 ids but 2 predictions"):
         judge({"a": ["x", "y"]}, rows, llm=LLM)

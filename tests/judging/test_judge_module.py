@@ -17,6 +17,8 @@ from rolellm.judging.folder import read_run
 
 from ..evaluation.module_process import run_calls
 
+pytestmark = pytest.mark.slow
+
 _LOAD = """
 import json, sys
 import evaluate
@@ -45,18 +47,18 @@ BAD = {
     "number": ({**WHOLE, "references": ["c", 7]}, "the baseline's reply of row 1 must be a text, found int"),
     "no-roles": ({**WHOLE, "roles": None}, "roles missing"),
     "neither": ({**WHOLE, "roles": None, "questions": None}, "questions and roles missing"),
-    "few-questions": ({**WHOLE, "questions": ["q"]}, "2 predictions but 1 values of question"),
-    "question-number": ({**WHOLE, "questions": ["q", 1]}, "the question of row 1 must be a text, found int"),
-    "description-list": ({**WHOLE, "descriptions": ["d", ["e"]]}, "must be a text or None, found list"),
-    "knowledge-number": ({**WHOLE, "knowledge": ["k", 1.5]}, "the knowledge of row 1 must be a text, a list of texts"),
+    "few-questions": ({**WHOLE, "questions": ["q"]}, "2 predictions but 1 values of questions"),
+    "question-number": ({**WHOLE, "questions": ["q", 1]}, "row 1 is damaged at questions"),
+    "description-list": ({**WHOLE, "descriptions": ["d", ["e"]]}, "row 1 is damaged at descriptions"),
+    "knowledge-number": ({**WHOLE, "knowledge": ["k", 1.5]}, "row 1 is damaged at knowledge"),
     "two-targets": (
         {**WHOLE, "knowledge": [["k", "l"], None], "subsets": ["general"] * 2},
         "row 0 is general and has 2",
     ),
-    "subset": ({**WHOLE, "subsets": ["general", "other"]}, "row 1 is of subset 'other'"),
-    "language": ({**WHOLE, "language": "de"}, "row 0 is of language 'de'; known: en, zh"),
-    "same-id": ({**WHOLE, "ids": ["x", "x"]}, "'x' is that of 2"),
-    "no-llm": (SIMPLE, "llm is missing"),
+    "subset": ({**WHOLE, "subsets": ["general", "other"]}, "row 1 is damaged at subsets"),
+    "language": ({**WHOLE, "language": "de"}, "row 0 is damaged at language"),
+    "same-id": ({**WHOLE, "ids": ["x", "x"]}, "row 1 has 'x'"),
+    "no-llm": (SIMPLE, "llm is NoneType"),
     "llm-nowhere": ({**WHOLE, "llm": "none.yaml"}, "none.yaml does not exist"),
     "judge": ({**WHOLE, "judges": ["role-trio"]}, "no judge 'role-trio'"),
     "same-names": ({**WHOLE, "name": "x", "baseline_name": "x"}, "use two different names"),

@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.core.errors import SettingsError
-from rolellm.judging.overlap_judge import Preferences, ScriptedJudge, scripted_judge, shown_in, words_judge
+from rolellm.core.errors import ModelError
+from rolellm.judging.overlap_judge import by_shared_words, shown_in, words_judge
 from rolellm.judging.prompts import fenced, nonce
 from rolellm.llm.client import Client
 from rolellm.llm.json_reply import json_of
 from rolellm.llm.model import (
     Answer,
     Failure,
-    Price,
     Reply,
     Request,
     RunOptions,
@@ -25,6 +24,8 @@ from rolellm.llm.model import (
     request_key,
     user,
 )
+
+from .simulated_judge import Preferences, ScriptedJudge, scripted_judge
 
 LETTERS = "ABCDE"
 QUIET = RunOptions(show_progress=False)
@@ -41,7 +42,9 @@ def asked(
     told = ", ".join(f"{letter} is {name}" for letter, name in zip(LETTERS, named, strict=False))
     name = design or ("better" if len(answers) == 2 else "ranking")
     prompt = f"The mark of this message is {mark}.\n\n{body}\n\nThe systems are named: {told}.\n\nJudge."
-    return Request((user(prompt),), schema=Schema(name, {"type": "object"}), tag=f"judge/x/{number}")
+    entry = {"properties": dict.fromkeys(("answer", "reason", "rank"))}
+    schema = {"properties": {"ranking": {"items": entry}}} if name == "ranking" else {"type": "object"}
+    return Request((user(prompt),), schema=Schema(name, schema), tag=f"judge/x/{number}")
 
 
 def length(material: Mapping[str, str], answer: str) -> float:
@@ -166,18 +169,11 @@ def test_other_preferences_do_not_find_these_replies() -> None:
     assert request_key(scripted_judge(Preferences(length)), request) == request_key(judges[0], request)
 
 
-@pytest.mark.parametrize("wrong", [{"noise": -1}, {"tie_within": -0.1}, {"malformed": 1.1}, {"refused": -0.1}])
-def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(SettingsError, match=next(iter(wrong))):
-        Preferences(nothing, **wrong)  # type: ignore[arg-type]
-
-
 def test_what_is_no_judging_is_said_to_be_none() -> None:
-    with pytest.raises(ValueError, match="two fenced answers"):
+    with pytest.raises(ModelError, match="does not show two answers"):
         shown_in(Request((user("Who goes there?"),), tag="respond/x"))
 
 
-WORDS = words_judge(price=Price(1, 1)).preferences
 MATERIAL = {
     "description": "You are a fox who steals grapes in the vineyard at night and boasts of your cunning.",
     "question": "Fox, what hangs up there?",
@@ -199,8 +195,8 @@ MATERIAL = {
 )
 def test_the_judge_of_demos_prefers_shared_words(worse: str) -> None:
     good = "Sour grapes, I say, and my cunning never wanted them."
-    assert better(WORDS, asked(good, worse, **MATERIAL)) == "A"
-    assert better(WORDS, asked(worse, good, **MATERIAL)) == "B"
+    assert by_shared_words(asked(good, worse, **MATERIAL))["better"] == "A"
+    assert by_shared_words(asked(worse, good, **MATERIAL))["better"] == "B"
 
 
 def test_the_judge_of_demos_reads_chinese() -> None:
@@ -210,4 +206,4 @@ def test_the_judge_of_demos_reads_chinese() -> None:
         "reference_1": "人生得意须尽欢，莫使金樽空对月。",
     }
     request = asked("人生得意，当饮酒尽欢。", "这个问题很好，我很高兴。", "你爱喝酒吗？", **material)
-    assert [entry["rank"] for entry in WORDS.verdict(request)["ranking"]] == [1, 2, 3]
+    assert [entry["rank"] for entry in by_shared_words(request)["ranking"]] == [1, 2, 3]

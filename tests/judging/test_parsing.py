@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rolellm.judging.judge_models import Judge, load_judges
 from rolellm.judging.orders import LETTERS
-from rolellm.judging.parsing import Verdict, accept_verdicts, mid_ranks
+from rolellm.judging.parsing import JudgeReply, accept_verdicts, mid_ranks
 from rolellm.judging.prompts import fenced, nonce
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
 
@@ -27,11 +27,11 @@ def request(answers: int, judge: Any = LISTS) -> Request:
     return Request((user(text),), schema=judge.schema)
 
 
-def read(text: str | dict[str, Any], answers: int, judge: Any, finish: Any = "stop") -> Verdict:
+def read(text: str | dict[str, Any], answers: int, judge: Any, finish: Any = "stop") -> JudgeReply:
     said = text if isinstance(text, str) else json.dumps(text)
     reply = Reply(said, finish, Usage(), "m", "e", {})
-    verdict = accept_verdicts([judge])(request(answers, judge), reply)
-    assert isinstance(verdict, Verdict)
+    verdict = accept_verdicts({judge.schema.name: judge})(request(answers, judge), reply)
+    assert isinstance(verdict, JudgeReply)
     return verdict
 
 
@@ -58,7 +58,7 @@ def custom(source: Path, design: str, properties: dict[str, Any]) -> Judge:
 
 def test_a_list_in_any_order_with_ties() -> None:
     verdict = read(ranking(("C", 1), ("A", 2), ("B", 2)), 3, LISTS)
-    assert verdict == Verdict((2.5, 2.5, 1.0), ("why A", "why B", "why C"))
+    assert verdict == JudgeReply((2.5, 2.5, 1.0), ("why A", "why B", "why C"))
 
 
 def test_a_list_goes_by_both_criteria() -> None:
@@ -77,13 +77,13 @@ def test_a_list_goes_by_both_criteria() -> None:
 )
 def test_a_pair_goes_by_both_criteria(style: str, knowledge: str, ranks: tuple[float, float]) -> None:
     told = f"style ({style}): so knowledge ({knowledge}): thus"
-    assert read(pair(style, knowledge), 2, PAIRS) == Verdict(ranks, (told,))
+    assert read(pair(style, knowledge), 2, PAIRS) == JudgeReply(ranks, (told,))
 
 
 def test_a_judge_of_ones_own_may_ask_for_one_verdict(tmp_path: Path) -> None:
     text = {"type": "string"}
     pairs = custom(tmp_path / "pair", "pair", {"reason": text, "better": {**text, "enum": ["A", "B", "tie"]}})
-    assert read({"reason": "so", "better": "B"}, 2, pairs) == Verdict((2, 1), ("so",))
+    assert read({"reason": "so", "better": "B"}, 2, pairs) == JudgeReply((2, 1), ("so",))
     entry = {"type": "object", "properties": {"answer": text, "reason": text, "rank": {"type": "integer"}}}
     lists = custom(tmp_path / "list", "list", {"ranking": {"type": "array", "items": entry}})
     ranks = [{"answer": letter, "reason": "so", "rank": rank} for letter, rank in (("A", 3), ("B", 1), ("C", 3))]

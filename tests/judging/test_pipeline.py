@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Row
-from rolellm.judging.ask import JudgeModel, JudgingOptions
-from rolellm.judging.judge_models import load_judges
-from rolellm.judging.orders import Design
-from rolellm.judging.overlap_judge import Preferences, scripted_judge
-from rolellm.judging.run import JudgingSetup, run_judging
+from rolellm.judging.run import run_judging
+from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, System
-from rolellm.llm.model import RunOptions
+from rolellm.llm.llm import LLM
+
+from .simulated_judge import Preferences, scripted_judge
 
 QUESTIONS = 160
 TRUE = {"base": 0.0, "poor": -1.0, "good": 0.7, "best": 1.5}
@@ -48,10 +47,8 @@ def worth(_: Mapping[str, str], answer: str) -> float:
 
 
 def judge(folder: Path, found: Comparison, probe: int = 0, **preferences: Any) -> dict[str, Any]:
-    judge_model = JudgeModel("known", [scripted_judge(Preferences(worth, noise=1.0, **preferences), rules="worth")])
-    options = JudgingOptions(Design(name_probe=probe))
-    setup = JudgingSetup(options=options, run=RunOptions(show_progress=False))
-    return run_judging(folder, found, load_judges(), [judge_model], setup)
+    known = scripted_judge(Preferences(worth, noise=1.0, **preferences), rules="worth")
+    return run_judging(folder, found, LLM.of(known), JudgingSettings(name_probe=probe)).to_dict()
 
 
 def inside(value: float, estimate: Mapping[str, Any]) -> bool:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.orders import Ask, Design, planned
+from rolellm.judging.orders import Ask, planned
 from rolellm.judging.prompts import judge_request, material, read_fenced
+from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, System
 from rolellm.llm.model import Request
 
@@ -115,6 +116,6 @@ def test_whatever_the_texts_each_answer_comes_back_whole(answers: list[str], que
 
 def test_what_is_planned_can_be_asked() -> None:
     found = comparison()
-    asks = planned(found, [LISTS, PAIRS], Design(rotations=3))
+    asks = planned(found, [LISTS, PAIRS], JudgingSettings(rotations=3))
     made = [judge_request(material(found, ROW, 100), ask) for ask in asks]
     assert len({one.prompt_hash for one in made}) == len(made) == 3 + 2 * 2 * 2

@@ -12,17 +12,18 @@ import pytest
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Row
-from rolellm.judging.ask import JudgeModel, JudgingOptions
 from rolellm.judging.folder import read_run
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.orders import Design
-from rolellm.judging.overlap_judge import Preferences, scripted_judge, shown_in
-from rolellm.judging.result import ResultOptions
-from rolellm.judging.run import JudgingSetup, run_judging
+from rolellm.judging.overlap_judge import shown_in
+from rolellm.judging.run import run_judging
+from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import ECHO, NULL_MODEL, canary_answers
 from rolellm.judging.types import Comparison, System
-from rolellm.llm.model import Json, Price, Request, RunOptions
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Json, Model, Price, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
+
+from .simulated_judge import Preferences, scripted_judge
 
 ROWS = [
     Row(f"r{n}", f"Role {n % 3}", "en", "general" if n % 2 else "role_specific", f"Question {n}?", ("Aye.",))
@@ -43,14 +44,15 @@ def quality(_: Any, answer: str) -> float:
     return float(answer.count("so "))
 
 
-def judge_model(name: str = "judge", **preferences: Any) -> JudgeModel:
-    return JudgeModel(name, [scripted_judge(Preferences(quality, **preferences), name=name)])
+def judge_model(name: str = "judge", **preferences: Any) -> Model:
+    return scripted_judge(Preferences(quality, **preferences), name=name)
 
 
-def judge(folder: Path, found: Comparison, *jury: JudgeModel, **settings: Any) -> dict[str, Any]:
-    options = JudgingOptions(settings.pop("design", Design(name_probe=3)))
-    setup = JudgingSetup("sample", "test", options=options, run=settings.pop("run", QUIET), **settings)
-    return run_judging(folder, found, settings.get("judges") or load_judges(), jury or (judge_model(),), setup)
+def judge(folder: Path, found: Comparison, *jury: Model, run: RunOptions = QUIET, **settings: Any) -> dict[str, Any]:
+    llm = LLM.of(judge_model())
+    llm.models, llm.options = list(jury) or llm.models, run
+    chosen = JudgingSettings(**{"name_probe": 3, "jury": len(jury) > 1, **settings})
+    return run_judging(folder, found, llm, chosen).to_dict()
 
 
 def model(result: dict[str, Any], name: str) -> dict[str, Any]:
@@ -80,9 +82,8 @@ def test_again_asks_nobody_and_says_the_same(tmp_path: Path) -> None:
 
 
 def test_one_more_model_asks_for_its_own_pairs_and_the_new_lists_only(tmp_path: Path) -> None:
-    design = Design(name_probe=0)
-    first = judge(tmp_path, comparison("weak", "strong"), design=design)
-    more = judge(tmp_path, comparison("weak", "strong", "new"), design=design)
+    first = judge(tmp_path, comparison("weak", "strong"), name_probe=0)
+    more = judge(tmp_path, comparison("weak", "strong", "new"), name_probe=0)
     assert more["spent"]["calls"] == 12 * 2 + 12 * 2
     assert more["spent"]["from_journal"] == 12 * 2 * 2
     assert all(model(more, name)["pairwise"] == model(first, name)["pairwise"] for name in ("weak", "strong"))
@@ -90,7 +91,7 @@ def test_one_more_model_asks_for_its_own_pairs_and_the_new_lists_only(tmp_path: 
 
 def test_other_settings_of_statistics_ask_nobody(tmp_path: Path) -> None:
     judge(tmp_path, comparison("weak"))
-    again = judge(tmp_path, comparison("weak"), result=ResultOptions(resamples=50, seed=3))
+    again = judge(tmp_path, comparison("weak"), resamples=50)
     assert again["spent"]["calls"] == 0
 
 
@@ -118,9 +119,9 @@ class _Stubborn(ScriptedModel):
     ],
 )
 def test_no_verdict_is_none_and_too_many_fail_the_run(tmp_path: Path, text: str) -> None:
-    stubborn = JudgeModel("stubborn", [_Stubborn({"r1", "r2"}, text)])
+    stubborn = _Stubborn({"r1", "r2"}, text)
     with pytest.raises(JudgingError, match=r"verdicts are missing \(16\.7%; at most 1\.0% may be\)") as caught:
-        judge(tmp_path, comparison("strong"), stubborn, design=Design(name_probe=0))
+        judge(tmp_path, comparison("strong"), stubborn, name_probe=0)
     assert "unscored.jsonl" in str(caught.value)
     result = json.loads((tmp_path / "result.json").read_text())
     assert not result["valid"] and result["diagnostics"]["unscored"]["count"] == 2 * 4
@@ -141,7 +142,7 @@ def parroting(request: Request) -> str | Json:
     """Repeats the first verdict that it finds in an answer; gives its own where there is none."""
     own = Preferences(quality).verdict(request)
     design = "ranking" if "ranking" in own else "style"
-    lines = [line for text in shown_in(request).answers.values() for line in text.splitlines()]
+    lines = [line for text in shown_in(request)[1].values() for line in text.splitlines()]
     return next((line for line in lines if line.startswith(f'{{"{design}"')), own)
 
 
@@ -151,7 +152,7 @@ def with_answers(found: Comparison, people: Sequence[tuple[System, Mapping[str, 
 
 
 def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) -> None:
-    parrot = JudgeModel("parrot", [ScriptedModel(parroting, rules_hash="parrot")])
+    parrot = ScriptedModel(parroting, rules_hash="parrot")
     result = judge(tmp_path, with_answers(comparison("strong"), canary_answers(ROWS)), parrot)
     assert result["valid"] and result["diagnostics"]["unscored"]["count"] == 0
     assert result["diagnostics"]["unscored"]["of"] == 12 * 2 + 3 * 2, "its own pairs and copied lists concern no system"
@@ -169,15 +170,15 @@ def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) ->
 
 
 def test_a_verdict_copied_from_a_model_is_missing(tmp_path: Path) -> None:
-    parrot = JudgeModel("parrot", [ScriptedModel(parroting, rules_hash="parrot")])
+    parrot = ScriptedModel(parroting, rules_hash="parrot")
     (_, (_, echoed)) = canary_answers(ROWS)
     with pytest.raises(JudgingError, match=r"repeats a verdict from answer [AB] word for word"):
         judge(tmp_path, with_answers(comparison("strong"), [(System("attacker"), echoed)]), parrot)
 
 
 def test_more_may_be_allowed_to_be_missing(tmp_path: Path) -> None:
-    stubborn = JudgeModel("stubborn", [_Stubborn({"r1"}, "no")])
-    assert judge(tmp_path, comparison("strong"), stubborn, result=ResultOptions(max_unscored=0.2))["valid"]
+    stubborn = _Stubborn({"r1"}, "no")
+    assert judge(tmp_path, comparison("strong"), stubborn, max_unscored=0.2)["valid"]
 
 
 def test_what_is_malformed_now_and_then_is_asked_again(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_what_is_malformed_now_and_then_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_jury_decides_by_majority(tmp_path: Path) -> None:
-    contrary = JudgeModel("contrary", [scripted_judge(Preferences(lambda m, a: -quality(m, a)), name="contrary")])
+    contrary = scripted_judge(Preferences(lambda m, a: -quality(m, a)), name="contrary")
     result = judge(tmp_path, comparison("strong"), judge_model("one"), judge_model("two"), contrary)
     assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
     by_judge = model(result, "strong")["pairwise"]["by_judge"]
@@ -206,8 +207,8 @@ def test_a_judge_of_a_systems_family_is_flagged(tmp_path: Path) -> None:
 
 
 def test_a_budget_stops_it_and_more_money_goes_on(tmp_path: Path) -> None:
-    def paid() -> JudgeModel:
-        return JudgeModel("judge", [_Paid(Preferences(quality))])
+    def paid() -> Model:
+        return _Paid(Preferences(quality))
 
     with pytest.raises(StoppedShortError, match="budget"):
         judge(tmp_path, comparison("strong"), paid(), run=RunOptions(budget=0.02, show_progress=False))
@@ -260,11 +261,6 @@ def test_what_cannot_be_judged_leaves_an_earlier_run_as_it_is(
         judge(tmp_path, Comparison(ROWS, people, answers))
     run = read_run(tmp_path)
     assert run.result == result and run.comparison.answers == comparison("strong").answers
-
-
-def test_judge_models_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="each with its own name"):
-        judge(tmp_path, comparison("strong"), judge_model("one"), judge_model("one"))
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.records import Row
-from rolellm.judging.systems import ECHO, Entry, SystemSource, enter, parse_sources
+from rolellm.evaluation.matching import Finding
+from rolellm.evaluation.predictions import read_predictions
+from rolellm.judging.settings import JudgingSettings
+from rolellm.judging.systems import ECHO, make_comparison, parse_sources
+from rolellm.judging.types import Comparison
 
 ROWS = [
     Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",), rolegpt=f"Base {n}" if n < 8 else None)
@@ -25,12 +30,15 @@ def write(path: Path, rows: list[Row] = ROWS, said: str = "Says", model: str | N
     return path
 
 
-def entry(*given: Path | str, **settings: object) -> Entry:
-    return Entry(parse_sources([str(one) for one in given]), where="sample/test", **settings)  # type: ignore[arg-type]
+def compared(
+    *given: Path | str, rows: list[Row] = ROWS, **settings: Any
+) -> tuple[Comparison, list[tuple[str, Finding]]]:
+    predictions = {name: read_predictions(paths) for name, paths in parse_sources([str(one) for one in given]).items()}
+    return make_comparison(rows, predictions, JudgingSettings(**settings), "sample/test")
 
 
 def test_the_released_replies_are_the_baseline(tmp_path: Path) -> None:
-    found, findings = enter(ROWS, entry(write(tmp_path / "a.jsonl"), canaries=False))
+    found, findings = compared(write(tmp_path / "a.jsonl"), canaries=False)
     assert [(one.name, one.kind, one.family) for one in found.systems] == [
         ("a", "model", None),
         ("RoleGPT", "baseline", "gpt"),
@@ -41,51 +49,51 @@ def test_the_released_replies_are_the_baseline(tmp_path: Path) -> None:
 
 
 def test_canaries_answer_every_row(tmp_path: Path) -> None:
-    found, _ = enter(ROWS, entry(write(tmp_path / "a.jsonl")))
+    found, _ = compared(write(tmp_path / "a.jsonl"))
     canaries = [one.name for one in found.systems if one.kind == "canary"]
     assert len(canaries) == 2
     assert all(set(found.answers[name]) == {row.id for row in found.rows} for name in canaries)
 
 
 def test_a_sidecar_tells_the_model_and_its_family(tmp_path: Path) -> None:
-    found, _ = enter(ROWS, entry(write(tmp_path / "a.jsonl", model="org/Llama-2-7b"), canaries=False))
+    found, _ = compared(write(tmp_path / "a.jsonl", model="org/Llama-2-7b"), canaries=False)
     assert (found.systems[0].model, found.systems[0].family) == ("org/Llama-2-7b", "llama")
     assert found.systems[0].source["files"][0]["file"] == "a.jsonl"
 
 
 def test_a_system_or_another_file_as_the_baseline(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl", said="Sings")
-    inside, _ = enter(ROWS, entry(a, b, baseline="b", canaries=False))
-    outside, _ = enter(ROWS, entry(a, baseline=str(b), canaries=False))
+    inside, _ = compared(a, b, baseline="b", canaries=False)
+    outside, _ = compared(a, baseline=str(b), canaries=False)
     for found in (inside, outside):
         assert {one.name: one.kind for one in found.systems} == {"a": "model", "b": "baseline"}
         assert len(found.rows) == 10
-    none, _ = enter(ROWS, entry(a, b, baseline="none", canaries=False))
+    none, _ = compared(a, b, baseline="none", canaries=False)
     assert none.baseline is None
 
 
 def test_halves_of_one_system_count_as_one(tmp_path: Path) -> None:
     one, two = write(tmp_path / "x.jsonl", ROWS[:4]), write(tmp_path / "y.jsonl", ROWS[4:])
     sources = parse_sources([f"mine={one}", f"mine={two}"])
-    assert sources == (SystemSource("mine", (one, two)),)
-    found, _ = enter(ROWS, Entry(sources, canaries=False))
+    assert sources == {"mine": [one, two]}
+    found, _ = compared(f"mine={one}", f"mine={two}", canaries=False)
     assert set(found.answers["mine"]) == {f"r{n}" for n in range(8)}
 
 
 def test_a_larger_sample_holds_the_smaller_in_the_datas_order(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl")
-    kept = [[row.id for row in enter(ROWS, entry(a, sample=size))[0].rows] for size in (3, 5, 99)]
+    kept = [[row.id for row in compared(a, sample=size)[0].rows] for size in (3, 5, 99)]
     assert [len(ids) for ids in kept] == [3, 5, 8]
     assert set(kept[0]) < set(kept[1]) < set(kept[2])
     assert all(ids == sorted(ids) for ids in kept)
-    mixed = enter(ROWS[::-1], entry(a, sample=3))[0].rows
+    mixed = compared(a, rows=ROWS[::-1], sample=3)[0].rows
     assert {row.id for row in mixed} == set(kept[0])
-    assert kept[1] != [row.id for row in enter(ROWS, entry(a, sample=5, seed=1))[0].rows]
+    assert kept[1] != [row.id for row in compared(a, sample=5, seed=1)[0].rows]
 
 
 def test_half_a_surrogate_pair_is_mended(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "r1", "prediction": "so \\ud800"}\n')
-    found, findings = enter(ROWS, entry(tmp_path / "a.jsonl", canaries=False))
+    found, findings = compared(tmp_path / "a.jsonl", canaries=False)
     assert found.answers["a"] == {"r1": "so \ufffd"}
     assert "without a prediction" in str(findings[0][1])
 
@@ -99,47 +107,47 @@ def test_names_that_clash_say_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"expected P\.jsonl or NAME="):
         parse_sources(["=x.jsonl"])
     with pytest.raises(SettingsError, match="is the name of the baseline"):
-        enter(ROWS, entry(f"RoleGPT={one}"))
+        compared(f"RoleGPT={one}")
     with pytest.raises(SettingsError, match="the baseline would have the name of a system, a"):
-        enter(ROWS, entry(one, baseline=str(two)))
+        compared(one, baseline=str(two))
 
 
 def test_a_path_with_an_equals_sign_is_a_path(tmp_path: Path) -> None:
     odd = write(tmp_path / "lr=1.jsonl")
-    assert parse_sources([str(odd)]) == (SystemSource("lr=1", (odd,)),)
+    assert parse_sources([str(odd)]) == {"lr=1": [odd]}
 
 
 def test_what_is_not_there_says_what_to_give(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl")
     bare = [Row(row.id, row.role, row.language, row.subset, row.question, row.references) for row in ROWS]
     with pytest.raises(SettingsError, match=r"has no released RoleGPT reply.*--baseline"):
-        enter(bare, entry(a))
+        compared(a, rows=bare)
     with pytest.raises(SettingsError, match="no baseline 'gpt9': expected rolegpt, none, a file, or one of"):
-        enter(ROWS, entry(a, baseline="gpt9"))
+        compared(a, baseline="gpt9")
     with pytest.raises(PredictionError, match="not a file"):
-        enter(ROWS, entry(tmp_path / "no.jsonl"))
+        compared(tmp_path / "no.jsonl")
     lone = write(tmp_path / "b.jsonl", ROWS[8:])
     with pytest.raises(PredictionError, match="no row of sample/test has two answers"):
-        enter(ROWS, entry(lone))
+        compared(lone)
 
 
 def test_a_canarys_name_is_taken(tmp_path: Path) -> None:
     given = f"{ECHO}={write(tmp_path / 'a.jsonl')}"
     with pytest.raises(SettingsError, match=r"name of a canary.* another name"):
-        enter(ROWS, entry(given))
-    free, _ = enter(ROWS, entry(given, canaries=False))
+        compared(given)
+    free, _ = compared(given, canaries=False)
     assert free.answers[ECHO]["r3"] == "Says r3"
 
 
 @pytest.mark.parametrize("baseline", ["a", "none"])
 def test_one_system_alone_is_refused_in_words(tmp_path: Path, baseline: str) -> None:
     with pytest.raises(SettingsError, match=r"a is alone.*another system, or a baseline"):
-        enter(ROWS, entry(write(tmp_path / "a.jsonl"), baseline=baseline))
+        compared(write(tmp_path / "a.jsonl"), baseline=baseline)
 
 
 def test_a_sample_is_drawn_of_rows_that_the_baseline_answered(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl")
-    few, _ = enter(ROWS, entry(a, b, sample=8))
+    few, _ = compared(a, b, sample=8)
     assert all(row.id in few.answers["RoleGPT"] for row in few.rows) and len(few.rows) == 8
-    everything, _ = enter(ROWS, entry(a, b))
+    everything, _ = compared(a, b)
     assert len(everything.rows) == 10

@@ -1,220 +1,271 @@
-"""The Batch API: half the price, every reply handed on, and no batch twice, wherever a run is killed."""
+"""The Batch API: what holds for calls holds for batches at half the price, and no batch is made twice."""
 
-import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rolellm.core.errors import DataError, EndpointError
-from rolellm.llm import batch as batch_lines
-from rolellm.llm import batch as batch_state
-from rolellm.llm.batch import STATE, BatchItem, Handlers, chunks, key_and_attempt, run_batch
+from rolellm.core.errors import DataError, EndpointError, SettingsError, StoppedShortError
+from rolellm.llm import batch as batch_module
+from rolellm.llm.batch import STATE, BatchRun, BatchState
+from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
-from rolellm.llm.model import CallError, Request, Schema, request_key, user
+from rolellm.llm.model import (
+    Answer,
+    Failure,
+    Outcome,
+    Price,
+    Reply,
+    Request,
+    RunOptions,
+    Sampling,
+    Schema,
+    UnacceptableError,
+    user,
+)
+from rolellm.llm.scripted import ScriptedModel
 
 from .conftest import KEY
 
-
-def items(endpoint: Endpoint, count: int, **fields: Any) -> list[BatchItem]:
-    requests = [Request((user(f"Question {number}?"),), **fields) for number in range(count)]
-    return [BatchItem(request_key(endpoint, request), 1, request) for request in requests]
-
-
-class Heard:
-    """What came of a batch."""
-
-    def __init__(self) -> None:
-        self.replies: dict[tuple[str, int], Any] = {}
-        self.errors: dict[tuple[str, int], CallError] = {}
-        self.times: Counter[tuple[str, int]] = Counter()
-        self.steps: list[tuple[int, int]] = []
-
-    @property
-    def handlers(self) -> Handlers:
-        return Handlers(self.reply, self.error, lambda done, total: self.steps.append((done, total)))
-
-    def reply(self, key: str, attempt: int, raw: Any) -> None:
-        self.times[key, attempt] += 1
-        self.replies[key, attempt] = raw
-
-    def error(self, key: str, attempt: int, error: CallError) -> None:
-        self.times[key, attempt] += 1
-        self.errors[key, attempt] = error
+OPTIONS = RunOptions(show_progress=False, batch=True, batch_poll=0.02)
+PRICE = Price(prompt=100.0, completion=100.0)
+Make = Callable[..., Any]
 
 
-def run(endpoint: Endpoint, asked: Iterable[BatchItem], folder: Path) -> Heard:
-    heard = Heard()
-    asyncio.run(run_batch(endpoint, asked, folder, heard.handlers, poll=0.02))
-    return heard
+def asked(count: int, **fields: Any) -> list[Request]:
+    return [Request((user(f"Question {number}?"),), Sampling(max_tokens=50), **fields) for number in range(count)]
 
 
-def test_a_batch_brings_the_replies_that_calls_would(
-    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
+def ask(folder: Path, model: Any, requests: list[Request], **options: Any) -> list[Outcome[str]]:
+    with Client(folder, [model], replace(OPTIONS, **options)) as client:
+        return client.ask(requests)
+
+
+def test_the_same_answers_as_by_calls_for_half_the_price(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
+    server = llm_server()
+    with Client(tmp_path / "calls", [endpoint(server, price=PRICE)], replace(OPTIONS, batch=False)) as client:
+        called = client.ask(asked(20))
+        dear = client.spent.cost
+    with Client(tmp_path / "batch", [endpoint(server, price=PRICE)], OPTIONS) as client:
+        batched = client.ask(asked(20))
+        assert client.spent.cost == pytest.approx(dear / 2)
+    assert [outcome.value for outcome in batched] == [outcome.value for outcome in called]
+    with Client(tmp_path / "batch", [endpoint(server, price=PRICE)], OPTIONS) as client:
+        assert client.ask(asked(20)) == batched
+        assert client.spent.calls == 0
+    assert len(server.batches.batches) == 1
+    assert list((tmp_path / "batch" / "batches").iterdir()) == []
+
+
+def test_a_journal_serves_both_ways(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
+    server = llm_server()
+    with Client(tmp_path, [endpoint(server)], replace(OPTIONS, batch=False)) as client:
+        first = client.ask(asked(5))
+    with Client(tmp_path, [endpoint(server)], OPTIONS) as client:
+        assert client.ask(asked(8))[:5] == first
+        assert client.spent.calls == 3
+
+
+def test_what_is_not_taken_goes_into_another_batch_and_at_last_into_the_dead_letters(
+    tmp_path: Path, llm_server: Make, endpoint: Make
 ) -> None:
-    server = llm_server(batch_seconds=0.1, price=(1.0, 1.0), key=KEY)
-    at = endpoint(server)
-    asked = items(at, 20)
-    heard = run(at, asked, tmp_path)
-    half = server.counts.cost
+    def accept(request: Request, reply: Reply) -> str:
+        if request.messages[0].content == "Question 1?":
+            raise UnacceptableError("no good")
+        return reply.text
 
-    assert not heard.errors
-    assert heard.times == Counter({(item.key, 1): 1 for item in asked})
-
-    async def call() -> list[Any]:
-        try:
-            return [await at.call(item.request) for item in asked]
-        finally:
-            await at.close()
-
-    server.reset()
-    one_by_one = asyncio.run(call())
-    texts = [at.read(raw).text for raw in one_by_one]
-    assert [at.read(heard.replies[item.key, 1]).text for item in asked] == texts
-    assert half == pytest.approx(server.counts.cost / 2)
-    assert heard.steps[-1] == (20, 20)
-    assert [done for done, _ in heard.steps] == sorted(done for done, _ in heard.steps)
-    assert list((tmp_path / "batches").iterdir()) == []
+    with Client(tmp_path, [endpoint(llm_server())], replace(OPTIONS, max_attempts=3)) as client:
+        good, bad = client.ask(asked(2), accept)
+    assert isinstance(good, Answer) and isinstance(bad, Failure)
+    assert (bad.attempts, bad.refused) == (3, ("no good",) * 3)
+    assert len(json.loads((tmp_path / "batches.json").read_text())["batches"]) == 3
 
 
-def test_a_finished_folder_makes_no_second_batch(
-    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
+def test_a_batch_stays_within_the_budget(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
+    model = endpoint(llm_server(), price=PRICE)
+    with Client(tmp_path, [model], replace(OPTIONS, budget=0.05)) as client:
+        with pytest.raises(StoppedShortError, match=r"budget of 0\.05"):
+            client.ask(asked(100))
+        assert 0 < client.spent.cost <= 0.05
+
+
+def test_what_is_on_its_way_in_a_batch_is_not_paid_for_twice(
+    tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = llm_server()
-    at = endpoint(server)
-    run(at, items(at, 3), tmp_path)
-    heard = run(at, [], tmp_path)
+    model = endpoint(server, price=PRICE)
+
+    async def lose_patience(*_: object, **__: object) -> None:
+        raise EndpointError("no patience")
+
+    with monkeypatch.context() as patched, Client(tmp_path, [model], OPTIONS) as client:
+        patched.setattr(BatchRun, "_look", lose_patience)
+        with pytest.raises(EndpointError, match="no patience"):
+            client.ask(asked(5))
+        sent = client.spent
+        assert max(map(len, BatchState.of(tmp_path).underway())) <= 64, "what servers take"
+    with Client(tmp_path, [model], replace(OPTIONS, batch=False)) as client:
+        with pytest.raises(SettingsError, match=r"5 requests .* on their way in batches"):
+            client.ask(asked(5))
+        most = client.spent.cost
+    # What was set aside for the batch is not set aside a second time.
+    with Client(tmp_path, [model], replace(OPTIONS, budget=most)) as client:
+        assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(5)))
+        assert client.spent.calls == 0 and 0 < client.spent.cost < most
+    assert sent.calls == 5 and len(server.batches.batches) == 1
+    with Client(tmp_path, [model], replace(OPTIONS, batch=False)) as client:
+        client.ask(asked(5))
+        assert client.spent.calls == 0 and client.spent.cost < most
+
+
+def test_a_batch_that_counts_no_tokens_is_no_gift(
+    tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Endpoint.received
+
+    def without_usage(self: Endpoint, raw: dict[str, Any], request: Request | None) -> Any:
+        return real(self, {name: value for name, value in raw.items() if name != "usage"}, request)
+
+    monkeypatch.setattr(Endpoint, "received", without_usage)
+    with Client(tmp_path, [endpoint(llm_server(), price=PRICE)], OPTIONS) as client:
+        (answer,) = client.ask(asked(1))
+        assert isinstance(answer, Answer) and answer.reply.usage.completion > 0 and client.spent.cost > 0
+
+
+RUNNER = """
+import sys
+from pathlib import Path
+from rolellm.llm.client import Client
+from rolellm.llm.endpoint import Endpoint
+from rolellm.llm.settings import ModelSettings
+from rolellm.llm.model import Request, Sampling, user
+from rolellm.llm.model import RunOptions
+folder, url = Path(sys.argv[1]), sys.argv[2]
+model = Endpoint(ModelSettings(model="local", base_url=url, api_key_env="ROLELLM_TEST_KEY"))
+requests = [Request((user(f"Question {number}?"),), Sampling(max_tokens=50)) for number in range(30)]
+with Client(folder, [model], RunOptions(show_progress=False, batch=True, batch_poll=0.02)) as client:
+    print("begun", flush=True)
+    client.ask(requests)
+    print(client.spent.calls, client.spent.from_journal)
+"""
+
+
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, id="kill"), pytest.param(signal.SIGINT, id="ctrl-c")])
+def test_stopped_while_a_batch_is_on_its_way_it_is_collected_later(
+    tmp_path: Path, llm_server: Make, endpoint: Make, number: int
+) -> None:
+    server = llm_server(batch_seconds=2.0)
+    command = [sys.executable, "-c", RUNNER, str(tmp_path), server.url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 20
+        while not server.batches.batches and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(number)
+        process.wait(timeout=20)
+    with Client(tmp_path, [endpoint(server)], OPTIONS) as client:
+        assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(30)))
+        assert client.spent.calls == 0, "the batch was on its way already"
     assert len(server.batches.batches) == 1
-    assert not heard.times
+
+
+def test_only_an_endpoint_takes_batches(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda request: "x", rules_hash="0")
+    with Client(tmp_path, [model], OPTIONS) as client, pytest.raises(SettingsError, match="--batch takes one endpoint"):
+        client.ask(asked(1))
 
 
 def test_many_requests_go_in_several_batches(
-    llm_server: Callable[..., Any],
-    endpoint: Callable[..., Endpoint],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_lines, "MOST_REQUESTS", 7)
+    monkeypatch.setattr(batch_module, "MOST_REQUESTS", 7)
     server = llm_server()
-    at = endpoint(server)
-    heard = run(at, items(at, 20), tmp_path)
-    assert len(heard.replies) == 20
+    assert all(isinstance(outcome, Answer) for outcome in ask(tmp_path, endpoint(server), asked(20)))
     made = server.batches.batches.values()
     assert [found.shown["request_counts"]["total"] for found in made] == [7, 7, 6]
-
-
-def test_chunks_keep_to_both_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_lines, "MOST_REQUESTS", 3)
-    monkeypatch.setattr(batch_lines, "MOST_BYTES", 10)
-    lines = ["aaaa", "bbbb", "cccc", "大", "d", "e", "f", "gggggggggggggggggg", "h"]
-    found = list(chunks(lines))
-    assert [line for chunk in found for line in chunk] == lines
-    assert found == [["aaaa", "bbbb"], ["cccc", "大", "d"], ["e", "f"], ["gggggggggggggggggg"], ["h"]]
-
-
-def test_custom_ids_hold_key_and_attempt() -> None:
-    item = BatchItem("ab" * 32, 12345, Request(()))
-    assert len(item.custom_id) <= 64
-    assert key_and_attempt(item.custom_id) == ("ab" * 32, 12345)
+    monkeypatch.setattr(batch_module, "MOST_BYTES", 1000)
+    ask(tmp_path / "other", endpoint(server), asked(20))
+    assert max(len(content) for name, content in server.batches.files.values() if "output" not in name) <= 3000
+    assert len(server.batches.batches) > 6
 
 
 @pytest.mark.parametrize("end", ["expired", "cancelled"])
-def test_a_batch_that_ends_early_keeps_what_it_has(
-    end: str, llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
-) -> None:
+def test_a_batch_that_ends_early_keeps_what_it_has(tmp_path: Path, llm_server: Make, endpoint: Make, end: str) -> None:
     server = llm_server(batch_end=end)
-    at = endpoint(server)
-    asked = items(at, 10)
-    heard = run(at, asked, tmp_path)
-    assert len(heard.replies) == 5
-    assert [heard.errors[item.key, 1].kind for item in asked[5:]] == ["timeout"] * 5
-    assert all(error.retry and not error.billed for error in heard.errors.values())
+    outcomes = ask(tmp_path, endpoint(server), asked(10), max_attempts=1)
+    assert [outcome.kind if isinstance(outcome, Failure) else "" for outcome in outcomes] == [""] * 5 + ["timeout"] * 5
     server.change(batch_end="completed")
-    again = run(at, [BatchItem(item.key, 1, item.request) for item in asked[5:]], tmp_path)
-    assert len(again.replies) == 5
+    again = ask(tmp_path, endpoint(server), asked(10), max_attempts=1)
+    assert all(isinstance(outcome, Answer) for outcome in again)
+    assert server.counts.batched == 10
 
 
-def test_a_batch_that_is_refused_says_why(
-    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
-) -> None:
-    at = endpoint(llm_server(batch_end="failed"))
+def test_a_batch_that_is_refused_says_why(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
     with pytest.raises(EndpointError, match="refused a batch of 4 requests: The file is not valid"):
-        run(at, items(at, 4), tmp_path)
+        ask(tmp_path, endpoint(llm_server(batch_end="failed")), asked(4))
     assert json.loads((tmp_path / STATE).read_text())["batches"][0]["collected"] is True
 
 
-def test_a_server_without_batches_says_so(
-    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
-) -> None:
-    server = llm_server(key="sk-some-other-key-0000")
-    at = endpoint(server)
+def test_a_server_without_batches_says_so(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
     with pytest.raises(EndpointError, match="HTTP 401") as raised:
-        run(at, items(at, 2), tmp_path)
+        ask(tmp_path, endpoint(llm_server(key="sk-some-other-key-0000")), asked(2))
     assert KEY[:8] not in str(raised.value)
 
 
-def test_single_requests_fail_alone(
-    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
-) -> None:
-    kinds = ["error_500", "bad_request", "echo", "echo_reply", "content_filter", "limited_seconds", "huge"]
+def test_single_requests_fail_alone(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
+    kinds = ["error_500", "bad_request", "echo", "echo_reply", "content_filter", "huge"]
     server = llm_server(faults=[{"rate": 0.5, "kinds": kinds, "seed": 2}])
-    at = endpoint(server)
-    asked = items(at, 60)
-    heard = run(at, asked, tmp_path)
-    assert heard.times == Counter({(item.key, 1): 1 for item in asked})
-    assert {error.kind for error in heard.errors.values()} >= {"server_error", "bad_request", "unauthorized"}
-    for key, error in heard.errors.items():
-        assert error.retry == (error.kind in ("server_error", "rate_limited", "timeout")), (key, error)
-    shown = json.dumps(list(heard.replies.values())) + "".join(error.reason for error in heard.errors.values())
-    assert server.counts.faults["echo_reply"] > 0
-    assert KEY[:8] not in shown
+    outcomes = ask(tmp_path, endpoint(server), asked(60), max_attempts=1)
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    assert {outcome.kind for outcome in failed} >= {"server_error", "bad_request", "unauthorized", "filtered"}
+    assert len(failed) < 40 and server.counts.faults["echo_reply"] > 0
+    files = [path.read_text() for path in tmp_path.iterdir() if path.is_file()]
+    assert not any(KEY[:8] in text for text in (*files, *(outcome.reason for outcome in failed)))
 
 
-def test_a_form_that_the_server_refuses_is_not_used_again(
-    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
-) -> None:
-    at = endpoint(llm_server(structured=("json_object",)))
-    asked = items(at, 4, schema=Schema("s", {"type": "object"}))
-    heard = run(at, asked, tmp_path)
-    assert all(error.retry for error in heard.errors.values())
-    assert len(run(at, asked, tmp_path).replies) == 4
+def test_a_line_over_the_rate_limit_costs_no_attempt(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
+    server = llm_server(faults=[{"rate": 0.5, "kinds": ["limited_seconds"], "seed": 2}])
+    outcomes = ask(tmp_path, endpoint(server), asked(20), max_attempts=1)
+    assert all(isinstance(outcome, Answer) and outcome.attempts == 1 for outcome in outcomes)
+    assert server.counts.faults["limited_seconds"] > 0
+    server = llm_server(faults=[{"rate": 1.0, "kinds": ["limited_seconds"], "forever": True}])
+    (outcome,) = ask(tmp_path / "never", endpoint(server), asked(1), max_wait=0.05)
+    assert isinstance(outcome, Failure) and outcome.kind == "rate_limited"
+
+
+def test_a_form_that_the_server_refuses_is_not_used_again(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
+    server = llm_server(structured=("json_object",))
+    outcomes = ask(tmp_path, endpoint(server), asked(4, schema=Schema("s", {"type": "object"})))
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert len(server.batches.batches) == 2
 
 
 @pytest.mark.parametrize(
     "content", [pytest.param("{", id="cut"), pytest.param("[]", id="list"), pytest.param('{"run": "x"}', id="half")]
 )
-def test_a_state_file_that_is_none(
-    content: str, llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
-) -> None:
+def test_a_state_file_that_is_none(tmp_path: Path, llm_server: Make, endpoint: Make, content: str) -> None:
     (tmp_path / STATE).write_text(content)
-    with pytest.raises(DataError, match="not a record of batches"):
-        run(endpoint(llm_server()), [], tmp_path)
+    with pytest.raises(DataError, match=r"batches\.json: "):
+        ask(tmp_path, endpoint(llm_server()), asked(1))
 
 
 class _KilledError(Exception):
     """Stands for the end of the process."""
 
 
-@pytest.mark.parametrize("point", range(1, 12))
+@pytest.mark.parametrize("point", range(1, 8))
 def test_a_kill_at_any_write_makes_no_second_batch_and_loses_no_reply(
-    point: int,
-    llm_server: Callable[..., Any],
-    endpoint: Callable[..., Endpoint],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch, point: int
 ) -> None:
     """The state is written as often as this; dying just before each write in turn leaves every state there is."""
     server = llm_server()
-    asked = items(endpoint(server), 6)
-    real, writes = batch_state.write_json, 0
+    real, writes = batch_module.write_json, 0
 
     def dying(path: Any, value: Any) -> None:
         nonlocal writes
@@ -223,61 +274,15 @@ def test_a_kill_at_any_write_makes_no_second_batch_and_loses_no_reply(
             raise _KilledError
         real(path, value)
 
-    monkeypatch.setattr(batch_state, "write_json", dying)
-    killed = Heard()
-    try:
-        asyncio.run(run_batch(endpoint(server), asked, tmp_path, killed.handlers, poll=0.0))
-    except _KilledError:
-        pass
-    else:
-        assert writes < point, "every write was the last one once"
-    monkeypatch.setattr(batch_state, "write_json", real)
-
-    left = [item for item in asked if (item.key, 1) not in killed.replies]
-    heard = run(endpoint(server), left, tmp_path)
-
+    with monkeypatch.context() as patched:
+        patched.setattr(batch_module, "write_json", dying)
+        try:
+            ask(tmp_path, endpoint(server), asked(6))
+        except _KilledError:
+            pass
+        else:
+            assert writes < point, "every write was the last one once"
+    outcomes = ask(tmp_path, endpoint(server), asked(6))
     assert len(server.batches.batches) == 1, "one batch, however it went"
-    assert set(killed.replies) | set(heard.replies) == {(item.key, 1) for item in asked}
-
-
-KILLED = """
-import asyncio, json, sys
-from pathlib import Path
-from rolellm.llm.batch import Handlers, run_batch
-from rolellm.llm.batch import BatchItem
-from rolellm.llm.endpoint import Endpoint
-from rolellm.llm.settings import ModelSettings
-from rolellm.llm.model import Request, request_key, user
-
-url, folder = sys.argv[1], Path(sys.argv[2])
-at = Endpoint(ModelSettings(model="local", base_url=url))
-requests = [Request((user(str(n)),)) for n in range(30)]
-journal = (folder / "heard.jsonl").open("a")
-
-def heard(key, attempt, raw):
-    journal.write(json.dumps([key, attempt]) + "\\n")
-    journal.flush()
-
-items = [BatchItem(request_key(at, request), 1, request) for request in requests]
-print("ready", flush=True)
-asyncio.run(run_batch(at, items, folder, Handlers(heard, lambda *_: None), poll=0.05))
-"""
-
-
-def test_killed_for_real(llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path) -> None:
-    server = llm_server(batch_seconds=0.8)
-    command = [sys.executable, "-c", KILLED, server.url, str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=dict(os.environ))
-    assert process.stdout is not None
-    process.stdout.readline()
-    deadline = time.monotonic() + 20
-    while not server.batches.batches and time.monotonic() < deadline:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    assert len(server.batches.batches) == 1
-    heard = {tuple(json.loads(line)) for line in (tmp_path / "heard.jsonl").read_text().splitlines()}
-    assert len(heard) == 30
-    assert server.counts.batched == 30
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert server.counts.batched == 6

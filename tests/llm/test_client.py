@@ -354,6 +354,7 @@ def test_a_retry_that_falls_due_while_it_is_looked_for_is_not_waited_for_for_eve
         assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(1)))
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_is_full_is_given_a_pause(tmp_path: Path) -> None:
     until = time.monotonic() + 0.6
     limited = fault("rate_limited", retry=True, after=0.7)
@@ -374,6 +375,7 @@ def test_one_request_that_is_always_over_the_limit_does_not_hold_up_the_run_for_
     assert isinstance(failed, Failure) and failed.kind == "rate_limited" and failed.attempts > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["unauthorized", "forbidden", "not_found", "rate_limited", "server_error", "connection", "timeout"]
 )
@@ -711,6 +713,7 @@ def test_scripted_models_are_models(tmp_path: Path) -> None:
     assert isinstance(answer, Answer) and answer.value == {"n": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("concurrency", "settings"),
     [

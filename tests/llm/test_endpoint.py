@@ -484,7 +484,7 @@ def test_keys_that_are_not_there(
         monkeypatch.setenv("MY_KEY", value)
     at = Endpoint(ModelSettings(model="m", base_url=base_url, api_key_env=named))
     with pytest.raises(SettingsError, match=found) as raised:
-        at.check()
+        at.headers()
     assert "sk-0123456789" not in str(raised.value)
     (error,) = ask(at, ASKED)
     assert isinstance(error, SettingsError)
@@ -492,7 +492,7 @@ def test_keys_that_are_not_there(
 
 @pytest.mark.parametrize("base_url", ["http://localhost:1/v1", "http://10.1.2.3/v1", "http://gpu-box:8000/v1"])
 def test_near_servers_need_no_key(base_url: str) -> None:
-    Endpoint(ModelSettings(model="m", base_url=base_url)).check()
+    Endpoint(ModelSettings(model="m", base_url=base_url)).headers()
 
 
 def test_identity_tells_settings_apart_that_decide_replies() -> None:
@@ -545,6 +545,7 @@ def test_a_far_server_is_reached_through_the_proxy_and_this_machine_is_not(
     assert (proxy.counts.calls, server.counts.calls) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_run_through_every_fault_ends_with_each_request_typed_and_no_key_on_the_disk(
     llm_server: Callable[..., Any],
     endpoint: Callable[..., Endpoint],

@@ -23,7 +23,7 @@ from rolellm.llm.openai_format import (
     same_model,
     with_usage,
 )
-from rolellm.llm.retry import refusal, retry_after, wants_other_form
+from rolellm.llm.retry import refusal, retry_after
 
 NOW = 1_800_000_000.0
 SECRET = "sk-proj-Zq81vXw0LmT4cR7yPd2N+hK/9bQe"
@@ -355,7 +355,8 @@ def test_nothing_that_is_hidden_is_cut_in_half() -> None:
     ],
 )
 def test_refusals_of_a_form(status: int, message: str, found: bool) -> None:
-    assert wants_other_form(status, json.dumps({"error": {"message": message}}).encode()) is found
+    content = json.dumps({"error": {"message": message}}).encode()
+    assert refusal(status, {}, content, str).wants_other_form is found
 
 
 def _forms(secret: str) -> dict[str, str]:

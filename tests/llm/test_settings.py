@@ -14,7 +14,7 @@ from rolellm.core.settings import known_keys
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Price, Request, user
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.llm.settings import LLMSettings, ModelSettings, described, load_models, load_settings, shown
+from rolellm.llm.settings import LLMSettings, ModelSettings, described, load_models, load_settings, shown, without_keys
 
 SERVER = "endpoints: [{base_url: http://localhost:8000/v1, model: m}]\n"
 KEY = "sk-proj-4f9Jq2ZtXw81LmNoPqRs"
@@ -218,7 +218,7 @@ def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], w
         pytest.param(SERVER.replace("}]", ", timeout: 0}]"), "greater than 0", id="no-time"),
         pytest.param(
             SERVER.replace("}]", ", price: {prompt: -1}}]"),
-            "prompt must be greater",
+            "price.prompt: must be greater",
             id="price",
         ),
         pytest.param(SERVER.replace("}]", ", price: 3}]"), "price: must be a section", id="price-without-parts"),
@@ -298,3 +298,8 @@ def test_the_example_can_be_read(root: Path) -> None:
         name = name.rpartition(".")[2]
         assert f"`{name}`" in documented
         assert name in ("rules", "max_bytes") or f"{name}:" in text
+
+
+def test_an_address_is_shown_without_what_may_be_a_key_in_its_path() -> None:
+    assert without_keys("https://host/openai/v1") == "https://host/openai/v1"
+    assert without_keys("https://host/sk81vXw0LmT4cR7yPd2N/v1") == "https://host/[hidden]/v1"

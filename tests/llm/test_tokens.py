@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
 from rolellm.llm.model import Message, Request, Schema, assistant, system, user
-from rolellm.llm.tokens import TokenCounter
+from rolellm.llm.tokens import TokenCounter, most_prompt_tokens, most_tokens
 
 ENGLISH = "The lighthouse keeper counts the waves, and writes the number down each night before he sleeps. " * 5
 CHINESE = "守灯塔的老人每天夜里数一数海浪，把数目写在本子上，然后才去睡觉。" * 5
@@ -62,13 +61,13 @@ def folder(tokenizers: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
 def test_no_tokenizer_exceeds_the_bound(tokenizers: dict[str, Any], kind: str, text: str) -> None:
     found = tokenizers[kind].encode(text, add_special_tokens=False)
     assert "<unk>" not in found.tokens
-    assert len(found.ids) <= TokenCounter().upper_bound(text)
+    assert len(found.ids) <= most_tokens(text)
 
 
 @given(st.text())
 def test_an_estimate_is_between_nothing_and_the_bound(text: str) -> None:
     counter = TokenCounter()
-    assert bool(text) <= counter.count(text) <= max(2 * counter.upper_bound(text), 1)
+    assert bool(text) <= counter.count(text) <= max(2 * most_tokens(text), 1)
 
 
 def test_the_estimate_is_of_the_size_that_large_vocabularies_give() -> None:
@@ -90,7 +89,7 @@ def test_the_estimate_is_of_the_size_that_large_vocabularies_give() -> None:
 def test_odd_texts_have_a_count(text: str, folder: Path) -> None:
     for counter in (TokenCounter(), TokenCounter(folder)):
         assert (counter.count(text) > 0) == bool(text)
-        assert counter.upper_bound(text) >= counter.count(text)
+        assert most_tokens(text) >= counter.count(text)
 
 
 def test_a_tokenizer_counts(folder: Path, tokenizers: dict[str, Any]) -> None:
@@ -105,10 +104,10 @@ def test_a_tokenizer_counts(folder: Path, tokenizers: dict[str, Any]) -> None:
 
 
 def test_a_prompt_has_more_than_its_texts_and_no_more_than_its_bound(folder: Path) -> None:
-    messages: Sequence[Message] = (system(ENGLISH), user(CHINESE))
+    messages: tuple[Message, ...] = (system(ENGLISH), user(CHINESE))
     for counter in (TokenCounter(), TokenCounter(folder)):
         texts = sum(counter.count(message.content) for message in messages)
-        assert texts < counter.prompt(messages) <= counter.prompt_upper_bound(messages)
+        assert texts < counter.prompt(messages) <= most_prompt_tokens(Request(messages))
     assert TokenCounter().prompt(messages) < TokenCounter().prompt((*messages, assistant("")))
 
 
@@ -118,7 +117,7 @@ def test_a_schema_counts_as_part_of_the_prompt() -> None:
     asked = Request((user("Who?"),), schema=Schema("s", {"type": "object", "properties": {"名": {"type": "string"}}}))
     assert counter.request(plain) == counter.prompt(plain.messages)
     assert counter.request(asked) > counter.request(plain)
-    assert counter.request_upper_bound(asked) - counter.request_upper_bound(plain) > counter.request(asked)
+    assert most_prompt_tokens(asked) - most_prompt_tokens(plain) > counter.request(asked)
 
 
 def test_a_template_that_refuses_a_message_is_no_failure(folder: Path, tmp_path: Path) -> None:
@@ -142,7 +141,7 @@ def test_nobody_is_asked_for_a_tokenizer(tmp_path: Path) -> None:
 import os, sys
 sys.addaudithook(lambda event, _: event in ("socket.connect", "socket.getaddrinfo") and os._exit(9))
 from rolellm.core.errors import SettingsError
-from rolellm.llm.tokens import TokenCounter
+from rolellm.llm.tokens import TokenCounter, most_prompt_tokens, most_tokens
 try:
     TokenCounter("no/such-tokenizer")
 except SettingsError:

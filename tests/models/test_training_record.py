@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError
+from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.models.training_record import MANIFEST, Seen, instruction_hash, read_manifest
-from rolellm.rocit.run_folder import write_manifest
 
 TEXTS = st.text(max_size=12)
 PAIRS = st.lists(st.tuples(TEXTS, TEXTS), max_size=6)
@@ -57,7 +57,7 @@ def test_two_trainings_count_together() -> None:
 
 def test_a_runs_manifest_is_read(tmp_path: Path) -> None:
     data = {"config": "sample", "split": "train", "fingerprint": "ab", "rows": 1}
-    write_manifest(tmp_path, {"kind": "rocit", "data": data, "trained_on": Seen.of([ROW]).to_dict()})
+    write_json(tmp_path / MANIFEST, {"kind": "rocit", "data": data, "trained_on": Seen.of([ROW]).to_dict()})
     record = read_manifest(tmp_path / MANIFEST)
     assert record is not None
     assert record.seen == Seen(frozenset({"Keeper"}), frozenset({instruction_hash("name a colour.")}))
@@ -66,7 +66,7 @@ def test_a_runs_manifest_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [{}, {"name": "my web app", "icons": []}, {"kind": "checkpoint", "files": {}}])
 def test_another_programs_manifest_says_nothing(tmp_path: Path, content: dict[str, Any]) -> None:
-    write_manifest(tmp_path, content)
+    write_json(tmp_path / MANIFEST, content)
     assert read_manifest(tmp_path / MANIFEST) is None
 
 
@@ -76,10 +76,10 @@ HASH = "0" * 16
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        pytest.param(b"", "cannot be read as JSON", id="empty"),
-        pytest.param(b'{"kind": "rocit", "trai', "cannot be read as JSON", id="torn"),
-        pytest.param(b"\xff\xfe\x00", "cannot be read as JSON", id="no-utf-8"),
-        pytest.param(b"[" * 200_000, "cannot be read as JSON", id="too-deep"),
+        pytest.param(b"", "not valid JSON", id="empty"),
+        pytest.param(b'{"kind": "rocit", "trai', "not valid JSON", id="torn"),
+        pytest.param(b"\xff\xfe\x00", "not UTF-8", id="no-utf-8"),
+        pytest.param(b"[" * 200_000, "not valid JSON", id="too-deep"),
         pytest.param(b"[]", "expected a JSON object", id="list"),
         pytest.param(b'{"kind": "rocit"}', '"roles" should be a list of texts', id="nothing-said"),
         pytest.param(b'{"trained_on": null}', '"roles" should be a list of texts', id="null"),
@@ -101,7 +101,7 @@ def test_a_manifest_that_does_not_say_what_it_should_is_named(tmp_path: Path, co
 
 @pytest.mark.parametrize("data", [None, [], {"config": 3}], ids=["absent", "list", "number"])
 def test_a_manifest_need_not_name_its_data(tmp_path: Path, data: Any) -> None:
-    write_manifest(tmp_path, {"trained_on": {"roles": [], "instructions": [HASH]}, "data": data})
+    write_json(tmp_path / MANIFEST, {"trained_on": {"roles": [], "instructions": [HASH]}, "data": data})
     record = read_manifest(tmp_path / MANIFEST)
     assert record is not None
     assert (record.config, record.split, record.fingerprint) == (None, None, None)

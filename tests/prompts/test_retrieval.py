@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Profile, Row, Turn
-from rolellm.prompts.render import prompt_messages
-from rolellm.prompts.retrieval import RetrievalPrompts, RetrievalTemplate, exchanges, retrieval_template
+from rolellm.prompts.render import Template, prompt_messages, system_template
+from rolellm.prompts.retrieval import RetrievalPrompts, exchanges
 from rolellm.rolebench.profiles import load_profiles
 
 FOX = "Fox"
@@ -166,7 +166,9 @@ def test_the_two_forms_say_the_same_but_for_the_profile() -> None:
 def test_a_role_without_exchanges_is_asked_without_any(profiles: list[Profile]) -> None:
     system = RetrievalPrompts(profiles)(row("Why?"))[0]["content"]
     assert system == "\n\n".join(
-        part.replace("{role}", FOX) for part in retrieval_template("en").text.split("\n\n") if "{examples}" not in part
+        part.replace("{role}", FOX)
+        for part in system_template("en", retrieval=True).text.split("\n\n")
+        if "{examples}" not in part
     )
     assert "story" not in system
 
@@ -189,7 +191,7 @@ def test_a_template_of_the_users_own(tmp_path: Path) -> None:
     prompts = RetrievalPrompts([Profile(FOX, "en", (say("Crow", "a"), say(FOX, "b")))], path=file)
     assert prompts(row("Why?"))[0]["content"] == "Be Fox.\n\nLike:\nCrow: a\nFox: b"
     assert prompts(row("Why?", "Owl"))[0]["content"] == "Be Owl."
-    assert prompts.hashes["en"] == prompts.hashes["zh"] == RetrievalTemplate("Be {role}.\n\nLike:\n{examples}").hash
+    assert prompts.hashes["en"] == prompts.hashes["zh"] == Template("Be {role}.\n\nLike:\n{examples}").hash
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 from importlib import resources
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
-from rolellm.prompts.render import Template, fill_slots, load_template
+from rolellm.prompts.render import Template, load_template
 
 LANGUAGES = ("en", "zh")
 
@@ -47,39 +46,15 @@ def test_a_slot_without_a_text_and_a_text_without_a_slot_are_errors() -> None:
         template.fill(role="A", line="B", word="C")
 
 
-def test_fill_slots_leaves_what_has_no_value() -> None:
-    assert fill_slots("{role} {other} {x y}", {"role": "{other}"}) == "{other} {other} {x y}"
+def test_a_part_goes_with_the_slot_that_it_names() -> None:
+    template = Template("{role}, {role}.\nYou: {words}\nStay {x y} {other}.", optional="words")
+    assert template.fill(role="{other}", words="") == "{other}, {other}.\nStay {x y} {other}."
+    assert template.fill(role="A", words=" b ") == "A, A.\nYou: b\nStay {x y} {other}."
 
 
 def test_the_hash_follows_the_text() -> None:
     assert Template("a").hash != Template("b").hash
     assert Template("a", "x").hash == Template("a", "y").hash
-
-
-def test_a_template_of_ones_own(tmp_path: Path) -> None:
-    file = tmp_path / "own.txt"
-    slots = sorted(load_template("en", "profile_second").slots)
-    file.write_bytes(b"\xef\xbb\xbfMine: " + "".join(f"{{{slot}}}" for slot in slots).encode() + b"\r\n")
-    own = load_template("en", "profile_second", path=file)
-    assert own.text == "Mine: {names}{portrait}"
-    assert own.hash != load_template("en", "profile_second").hash
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        pytest.param(b"{portrait}", r"no slot \{names\}", id="slot missing"),
-        pytest.param(b"{portrait}{names}{nmaes}", r"has \{nmaes\}, which nothing fills", id="slot unknown"),
-        pytest.param("{portrait}{names}ü".encode("latin-1"), "UTF-8", id="not UTF-8"),
-        pytest.param(None, "cannot read the template", id="no file"),
-    ],
-)
-def test_a_template_that_will_not_do(tmp_path: Path, content: bytes | None, message: str) -> None:
-    file = tmp_path / "own.txt"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(SettingsError, match=message):
-        load_template("en", "profile_second", path=file)
 
 
 def test_a_name_that_does_not_ship() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
-from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
-from rolellm.judging.result import ResultOptions, summarise
+from rolellm.judging.folder import RESULT, DatasetName, write_comparison, write_judgements, write_manifest
+from rolellm.judging.result import summarize
+from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import canary_answers
 from rolellm.judging.types import Comparison, Judgement, System
 
@@ -128,13 +129,13 @@ def write_run(
     who = list(
         judges if judges is not None else (judge(name) for name in dict.fromkeys(one.judge for one in judgements))
     )
-    options = ResultOptions(resamples=resamples, config=config, split="test")
+    options = JudgingSettings(resamples=resamples)
     folder.mkdir(parents=True, exist_ok=True)
     write_manifest(
         folder,
         {
             "dataset": {"config": config, "split": "test", "fingerprint": "c0ffee" * 8, "rows": len(comparison.rows)},
-            "systems": [one.to_dict() for one in comparison.systems],
+            "systems": [asdict(one) for one in comparison.systems],
             "judges": who,
             "orders": {"pairs": "both", "rotations": 2, "name_probe": 0.25, "seed": 0},
             "statistics": {"resamples": resamples, "seed": 0, "max_unscored": 0.01},
@@ -143,7 +144,7 @@ def write_run(
     )
     write_comparison(folder, comparison)
     write_judgements(folder, judgements)
-    write_json(folder / RESULT, summarise(comparison, judgements, who, options))
+    write_json(folder / RESULT, summarize(comparison, judgements, who, options, DatasetName(config, "test")))
     return folder
 
 

@@ -210,6 +210,7 @@ def test_the_index_has_what_filters_need() -> None:
     assert index["disputed"] == [2]
 
 
+@pytest.mark.slow
 def test_what_would_be_too_large_is_cut_and_the_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browse_module, "_SAMPLED", 3)
     chance = random.Random(0)

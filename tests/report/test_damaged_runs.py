@@ -56,6 +56,7 @@ def report_of(folder: Path) -> None:
         assert len(str(error)) > 20 and "Traceback" not in str(error)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 @given(data=st.data())
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

@@ -11,7 +11,8 @@ from rolellm.core.records import Row
 from rolellm.evaluation.statistics import Interval
 from rolellm.judging.aggregate import RowOutcome
 from rolellm.judging.figures import JudgingResult
-from rolellm.judging.result import ResultOptions, summarise
+from rolellm.judging.result import summarize
+from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, System
 from rolellm.report.judged import (
     attacks_table,
@@ -37,7 +38,7 @@ def result() -> dict[str, Any]:
     comparison = make_comparison(make_rows())
     judges = [judge("llama-judge"), judge("other-judge")]
     judged = draw_judgements(comparison, ["llama-judge", "other-judge"])
-    return summarise(comparison, judged, judges, ResultOptions(resamples=50, config="sample", split="test"))
+    return summarize(comparison, judged, judges, JudgingSettings(resamples=50, config="sample", split="test"))
 
 
 def texts(svg: str) -> list[str]:

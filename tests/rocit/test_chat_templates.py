@@ -148,6 +148,7 @@ def published() -> list[Path]:
     return sorted(file for file in folder.glob("*.jinja") if not file.stem.endswith("_training"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", published(), ids=lambda file: file.stem)
 def test_templates_of_published_models_are_settled_or_refused(file: Path) -> None:
     tokenizer = make_tokenizer("chatml")

@@ -10,8 +10,9 @@ import pytest
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.jsonl import read_jsonl
+from rolellm.models.load import fetch
 from rolellm.rocit.bases import build_base
-from rolellm.rocit.loading import fetch, load_model, load_tokenizer
+from rolellm.rocit.loading import load_model, load_tokenizer
 from rolellm.rocit.prepare import load_rows, prepare
 from rolellm.rocit.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe, load_recipe
 from rolellm.rocit.train import train
@@ -309,6 +310,7 @@ def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
     assert losses(result.out) == losses(here.out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [None, "main", "commit"])
 def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
     asked: str | None, on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
@@ -421,7 +423,7 @@ def test_the_end_of_a_reply_ends_generation_in_a_configuration_that_can_be_saved
 ) -> None:
     from transformers import GenerationConfig
 
-    from rolellm.rocit.loading import stop_at
+    from rolellm.models.load import stop_at
 
     config = GenerationConfig(eos_token_id=known, **sampling)
     stop_at(config, 7)

@@ -14,8 +14,10 @@ from rolellm.core.errors import RunInUseError
 from rolellm.rocit.bases import build_base
 from rolellm.rocit.prepare import load_rows
 from rolellm.rocit.recipe import Recipe, load_recipe
-from rolellm.rocit.run_folder import LOCK, check_unlocked, locked
 from rolellm.rocit.train import train
+from rolellm.runtime.locks import check_unlocked, locked
+
+pytestmark = pytest.mark.slow
 
 WriteRecipe = Callable[..., Path]
 TrainApart = Callable[..., Any]
@@ -75,7 +77,7 @@ def test_the_first_run_goes_on_unharmed(recipe: Recipe, holder: Any, tmp_path: P
     os.kill(holder.pid, signal.SIGCONT)
     holder.join()
     assert holder.exitcode == 0
-    assert not (recipe.output.dir / LOCK).exists()
+    assert not (recipe.output.dir / ".lock").exists()
     alone = train(replace(recipe, output=replace(recipe.output, dir=tmp_path / "alone")))
     assert (recipe.output.dir / "model.safetensors").read_bytes() == (alone.out / "model.safetensors").read_bytes()
 
@@ -83,9 +85,9 @@ def test_the_first_run_goes_on_unharmed(recipe: Recipe, holder: Any, tmp_path: P
 def test_a_kill_lets_go_of_the_folder(recipe: Recipe, holder: Any) -> None:
     holder.kill()
     holder.join()
-    assert (recipe.output.dir / LOCK).is_file()
+    assert (recipe.output.dir / ".lock").is_file()
     assert train(recipe, resume=True).steps == STEPS
-    assert not (recipe.output.dir / LOCK).exists()
+    assert not (recipe.output.dir / ".lock").exists()
 
 
 def test_another_folder_is_free(recipe: Recipe, holder: Any, tmp_path: Path) -> None:

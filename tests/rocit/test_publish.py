@@ -23,8 +23,8 @@ from rolellm.models.training_record import Seen, instruction_hash, read_manifest
 from rolellm.prompts.encode import encode_prompt
 from rolellm.prompts.render import prompt_messages
 from rolellm.rocit.loading import load_tokenizer
-from rolellm.rocit.publish import PublishOptions, check_publishing, publish_run
-from rolellm.rocit.recipe import Recipe, load_recipe
+from rolellm.rocit.publish import check_publishing, push
+from rolellm.rocit.recipe import load_recipe
 from rolellm.rocit.train import train
 
 from ..forking import Forking
@@ -57,8 +57,7 @@ def published(hub: Any, tmp_path: Path) -> Publish:
     """Publishes a run to the local Hub, and returns the folder that a reader gets."""
 
     def publish(run: Path, repo: str = "me/model", **options: Any) -> Path:
-        chosen = PublishOptions(**{"licence": "mit", "push": PushOptions(endpoint=hub.endpoint), **options})
-        done = publish_run(run, repo, chosen)
+        done = push(run, repo, **({"license": "mit", "endpoint": hub.endpoint} | options))
         return Path(
             snapshot_download(repo, revision=done.revision, endpoint=hub.endpoint, cache_dir=tmp_path / "cache")
         )
@@ -168,9 +167,8 @@ def test_what_is_published_loads_with_stock_libraries_and_is_what_was_trained(
     clean_env: dict[str, str],
     lukewarm: Forking,
 ) -> None:
-    push = PushOptions(kind="model", endpoint=hub.endpoint)
     (base,) = runs["lora"].glob("base-*")
-    push_folder(base, "me/base", push)
+    push_folder(base, "me/base", PushOptions(kind="model", endpoint=hub.endpoint))
     read = [published(runs["full"], "me/full"), published(runs["lora"], "me/adapter", base_model="me/base")]
     published(runs["lora"], "me/merged", merge=True)
     published(runs["qlora"], "me/merged-qlora", merge=True)
@@ -225,9 +223,9 @@ def test_the_adapter_is_not_without_effect(runs: dict[str, Path], sample_rows: l
 
 
 def test_the_same_again_is_no_commit(runs: dict[str, Path], hub: Any, scores: Path) -> None:
-    options = PublishOptions(licence="mit", merge=True, scores=(scores,), push=PushOptions(endpoint=hub.endpoint))
-    first = publish_run(runs["qlora"], "me/model", options)
-    again = publish_run(runs["qlora"], "me/model", options)
+    options: dict[str, Any] = {"license": "mit", "merge": True, "scores": [scores], "endpoint": hub.endpoint}
+    first = push(runs["qlora"], "me/model", **options)
+    again = push(runs["qlora"], "me/model", **options)
     assert (first.changed, again.changed) == (True, False)
     assert again.revision == first.revision
 
@@ -304,7 +302,7 @@ def test_the_card_says_what_the_run_says(runs: dict[str, Path], published: Publi
         "12 rows, 60 replies",
         "| `training.learning_rate` | `0.001` |",
         f"| torch | {manifest['versions']['torch']} |",
-        "3 optimiser steps",
+        "3 optimizer steps",
         "None were measured",
         "### Instruction:\n{system instruction}</s>",
         "a reply ends with `</s>`",
@@ -407,7 +405,7 @@ def test_scores_that_are_none_are_refused(
     if content is not None:
         file.write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=words) as caught:
-        publish_run(runs["full"], "me/model", PublishOptions(licence="mit", scores=(file,)))
+        push(runs["full"], "me/model", license="mit", scores=[file])
     assert caught.value.path == file
     assert hub.asked == []
 
@@ -415,30 +413,30 @@ def test_scores_that_are_none_are_refused(
 @pytest.mark.parametrize(
     ("method", "options", "words"),
     [
-        pytest.param("full", {}, r"never guessed: give --license", id="no-licence"),
-        pytest.param("full", {"licence": "Apache License 2.0"}, "not a licence as the Hub spells it", id="prose"),
-        pytest.param("full", {"licence": ""}, "not a licence as the Hub spells it", id="empty-licence"),
-        pytest.param("full", {"licence": "mit", "merge": True}, "nothing to merge", id="merge-a-whole-model"),
-        pytest.param("lora", {"licence": "mit"}, r"--merge\), or .*--base-model OWNER/NAME", id="local-base"),
-        pytest.param("lora", {"licence": "mit", "base_model": "./base"}, "not a repository", id="base-is-a-path"),
+        pytest.param("full", {}, r"never guessed: give --license", id="no-license"),
+        pytest.param("full", {"license": "Apache License 2.0"}, "not a license as the Hub spells it", id="prose"),
+        pytest.param("full", {"license": ""}, "not a license as the Hub spells it", id="empty-license"),
+        pytest.param("full", {"license": "mit", "merge": True}, "nothing to merge", id="merge-a-whole-model"),
+        pytest.param("lora", {"license": "mit"}, r"--merge\), or .*--base-model OWNER/NAME", id="local-base"),
+        pytest.param("lora", {"license": "mit", "base_model": "./base"}, "not a repository", id="base-is-a-path"),
     ],
 )
 def test_what_will_not_do_is_refused_before_the_hub_is_asked(
     method: str, options: dict[str, Any], words: str, runs: dict[str, Path], hub: Any
 ) -> None:
     with pytest.raises(SettingsError, match=words):
-        publish_run(runs[method], "me/model", PublishOptions(**options, push=PushOptions(endpoint=hub.endpoint)))
+        push(runs[method], "me/model", **options, endpoint=hub.endpoint)
     assert hub.asked == []
 
 
 @pytest.mark.usefixtures("hub")
 def test_a_folder_that_is_no_finished_run_is_refused(tmp_path: Path, runs: dict[str, Path]) -> None:
     with pytest.raises(ModelError, match=r"no finished run: it has no manifest\.json"):
-        publish_run(tmp_path, "me/model", PublishOptions(licence="mit"))
+        push(tmp_path, "me/model", license="mit")
     shutil.copytree(runs["full"], tmp_path / "run", ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
     (tmp_path / "run" / "manifest.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ModelError, match="not a manifest of"):
-        publish_run(tmp_path / "run", "me/model", PublishOptions(licence="mit"))
+        push(tmp_path / "run", "me/model", license="mit")
 
 
 @pytest.mark.usefixtures("hub")
@@ -449,7 +447,7 @@ def test_a_run_that_was_changed_is_refused(name: str, tmp_path: Path, runs: dict
     with (run / name).open("ab") as stream:
         stream.write(b" ")
     with pytest.raises(ModelError, match=f"{name} is not as training left it"):
-        publish_run(run, "me/model", PublishOptions(licence="mit"))
+        push(run, "me/model", license="mit")
 
 
 @pytest.mark.usefixtures("hub")
@@ -465,12 +463,11 @@ def test_a_base_that_is_not_the_one_that_was_tuned_is_not_merged_with(
     else:
         shutil.copyfile(runs["full"] / "model.safetensors", base / "model.safetensors")
     with pytest.raises(ModelError, match="is not there now" if gone else r"model\.safetensors changed since"):
-        publish_run(run, "me/model", PublishOptions(licence="mit", merge=True))
+        push(run, "me/model", license="mit", merge=True)
 
 
 def test_a_dry_run_names_the_files_and_asks_nothing(runs: dict[str, Path], hub: Any) -> None:
-    push = PushOptions(endpoint=hub.endpoint, dry_run=True)
-    done = publish_run(runs["lora"], "me/model", PublishOptions(licence="mit", merge=True, push=push))
+    done = push(runs["lora"], "me/model", license="mit", merge=True, endpoint=hub.endpoint, dry_run=True)
     assert set(done.sent) == (COMMON | MODEL) - {".gitattributes", ".rolellm.json"}
     assert hub.asked == []
 
@@ -479,7 +476,7 @@ def test_a_dry_run_names_the_files_and_asks_nothing(runs: dict[str, Path], hub: 
     ("changes", "words"),
     [
         pytest.param({"output__hub_repo": "model"}, "OWNER/NAME", id="bad-name"),
-        pytest.param({"output__license": "Mine, all mine"}, "not a licence", id="bad-licence"),
+        pytest.param({"output__license": "Mine, all mine"}, "not a license", id="bad-license"),
         pytest.param({"method": {"name": "full"}, "output__merge": True}, "nothing to merge", id="merge-full"),
         pytest.param({"method": {"name": "lora"}}, "set output.merge", id="adapter-of-a-local-base"),
     ],
@@ -505,12 +502,6 @@ def test_a_recipe_that_can_be_published_needs_a_token(
     check_publishing(replace(recipe, output=replace(recipe.output, push_to_hub=False)))
 
 
-def test_the_recipe_says_how_to_publish(runs: dict[str, Path], hub: Any) -> None:
-    output = replace(Recipe().output, license="apache-2.0", merge=True, private=False)
-    options = PublishOptions.of(output)
-    assert (options.licence, options.merge, options.push.private) == ("apache-2.0", True, False)
-
-
 def _leaves(value: Any, above: tuple[str, ...] = ()) -> Any:
     yield above
     if isinstance(value, dict):
@@ -526,7 +517,6 @@ def test_a_damaged_manifest_is_refused_in_words_or_does_no_harm(
     run = tmp_path / "run"
     shutil.copytree(runs["lora"], run, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
     whole = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    options = PublishOptions(licence="mit", base_model="me/base", push=PushOptions(dry_run=True))
     places = [place for place in _leaves(whole) if place and place[0] not in ("trained_on", "format")]
     assert ("result", "first_loss") in places
     for place in places:
@@ -537,7 +527,7 @@ def test_a_damaged_manifest_is_refused_in_words_or_does_no_harm(
         inner[place[-1]] = wrong
         (run / "manifest.json").write_text(json.dumps(damaged), encoding="utf-8")
         try:
-            publish_run(run, "me/model", options)
+            push(run, "me/model", license="mit", base_model="me/base", dry_run=True)
         except RoleLLMError as error:
             assert str(run) in str(error) or place[0] == "recipe", (place, error)
 
@@ -549,4 +539,4 @@ def test_a_loss_that_is_text_is_named(runs: dict[str, Path], tmp_path: Path) -> 
     manifest["result"]["first_loss"] = "7.1"
     write_json(run / "manifest.json", manifest)
     with pytest.raises(ModelError, match=r"manifest\.json: result\.first_loss is not what `rolellm train` wrote there"):
-        publish_run(run, "me/model", PublishOptions(licence="mit", push=PushOptions(dry_run=True)))
+        push(run, "me/model", license="mit", dry_run=True)

@@ -380,12 +380,15 @@ def test_what_is_no_run_to_go_on_with_is_refused(whole: Recipe, cut: Callable[..
             train(unfinished, resume=True)
 
 
-def test_a_folder_with_nothing_in_it_is_begun(recipe_of: MakeRecipe, whole: Recipe) -> None:
-    recipe = recipe_of()
-    recipe.output.dir.mkdir()
-    (recipe.output.dir / "notes.txt").write_text("mine", encoding="utf-8")
-    train(recipe, resume=True)
-    assert_same(recipe.output.dir, whole.output.dir)
+def test_a_folder_with_no_run_in_it_is_not_resumed(recipe_of: MakeRecipe) -> None:
+    recipe = recipe_of(max_steps=1)
+    for _ in range(2):
+        with pytest.raises(SettingsError, match="holds no run to resume; run it without --resume to start one"):
+            train(recipe, resume=True)
+        assert not (recipe.output.dir / "recipe.json").exists()
+        recipe.output.dir.mkdir(exist_ok=True)
+        (recipe.output.dir / "notes.txt").write_text("mine", encoding="utf-8")
+    train(recipe)
     assert (recipe.output.dir / "notes.txt").read_text(encoding="utf-8") == "mine"
 
 

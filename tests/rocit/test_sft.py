@@ -153,6 +153,7 @@ def moe_trainer(
     return fit(model, tokenizer, examples, job(folder, shared_prefix=False, **training))
 
 
+@pytest.mark.slow
 @EXPERTS
 def test_the_loss_of_a_mixture_of_experts_is_trl_s_own_its_routers_included(
     family: str, sizes: dict[str, Any], tokenizer: Any, examples: Examples, tmp_path: Path
@@ -233,9 +234,15 @@ def test_accumulated_batches_step_as_one(tokenizer: Any, examples: Examples, tmp
         "warmup_steps": 0,
         "shared_prefix": False,
     }
-    whole = trainer_of(tokenizer, examples[:4], tmp_path / "a", per_device_train_batch_size=4, **rates)
+    four = list(examples)[:4]
+    whole = trainer_of(tokenizer, four, tmp_path / "a", per_device_train_batch_size=4, **rates)
     parts = trainer_of(
-        tokenizer, examples[:4], tmp_path / "b", per_device_train_batch_size=1, gradient_accumulation_steps=4, **rates
+        tokenizer,
+        list(examples)[:4],
+        tmp_path / "b",
+        per_device_train_batch_size=1,
+        gradient_accumulation_steps=4,
+        **rates,
     )
     apart = torch.cat(
         [
@@ -268,6 +275,7 @@ class Ignored:
         pass
 
 
+@pytest.mark.slow
 @LAYOUTS
 @pytest.mark.parametrize(
     "name",

@@ -79,6 +79,7 @@ def test_what_is_compared_shares_most_of_its_prompts(examples: Examples) -> None
     assert len(pack(examples, range(len(examples))).ids) < 0.4 * int(examples.lengths.sum())
 
 
+@pytest.mark.slow
 @EACH_FAMILY
 @pytest.mark.parametrize("adapter", [False, True], ids=["full", "lora"])
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
@@ -110,6 +111,7 @@ def quantised(family: str, vocabulary: int, folder: Path, compute: Literal["floa
     return model
 
 
+@pytest.mark.slow
 @EACH_FAMILY
 def test_a_quantised_base_gives_its_adapter_the_same_gradient(
     family: str, examples: Examples, tokenizer: Any, tmp_path: Path
@@ -123,6 +125,7 @@ def test_a_quantised_base_gives_its_adapter_the_same_gradient(
     check(model, examples)
 
 
+@pytest.mark.slow
 @EACH_FAMILY
 def test_in_bf16_packs_are_off_by_no_more_than_padding_is(
     family: str, examples: Examples, tokenizer: Any, tmp_path: Path
@@ -166,6 +169,7 @@ def test_an_attention_that_does_not_know_of_blocks_fails(
         summed_loss(model, tree_tensors(tree, len(tree.ids), 0))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # torch, of itself.
 @EACH_FAMILY

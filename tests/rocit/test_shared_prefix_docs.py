@@ -40,7 +40,7 @@ def test_what_a_budget_gives(root: Path) -> None:
 
 
 def test_what_a_step_gives(root: Path) -> None:
-    steps = table(root, "| replies a step |")
+    steps = table(root, "| replies per step |")
     assert len(steps) == 5
     for step, roles, group, a_reply, times in steps:
         assert group == step // roles

@@ -47,6 +47,7 @@ def sample_build(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_stock_datasets_loads_every_config(sample_build, clean_env):
     shown = subprocess.run(
         [sys.executable, "-c", _STOCK, str(sample_build)], env=clean_env, capture_output=True, text=True
@@ -122,6 +123,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_rows(tmp_path, write_release, clean_env):
     path = "rolebench-eng/instruction-generalization/general/train.jsonl"
     rows = ({"role": "Fox", "question": f"Number {n}?", "generated": ["Yes. " * 60]} for n in range(150_000))
@@ -131,6 +133,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, write_release, clean_env):
     assert int(shown.stdout) < 60, "megabytes beyond what the imports take"
 
 
+@pytest.mark.slow
 def test_command_builds_and_counts_what_it_set_aside(write_release, tmp_path, cli):
     path = "rolebench-eng/instruction-generalization/general/test.jsonl"
     folder = write_release(**{path: '{"role": "Fox", "question": "Q?", "generated": ["A."]}\nbad\n'})

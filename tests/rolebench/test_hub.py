@@ -36,6 +36,7 @@ def test_fetches_only_the_files_of_the_config(write_release, fake_hub, load):
     assert "Fetching" in shown.stderr, "no progress was shown"
 
 
+@pytest.mark.slow
 def test_second_load_fetches_nothing_and_works_offline(write_release, fake_hub, load):
     hub = fake_hub(write_release())
     assert load(hub).stdout.split() == ["3"]
@@ -55,6 +56,7 @@ def test_a_hub_that_is_down_names_all_places(write_release, fake_hub, load):
         assert word in message
 
 
+@pytest.mark.slow
 def test_pinned_revision_is_asked_for(write_release, fake_hub, load):
     hub = fake_hub(write_release())
     asked = []

@@ -98,6 +98,7 @@ def test_num_proc(write_release):
     assert data.num_rows == 3
 
 
+@pytest.mark.slow
 def test_fingerprint_is_stable_over_rebuilds_and_changes_with_content(write_release, tmp_path):
     first = write_release()
     command = [sys.executable, "-c", _PRINT_FINGERPRINT]

@@ -70,6 +70,7 @@ def test_built_copy_is_up_to_date(root):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_no_text_of_the_release_is_in_the_sample(real_release, sample):
     texts = {text for rows in sample.values() for row in rows for text in (row["question"], *row["references"])}

@@ -7,12 +7,9 @@ import time
 
 import pytest
 
-from rolellm.llm.client import shown as shown_requests
-from rolellm.llm.run import Counts
 from rolellm.runtime import progress
 from rolellm.runtime.progress import Progress, counted
 
-COUNTS = Counts(done=10_000, failed=13, in_flight=64)
 LABEL = f"RoleGPT \x07\u202e[bold]{'x' * 200}"
 
 
@@ -29,7 +26,8 @@ def test_no_number_is_cut_off_and_the_label_is_inert(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with shown_requests(LABEL, 12_000, lambda: (COUNTS, 10.0803), show=True):
+    state = "64 in flight, 13 failed, $10.0803"
+    with Progress(LABEL, 12_000, look=lambda bar: bar.update(done=10_000, state=state)):
         time.sleep(0.6)
     shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
     assert "10000/12000 64 in flight, 13 failed, $10.0803" in shown

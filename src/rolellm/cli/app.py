@@ -49,25 +49,25 @@ _COMMANDS = {
 
 
 class _Commands(TyperGroup):
-    """The commands, each imported when it runs: a list of them takes no more than their docstrings."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        # For "Did you mean".
-        self.commands = {name: TyperCommand(name) for name in _COMMANDS}
+    """The commands, each imported when it is needed: listing them takes no more than their docstrings."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all commands and groups."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command as the list of them shows it: its name and what it does."""
-        return TyperCommand(cmd_name, help=_summary(cmd_name)) if cmd_name in _COMMANDS else None
+        """A command, imported."""
+        return _imported(cmd_name) if cmd_name in _COMMANDS else None
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """List the commands without importing them."""
+        listed = [TyperCommand(name, help=_summary(name)) for name in _COMMANDS]
+        TyperGroup(name=self.name, commands=listed, params=self.params, help=self.help).format_help(ctx, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the arguments name, to be run."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, _imported(name) if name in _COMMANDS else command, rest
+        """The command that the arguments name; for an unknown one, the nearest."""
+        self.commands = {name: TyperCommand(name) for name in _COMMANDS}
+        return super().resolve_command(ctx, args)
 
 
 def _imported(name: str) -> Any:

@@ -14,7 +14,7 @@ from rolellm.construct.settings import InstructSettings
 from rolellm.core.sanitize import label
 
 if TYPE_CHECKING:
-    from rolellm.construct.context_instruct import InstructResult
+    from rolellm.construct.context_instruct.run import InstructResult
 
 _EXAMPLES = 3
 
@@ -34,7 +34,6 @@ def instruct(
 
     Pairs that pass the filters go to RUN/kept.jsonl; the others go to RUN/dropped.jsonl, with the reason.
     """
-    from rolellm.construct.asking import asking_of
     from rolellm.construct.context_instruct.run import instruct_folder, planned_requests
     from rolellm.construct.sheet import read_sheet
     from rolellm.llm.client import FAILED
@@ -44,7 +43,7 @@ def instruct(
         show_estimate(llm.estimate(planned_requests(character, settings, count=llm.counter.count)), as_json)
         return
     with resumable(context):
-        result, manifest = instruct_folder(character, folder, settings, asking_of(llm))
+        result, manifest = instruct_folder(character, folder, settings, llm)
     if result.shortfall:
         typer.echo(f"warning: {result.shortfall}.", err=True)
     elif result.failures:

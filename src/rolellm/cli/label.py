@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.output import ABSENT, estimate_text, print_table
+from rolellm.cli.options import from_settings
+from rolellm.cli.output import ABSENT, estimate_text, print_json, print_table, resumable
 from rolellm.core.sanitize import label as shown
+from rolellm.core.sanitize import visible
+from rolellm.judging.settings import AgreementSettings, LabelSettings
 
 if TYPE_CHECKING:
-    from rolellm.labelling import Task
+    from rolellm.labelling import LabelTask
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `rolellm judge` wrote.")]
 
 
+@from_settings
 def label(
     context: typer.Context,
     run: RunFolder,
-    annotator: Annotated[
-        str | None, typer.Option("--annotator", help="Annotator name; defaults to your login.")
-    ] = None,
-    sample: Annotated[int, typer.Option("--sample", min=1, help="Rows (or answers, with --audit) to label.")] = 50,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed for the sample, the same for all.")] = 0,
-    audit: Annotated[
-        bool,
-        typer.Option("--audit", help="Ask the paper's three questions about one answer at a time instead of ranking."),
-    ] = False,
-    system: Annotated[
-        str | None,
-        typer.Option("--system", help="Audit only this system; `reference` means the dataset's own replies."),
-    ] = None,
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port of the local page; 0 picks a free one.")
-    ] = 0,
+    settings: LabelSettings,
     open_page: Annotated[
         bool | None, typer.Option("--open/--no-open", help="Open the page in a browser; the default on a terminal.")
     ] = None,
@@ -45,26 +36,24 @@ def label(
 
     Each label is saved before the page moves on. Press Ctrl-C to stop; the same command continues.
     """
-    from rolellm.cli.output import print_json, resumable
     from rolellm.core.errors import SettingsError, StoppedShortError
-    from rolellm.core.sanitize import visible
     from rolellm.judging.folder import LABELS, read_run
     from rolellm.judging.people.labels import audit_path, rankings_path
     from rolellm.labelling import AuditTask, RankingTask
     from rolellm.runtime.locks import locked
 
-    if system is not None and not audit:
+    if settings.system is not None and not settings.audit:
         raise SettingsError("--system needs --audit; a ranking always covers all systems")
     found = read_run(run)
-    annotator = _login() if annotator is None else annotator
-    path = (audit_path if audit else rankings_path)(run, annotator)
-    task: Task[Any]
+    annotator = settings.annotator or _login()
+    path = (audit_path if settings.audit else rankings_path)(run, annotator)
+    task: LabelTask[Any]
     with locked(run / LABELS, f".{path.name}.lock"):
-        if audit:
-            task = AuditTask(found, annotator, size=sample, seed=seed, system=system)
+        if settings.audit:
+            task = AuditTask(found, annotator, size=settings.sample, seed=settings.seed, system=settings.system)
         else:
-            task = RankingTask(found, annotator, size=sample, seed=seed)
-        _serve(task, run, port=port, open_page=open_page)
+            task = RankingTask(found, annotator, size=settings.sample, seed=settings.seed)
+        _serve(task, run, port=settings.port, open_page=open_page)
     counts = {status: task.statuses().count(status) for status in ("done", "skipped", "open")}
     if as_json:
         print_json({"annotator": annotator, "kind": task.kind, "sample": len(task), **counts, "labels": str(path)})
@@ -90,10 +79,8 @@ def _login() -> str:
         return "annotator"
 
 
-def _serve(task: Task[Any], run: Path, *, port: int, open_page: bool | None) -> None:
+def _serve(task: LabelTask[Any], run: Path, *, port: int, open_page: bool | None) -> None:
     """Serve until somebody asks to stop."""
-    import shlex
-    import sys
     import webbrowser
 
     from rolellm.labelling import serving, stop_request
@@ -109,34 +96,26 @@ def _serve(task: Task[Any], run: Path, *, port: int, open_page: bool | None) -> 
 
 
 def _agreement_command(run: Path) -> str:
-    import shlex
-
     return f"rolellm agreement {shlex.quote(str(run))}"
 
 
+@from_settings
 def agreement(
     run: RunFolder,
-    resamples: Annotated[int, typer.Option("--resamples", min=1, help="Bootstrap resamples over questions.")] = 2000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed for the bootstrap.")] = 0,
+    settings: AgreementSettings,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Judges against people, people against people, and the audit: agreement beyond chance, with 95 % intervals."""
-    from rolellm.cli.output import print_json
-    from rolellm.core.sanitize import visible
-    from rolellm.evaluation.statistics import Bootstrap
     from rolellm.judging.folder import read_run
     from rolellm.judging.people.agreement import agreement as measure
 
-    found = measure(read_run(run), Bootstrap(resamples=resamples, seed=seed))
+    found = measure(read_run(run), settings.bootstrap)
     for warning in found["warnings"]:
         typer.echo(f"warning: {visible(warning)}", err=True)
     if as_json:
         print_json(found)
     else:
         print_agreement(found)
-
-
-# --- The tables of ``rolellm agreement``
 
 
 _NAME = 40

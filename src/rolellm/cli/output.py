@@ -156,6 +156,10 @@ def _given(context: typer.Context, names: Sequence[str] = ()) -> list[str]:
         if isinstance(value, bool):
             words += flags if value else parameter.secondary_opts[:1]
             continue
+        if parameter.name == "base_url":
+            from rolellm.llm.settings import without_keys
+
+            value = without_keys(value)
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [*flags, str(item)]
     return words

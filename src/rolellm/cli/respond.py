@@ -46,7 +46,6 @@ def respond(
     as_json: AsJson = False,
 ) -> None:
     """Ask a role each instruction several times: five replies as references, the sixth held out."""
-    from rolellm.construct.asking import asking_of
     from rolellm.construct.rolegpt.prompts import RolePrompts
     from rolellm.construct.rolegpt.respond import instructions_of, planned_requests, respond_folder
     from rolellm.construct.sheet import read_sheet
@@ -60,7 +59,7 @@ def respond(
         show_estimate(llm.estimate(planned_requests(character, chosen.asked, settings, llm.counter)), as_json)
         return
     with resumable(context):
-        _, summary = respond_folder(character, chosen, out or profile / "respond", settings, asking_of(llm))
+        _, summary = respond_folder(character, chosen, out or profile / "respond", settings, llm)
     if as_json:
         print_json(summary)
     else:

@@ -122,7 +122,7 @@ def _show_places(title: str, turns: Sequence[Turn]) -> None:
 def _number(text: str) -> int:
     value = str(text).strip().lower()
     if value != "none" and not (value.isdecimal() and len(value) < _DIGITS):
-        raise typer.BadParameter(f"{text!r:.60} must be a number from 0 to 20, or none")
+        raise typer.BadParameter(f"{text!r:.20} must be a number from 0 to 20, or none")
     return 0 if value == "none" else int(value)
 
 
@@ -170,8 +170,8 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Make a role's profile: a description, first in the third person, then in the second, and catchphrases."""
-    from rolellm.construct.asking import asking_of
-    from rolellm.construct.profile import build_folder, planned_requests
+    from rolellm.construct.profile.build import planned_requests
+    from rolellm.construct.profile.folder import build_folder
     from rolellm.llm.estimate import Case, Estimate
 
     settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
@@ -187,8 +187,7 @@ def build(
         show_estimate(llm.estimate(requests) if requests else nothing, as_json)
         return
     with resumable(context):
-        asking = asking_of(llm if settings.asks else None)
-        built = build_folder(start, folder, settings, asking, card=source, overwrite=overwrite)
+        built = build_folder(start, folder, settings, llm, card=source, overwrite=overwrite)
     spent = built.manifest["spent"]
     if as_json:
         names = ("role", "language", "description", "background", "catchphrases", "aliases")
@@ -233,7 +232,7 @@ def _start(
     aliases: list[str],
     script: str | None,
 ) -> Sheet:
-    from rolellm.construct.profile import start_sheet
+    from rolellm.construct.profile.folder import start_sheet
     from rolellm.construct.sheet import read_sheet
 
     if (dialogue is None) == (source is None):
@@ -299,7 +298,7 @@ def import_card(
     as_json: AsJson = False,
 ) -> None:
     """Make a character's folder from a character card (V1, V2, V3). Nothing that the card names is fetched."""
-    from rolellm.construct.cards import import_card as run
+    from rolellm.construct.cards.folder import import_card as run
 
     reading = run(card, out, role=name, language=language, overwrite=overwrite)
     character = reading.character
@@ -351,7 +350,7 @@ def export_card(
     as_json: AsJson = False,
 ) -> None:
     """Write a character as a card: the imported one with later changes, or a new one."""
-    from rolellm.construct.cards import export_card as run
+    from rolellm.construct.cards.folder import export_card as run
 
     written = run(profile, out, spec=spec, picture=image, overwrite=overwrite)
     exported = written.exported

@@ -19,9 +19,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.construct.asking import asking_of
-from rolellm.construct.cards import export_card, import_card
-from rolellm.construct.cards.folder import CARD
+from rolellm.construct.cards.folder import CARD, export_card, import_card
 from rolellm.construct.context_instruct.run import instruct_folder
 from rolellm.construct.profile.folder import build_folder, counts, start_sheet
 from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release
@@ -35,6 +33,7 @@ from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Language
 from rolellm.core.text import safe_name
 from rolellm.llm.client import FAILED
+from rolellm.llm.llm import LLM
 from rolellm.rolebench.release import Release, config_splits, iter_rows
 from rolellm.rolebench.schema import get_config, schema_of
 from rolellm.runtime.progress import Progress
@@ -143,7 +142,7 @@ class Character(Sheet):
         """
         chosen, folder = settings_from(BuildSettings, settings), self._home()
         with self._resumable("build(llm)"):
-            built = build_folder(self, folder, chosen, asking_of(llm), card=folder, overwrite=overwrite)
+            built = build_folder(self, folder, chosen, llm and _llm(llm), card=folder, overwrite=overwrite)
         _warn(*built.notes)
         return self._of(built.character, folder)
 
@@ -160,7 +159,7 @@ class Character(Sheet):
         """
         chosen, folder = settings_from(InstructSettings, settings), self._home()
         with self._resumable("instruct(llm)"):
-            result, _ = instruct_folder(self, Path(out or folder / "instruct"), chosen, asking_of(llm))
+            result, _ = instruct_folder(self, Path(out or folder / "instruct"), chosen, _llm(llm))
         _warn(result.shortfall)
         return self
 
@@ -184,7 +183,7 @@ class Character(Sheet):
         chosen, folder = settings_from(RespondSettings, settings), self._home()
         asked, run = instructions_of(instructions, self.role, limit), Path(out or folder / "respond")
         with self._resumable("respond(llm, instructions)"):
-            _, summary = respond_folder(self, asked, run, chosen, asking_of(llm))
+            _, summary = respond_folder(self, asked, run, chosen, _llm(llm))
         if summary["missing"]:
             _warn(f"{summary['missing']:,} replies are missing; {run / FAILED} says why")
         return self
@@ -304,6 +303,12 @@ class Character(Sheet):
             yield
         except StoppedShortError as error:
             raise error.resumed_by(f"rolellm.Character.load({str(self.folder)!r}).{call}") from error
+
+
+def _llm(given: Any) -> LLM:
+    from rolellm.construct.scripted import scripted_model
+
+    return LLM.of(given, {"quotes": scripted_model})
 
 
 def _state(folder: Path) -> str | None:

@@ -14,7 +14,7 @@ from rolellm.construct.context_instruct.run import KEPT, Question, read_question
 from rolellm.construct.rolegpt.respond import REPLIES
 from rolellm.construct.scripts.turns import write_turns
 from rolellm.construct.settings import SplitRule
-from rolellm.construct.sheet import Sheet, read_sheet
+from rolellm.construct.sheet import NonBlank, Sheet, read_sheet
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
@@ -22,14 +22,13 @@ from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language
 from rolellm.core.settings import dump
 from rolellm.core.text import find_name, fold, safe_name, squash
+from rolellm.core.typed_json import read_as
 from rolellm.rolebench.schema import FOLDERS
 from rolellm.version import __version__
 
-# --- Reading a character's folder
-
-
 INSTRUCT = "instruct"
 RESPOND = "respond"
+_SUBSETS = ("general", "role_specific")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Replies:
         target: The instruction's role-free answer, where it has one.
     """
 
-    question: str
+    question: NonBlank
     generated: tuple[str, ...]
     rolegpt: str | None = None
     target: str | None = None
@@ -72,22 +71,6 @@ class RoleData:
         """The role's name."""
         return self.character.role
 
-    @property
-    def language(self) -> Language:
-        """The role's language."""
-        return self.character.language
-
-    def describe(self) -> dict[str, Any]:
-        """For the manifest: counts, sources, and how the character was made."""
-        return {
-            "role": self.role,
-            "language": self.language,
-            "questions": len(self.questions),
-            "general": len(self.general),
-            "sources": dict(self.sources),
-            "made": dict(self.character.made),
-        }
-
 
 def gather(folder: str | Path) -> RoleData:
     """Read a character's folder: ``instruct*/kept.jsonl`` and ``respond*/replies.jsonl``, both of which may be absent.
@@ -109,7 +92,7 @@ def gather(folder: str | Path) -> RoleData:
     baselines: dict[str, str] = {}
     for path in _files(root, RESPOND, REPLIES, sources):
         for number, value in read_jsonl(path):
-            replies = _replies(value, path, number)
+            replies = read_as(Replies, value, "the line", path=path, line=number)
             key = fold(replies.question)
             if key not in questions:
                 general.setdefault(key, replies)
@@ -123,21 +106,6 @@ def _files(root: Path, prefix: str, name: str, sources: dict[str, str]) -> Seque
     for path in found:
         sources[path.relative_to(root).as_posix()] = hash_file(path)
     return found
-
-
-def _replies(value: Mapping[str, Any], path: Path, number: int) -> Replies:
-    question, generated = value.get("question"), value.get("generated")
-    if not isinstance(question, str) or not question.strip():
-        raise DataError(f"expected a text `question`, found {question!r:.60}", path=path, line=number)
-    if not isinstance(generated, list) or not all(isinstance(reply, str) for reply in generated):
-        raise DataError(f"expected a list of texts `generated`, found {generated!r:.60}", path=path, line=number)
-    for key in ("rolegpt", "target"):
-        if not isinstance(value.get(key), str | None):
-            raise DataError(f"expected `{key}` to be a text or null, found {value[key]!r:.60}", path=path, line=number)
-    return Replies(question, tuple(generated), value.get("rolegpt"), value.get("target"))
-
-
-# --- Splits
 
 
 def held_out_questions(rule: SplitRule, questions: Iterable[str]) -> frozenset[str]:
@@ -171,28 +139,18 @@ def _drawn(seed: int, what: str, names: list[str], share: float) -> list[str]:
     return sorted(names, key=lambda name: hash_json([seed, what, name]))[:count]
 
 
-def check_disjoint(train: Mapping[str, Collection[str]], test: Mapping[str, Collection[str]], what: str) -> None:
-    """Refuse splits that share anything.
-
-    Args:
-        train: What each file of train holds, by file.
-        test: What each file of test holds, by file.
-        what: What it is, for the message.
+def check_disjoint(train: Iterable[str], test: Iterable[str], what: str) -> None:
+    """Refuse splits that share a question or a role, whatever is meant by `what`.
 
     Raises:
-        DataError: Names the files and the first thing they share.
+        DataError: Names the first thing that they share.
     """
-    for test_file, held_out in test.items():
-        for train_file, seen in train.items():
-            shared = sorted(set(map(fold, held_out)) & set(map(fold, seen)))
-            if shared:
-                raise DataError(
-                    f"{test_file} and {train_file} share {len(shared)} {what}s, such as {shared[0]!r:.80}; "
-                    "a split by rule has none, so this is a bug: please report it"
-                )
-
-
-# --- Writing the release
+    shared = sorted(set(map(fold, train)) & set(map(fold, test)))
+    if shared:
+        raise DataError(
+            f"train and test share {len(shared)} {what}s, such as {shared[0]!r:.80}; "
+            "a split by rule has none, so this is a bug: please report it"
+        )
 
 
 MANIFEST = "manifest.json"
@@ -202,10 +160,6 @@ INSTRUCTION_CONFIGS: Mapping[Language, str] = {
     "en": "instruction-generalization-eng",
     "zh": "instruction-generalization-zh",
 }
-_Rows = list[dict[str, Any]]
-_SUBSETS = ("general", "role_specific")
-_SPLITS = ("train", "test")
-_FILES = (*_SPLITS, "rolegpt_baseline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +182,7 @@ class ReleaseSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object."""
-        return {**asdict(self), "out": str(self.out), "rows": dict(self.rows)}
+        return {**asdict(self), "out": str(self.out)}
 
 
 def write_release(
@@ -256,7 +210,8 @@ def write_release(
     try:
         draft = _Draft(part, rule)
         for language in FOLDERS:
-            draft.add([role for role in roles if role.language == language], language)
+            if mine := [role for role in roles if role.character.language == language]:
+                draft.add(mine, language)
         if not any(name.startswith("rolebench-") for name in draft.rows):
             raise DataError("there is nothing to write: no role has questions or replies; run `rolellm instruct` first")
         _write_manifest(draft, roles)
@@ -276,13 +231,14 @@ def _check_names(roles: Sequence[RoleData]) -> None:
             raise SettingsError(
                 f"the role {role.role!r} has no letter or digit, which readers of a release need; rename it"
             )
-        kinds = {"letters": squash(role.role), "file": safe_name(role.role).casefold()}
-        keys = [(role.language, kind, key) for kind, key in kinds.items()]
-        twin = next((seen[key] for key in keys if key in seen), None)
-        if twin is not None:
-            raise SettingsError(
-                f"two roles are called {twin!r} and {role.role!r}, which a release cannot tell apart; rename one"
-            )
+        keys = [
+            (role.character.language, "letters", squash(role.role)),
+            (role.character.language, "file", safe_name(role.role).casefold()),
+        ]
+        for key in keys:
+            if key in seen:
+                both = f"{seen[key]!r} and {role.role!r}"
+                raise SettingsError(f"two roles are called {both}, which a release cannot tell apart; rename one")
         seen.update(dict.fromkeys(keys, role.role))
 
 
@@ -293,24 +249,19 @@ def _claim(target: Path, overwrite: bool) -> None:
         raise SettingsError(f"{target} is the current folder or holds it; name a folder in it, such as release")
     if not target.is_dir() or not any(target.iterdir()):
         return
-    ours = (target / MANIFEST).is_file() and KIND in (target / MANIFEST).read_text(encoding="utf-8", errors="replace")
-    if not ours:
+    try:
+        manifest = json.loads((target / MANIFEST).read_bytes())
+        known = {MANIFEST, *manifest["sha256"]} if manifest["kind"] == KIND else None
+    except (OSError, ValueError, KeyError, TypeError):
+        known = None
+    if known is None:
         raise SettingsError(f"{target} holds other files; name another folder")
     if not overwrite:
         raise SettingsError(f"{target} holds a release already; use --overwrite, or name another folder")
-    foreign = _foreign(target)
-    if foreign is not None:
-        raise SettingsError(f"{foreign} is not part of the release in {target}; move it away, or name another folder")
-
-
-def _foreign(target: Path) -> Path | None:
-    """A file that the manifest of a release does not name, and that would be lost with it."""
-    try:
-        known = set(json.loads((target / MANIFEST).read_bytes())["sha256"])
-    except (ValueError, KeyError, TypeError):
-        known = set()
-    files = (path for path in sorted(target.rglob("*")) if path.is_file())
-    return next((path for path in files if path.relative_to(target).as_posix() not in {MANIFEST, *known}), None)
+    for path in sorted(target.rglob("*")):
+        # It would be lost with the release.
+        if path.is_file() and path.relative_to(target).as_posix() not in known:
+            raise SettingsError(f"{path} is not part of the release in {target}; move it away, or name another folder")
 
 
 class _Draft:
@@ -326,28 +277,30 @@ class _Draft:
 
     def add(self, roles: Sequence[RoleData], language: Language) -> None:
         """Write all that there is of one language."""
-        if not roles:
-            return
         self._profiles(roles, language)
         self._instructions(roles, language)
-        if language == "zh":
-            self._by_instruction(roles, "rolebench-zh")
-            self.configs.append(INSTRUCTION_CONFIGS["zh"])
-            if len(roles) > 1:
-                self.notes.append("the release's layout has no role generalization in Chinese, so none was written")
-            return
-        self._by_instruction(roles, "rolebench-eng/instruction-generalization")
-        self.configs.append(INSTRUCTION_CONFIGS["en"])
+        folder = "rolebench-zh" if language == "zh" else "rolebench-eng/instruction-generalization"
+        everywhere = frozenset(fold(item.question) for role in roles for item in role.general)
+        own = (item.question for role in roles for item in role.questions if fold(item.question) not in everywhere)
+        # A role's question that is a general instruction as well must not be on both sides.
+        held_out = held_out_questions(self.rule, everywhere) | held_out_questions(self.rule, own)
+        self._split(roles, folder, lambda row: fold(row["question"]) in held_out, "question")
+        self.configs.append(INSTRUCTION_CONFIGS[language])
         # A role without rows, where none was named, would be held out for nothing.
         with_rows = [role for role in roles if role.questions or role.general or self.rule.held_out]
-        if len(with_rows) < 2:
+        if language == "zh":
+            if len(roles) > 1:
+                self.notes.append("the release's layout has no role generalization in Chinese, so none was written")
+        elif len(with_rows) < 2:
             self.notes.append(
                 "role generalization needs at least two English roles with questions or replies; there is one, so "
                 "none was written"
             )
-            return
-        self._by_role(with_rows, "rolebench-eng/role-generalization")
-        self.configs.append("role-generalization-eng")
+        else:
+            self.held_out = held_out_roles(self.rule, [role.role for role in with_rows])
+            folder = "rolebench-eng/role-generalization"
+            self._split(with_rows, folder, lambda row: row["role"] in self.held_out, "role")
+            self.configs.append("role-generalization-eng")
 
     def _profiles(self, roles: Sequence[RoleData], language: Language) -> None:
         folder = f"profiles-{FOLDERS[language]}"
@@ -375,55 +328,35 @@ class _Draft:
         if targets:
             self._write(f"{folder}/instructions-general.jsonl", targets.values())
         for role in roles:
-            if role.questions:
-                self._write(
-                    f"{folder}/role-specific-{safe_name(role.role)}.jsonl",
-                    [
-                        {
-                            "id": place,
-                            "instruction": item.question,
-                            "metrics": item.confidence,
-                            "answer": item.answer,
-                            "type": item.type,
-                        }
-                        for place, item in enumerate(role.questions)
-                    ],
-                )
-
-    def _by_instruction(self, roles: Sequence[RoleData], folder: str) -> None:
-        everywhere = frozenset(fold(item.question) for role in roles for item in role.general)
-        own = (item.question for role in roles for item in role.questions if fold(item.question) not in everywhere)
-        # A role's question that is a general instruction as well must not stand on both sides.
-        held_out = held_out_questions(self.rule, everywhere) | held_out_questions(self.rule, own)
-        self._split(roles, folder, lambda row: fold(row["question"]) in held_out, "question")
-
-    def _by_role(self, roles: Sequence[RoleData], folder: str) -> None:
-        self.held_out = held_out_roles(self.rule, [role.role for role in roles])
-        self._split(roles, folder, lambda row: row["role"] in self.held_out, "role")
+            rows = [
+                {"id": place, "instruction": item.question, "metrics": item.confidence}
+                | {"answer": item.answer, "type": item.type}
+                for place, item in enumerate(role.questions)
+            ]
+            if rows:
+                self._write(f"{folder}/role-specific-{safe_name(role.role)}.jsonl", rows)
 
     def _split(
         self, roles: Sequence[RoleData], folder: str, in_test: Callable[[Mapping[str, Any]], bool], what: str
     ) -> None:
         """Write train, test and baseline of both subsets; train and test share no `what`, which is checked."""
-        files: dict[str, dict[str, _Rows]] = {name: {subset: [] for subset in _SUBSETS} for name in _FILES}
-        for role in roles:
-            for row, subset, baseline in _rows(role):
-                test = in_test(row)
-                files["test" if test else "train"][subset].append(row)
-                if test and baseline is not None:
-                    files["rolegpt_baseline"][subset].append(
-                        {"role": row["role"], "question": row["question"], "generated": [baseline]}
-                    )
-        train, held_out = (
-            {name: [row[what] for row in rows] for name, rows in files[split].items()} for split in _SPLITS
-        )
+        files: dict[str, list[dict[str, Any]]] = {
+            f"{subset}/{name}": [] for name in ("train", "test", "rolegpt_baseline") for subset in _SUBSETS
+        }
+        for row, subset, baseline in (found for role in roles for found in _rows(role)):
+            test = in_test(row)
+            files[f"{subset}/{'test' if test else 'train'}"].append(row)
+            if test and baseline is not None:
+                said = {"role": row["role"], "question": row["question"], "generated": [baseline]}
+                files[f"{subset}/rolegpt_baseline"].append(said)
+        train, held_out = ([row[what] for s in _SUBSETS for row in files[f"{s}/{name}"]] for name in ("train", "test"))
         check_disjoint(train, held_out, what)
-        for name, subsets in files.items():
-            for subset, rows in subsets.items():
-                if rows:
-                    self._write(f"{folder}/{subset}/{name}.jsonl", rows)
-                elif name in _SPLITS:
-                    self.notes.append(f"{folder}/{subset} has no {name} rows")
+        for file, rows in files.items():
+            subset, name = file.split("/")
+            if rows:
+                self._write(f"{folder}/{file}.jsonl", rows)
+            elif name != "rolegpt_baseline":
+                self.notes.append(f"{folder}/{subset} has no {name} rows")
 
     def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         self.rows[name] = write_jsonl(self.root / name, rows)
@@ -433,17 +366,11 @@ def _rows(role: RoleData) -> Iterable[tuple[dict[str, Any], str, str | None]]:
     """The role's rows with the subset of each, and RoleGPT's reply where there is one."""
     for item in role.general:
         if item.generated:
-            yield _general(role, item), "general", item.rolegpt
-    for question in role.questions:
-        yield _specific(role, question), "role_specific", role.baselines.get(fold(question.question))
-
-
-def _general(role: RoleData, item: Replies) -> dict[str, Any]:
-    return {"role": role.role, "question": item.question, "generated": list(item.generated)}
-
-
-def _specific(role: RoleData, item: Question) -> dict[str, Any]:
-    return {"role": role.role, "question": item.question, "generated": [item.answer], "type": [item.type]}
+            row = {"role": role.role, "question": item.question, "generated": list(item.generated)}
+            yield row, "general", item.rolegpt
+    for pair in role.questions:
+        row = {"role": role.role, "question": pair.question, "generated": [pair.answer], "type": [pair.type]}
+        yield row, "role_specific", role.baselines.get(fold(pair.question))
 
 
 def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
@@ -458,7 +385,17 @@ def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
             "configs": draft.configs,
             "rows": draft.rows,
             "sha256": {path.relative_to(draft.root).as_posix(): hash_file(path) for path in files},
-            "roles": [role.describe() for role in roles],
+            "roles": [
+                {
+                    "role": role.role,
+                    "language": role.character.language,
+                    "questions": len(role.questions),
+                    "general": len(role.general),
+                    "sources": role.sources,
+                    "made": role.character.made,
+                }
+                for role in roles
+            ],
             "notes": draft.notes,
         },
     )

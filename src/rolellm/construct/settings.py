@@ -58,6 +58,12 @@ class SamplingSettings:
         """For requests."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, seed=self.seed)
 
+    def to_dict(self) -> dict[str, Any]:
+        """As one JSON object, for manifests."""
+        own = {"temperature", "top_p", "max_tokens", "seed"}
+        rest = {name: value for name, value in dump(self).items() if name not in own}
+        return {**rest, "sampling": dump(self.sampling)}
+
 
 @settings
 class BuildSettings(SamplingSettings):
@@ -98,15 +104,12 @@ class BuildSettings(SamplingSettings):
         return self.catchphrases > 0 and self.picked_by == "model"
 
     def to_dict(self) -> dict[str, Any]:
-        """As one JSON object, for manifests."""
+        """As one JSON object, for manifests; without the description itself."""
+        given = "written" if self.description is None else "given"
         return {
-            "catchphrases": self.catchphrases,
+            **super().to_dict(),
             "picked_by": self.picked_by if self.catchphrases else None,
-            "description": "given" if self.description is not None else "written",
-            "check_knowledge": self.check_knowledge,
-            "work": self.work,
-            "excerpt_tokens": self.excerpt_tokens,
-            "sampling": _plain(self.sampling),
+            "description": given,
         }
 
 
@@ -188,10 +191,7 @@ class InstructSettings(SamplingSettings):
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object, for manifests."""
-        value = dump(self)
-        for name in ("temperature", "top_p", "max_tokens"):
-            del value[name]
-        return {**value, "sampling": _plain(self.sampling), "filters": self.filters.to_dict()}
+        return {**super().to_dict(), "seed": self.seed, "filters": self.filters.to_dict()}
 
 
 @settings
@@ -238,19 +238,11 @@ class RespondSettings(PromptSettings, SamplingSettings):
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object, for manifests."""
-        template = self.system_template
-        return {
-            "prompts": {
-                "strategy": self.strategy,
-                "demonstrations": self.demonstrations,
-                "lore": self.lore,
-                "max_tokens": self.max_prompt_tokens,
-                "system_template": None if template is None else template.name,
-            },
-            "replies": self.replies,
-            "sampling": _plain(self.sampling),
-            "rules": list(self.rules),
-        }
+        value = super().to_dict()
+        prompts = {item.name: value.pop(item.name) for item in dataclasses.fields(PromptSettings)}
+        prompts["max_tokens"] = prompts.pop("max_prompt_tokens")
+        prompts["system_template"] = self.system_template and self.system_template.name
+        return {**value, "prompts": prompts}
 
 
 @settings
@@ -282,7 +274,3 @@ class SampleSettings:
         le=1,
         description="Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]",
     )
-
-
-def _plain(sampling: Sampling) -> dict[str, Any]:
-    return {**dataclasses.asdict(sampling), "stop": list(sampling.stop)}

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import StringConstraints
 
 from rolellm.construct.scripts.turns import read_turns, write_turns
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import half_in
+from rolellm.core.typed_json import read_as
 
+#: A text with something in it.
+NonBlank = Annotated[str, StringConstraints(pattern=r"\S")]
 PROFILE = "profile.json"
 DIALOGUE = "dialogue.jsonl"
 
@@ -55,7 +60,7 @@ class Sheet:
         made: How it was made: settings, model and hashes, for the manifest.
     """
 
-    role: str
+    role: NonBlank
     language: Language
     turns: tuple[Turn, ...] = ()
     description: str | None = None
@@ -92,20 +97,14 @@ def write_sheet(character: Sheet, folder: str | Path) -> Path:
     """Write ``profile.json`` and ``dialogue.jsonl`` into a folder, each complete or not at all; return the folder."""
     target = Path(folder)
     write_turns(target / DIALOGUE, character.turns, character.role)
-    lore = [{"content": item.content, "keys": list(item.keys), "name": item.name} for item in character.lore]
-    value = {
-        "role": character.role,
-        "language": character.language,
-        "description": character.description,
-        "background": character.background,
-        "catchphrases": list(character.catchphrases),
-        "lore": lore,
-        "aliases": list(character.aliases),
-        "script": character.script,
-        "made": dict(character.made),
-    }
-    write_json(target / PROFILE, value)
+    write_json(target / PROFILE, plain_fields(character))
     return target
+
+
+def plain_fields(character: Sheet) -> dict[str, Any]:
+    """A character's fields but for its turns, as JSON has them."""
+    values = asdict(replace(character, turns=()))
+    return {item.name: values[item.name] for item in fields(Sheet) if item.name != "turns"}
 
 
 def read_sheet(folder: str | Path) -> Sheet:
@@ -123,25 +122,13 @@ def read_sheet(folder: str | Path) -> Sheet:
         value = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise DataError(f"not valid JSON ({error})", path=path) from error
-    problem = _problem(value)
-    if problem:
+    if problem := half_in(json.dumps(value, ensure_ascii=False)):
         raise DataError(problem, path=path)
+    if isinstance(value, dict):
+        value = {name: item for name, item in value.items() if item is not None and name != "turns"}
+    sheet = read_as(Sheet, value, "the profile", path=path)
     dialogue = Path(folder) / DIALOGUE
-    return Sheet(
-        role=value["role"],
-        language=value["language"],
-        turns=tuple(read_turns(dialogue, value["role"])) if dialogue.is_file() else (),
-        description=value.get("description") or None,
-        background=value.get("background") or None,
-        catchphrases=tuple(value.get("catchphrases") or ()),
-        lore=tuple(
-            Lore(item["content"], tuple(item.get("keys") or ()), item.get("name") or "")
-            for item in value.get("lore") or ()
-        ),
-        aliases=tuple(value.get("aliases") or ()),
-        script=value.get("script") or None,
-        made=value.get("made") or {},
-    )
+    return replace(sheet, turns=tuple(read_turns(dialogue, sheet.role))) if dialogue.is_file() else sheet
 
 
 def check_run_folder(folder: str | Path, *foreign: str) -> None:
@@ -157,36 +144,3 @@ def check_run_folder(folder: str | Path, *foreign: str) -> None:
     for name in (PROFILE, *foreign):
         if (Path(folder) / name).is_file():
             raise SettingsError(f"{folder} holds {name}, so it cannot hold this run; name another folder (--out)")
-
-
-def _problem(value: Any) -> str | None:
-    if not isinstance(value, dict):
-        return f"expected a JSON object, found {type(value).__name__}"
-    if not isinstance(value.get("role"), str) or not value["role"].strip():
-        return f"expected a text `role`, found {value.get('role')!r:.60}"
-    if value.get("language") not in ("en", "zh"):
-        return f"expected `language` to be en or zh, found {value.get('language')!r:.60}"
-    for key in ("description", "background", "script"):
-        if not isinstance(value.get(key), str | None):
-            return f"expected `{key}` to be a text or null, found {value[key]!r:.60}"
-    for key in ("catchphrases", "aliases"):
-        items = value.get(key) or []
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            return f"expected `{key}` to be a list of texts, found {items!r:.60}"
-    if not isinstance(value.get("made"), dict | None):
-        return f"expected `made` to be an object or null, found {value['made']!r:.60}"
-    lore = value.get("lore") or []
-    if not isinstance(lore, list) or not all(map(_is_lore, lore)):
-        return (
-            "expected `lore` to be a list of objects with a text `content`, perhaps a list of texts "
-            f"`keys` and a text `name`, found {lore!r:.60}"
-        )
-    return half_in(json.dumps(value, ensure_ascii=False))
-
-
-def _is_lore(item: Any) -> bool:
-    if not isinstance(item, dict) or not isinstance(item.get("content"), str):
-        return False
-    keys = item.get("keys") or []
-    named = isinstance(item.get("name"), str | None)
-    return named and isinstance(keys, list) and all(isinstance(key, str) for key in keys)

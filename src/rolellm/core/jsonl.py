@@ -32,23 +32,46 @@ def read_jsonl(path: str | Path, *, bad: list[DataError] | None = None) -> Itera
             if not raw.strip():
                 continue
             try:
-                yield number, _parse(raw, path, number)
+                yield number, parse_object(raw, path, number)
             except DataError as error:
                 if bad is None:
                     raise
                 bad.append(error)
 
 
-def _parse(raw: bytes, path: str | Path, number: int) -> dict[str, Any]:
+def read_json(path: str | Path) -> dict[str, Any]:
+    """Read the object of a JSON file.
+
+    Raises:
+        DataError: For a file that cannot be read, or is not one JSON object in UTF-8.
+    """
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", path=path) from error
+    return parse_object(raw, path)
+
+
+def parse_object(raw: bytes, path: str | Path, line: int | None = None) -> dict[str, Any]:
+    """The object of a JSON text.
+
+    Args:
+        raw: The text, in UTF-8.
+        path: What to call its source in messages.
+        line: The line in it, counted from 1.
+
+    Raises:
+        DataError: When it is something else.
+    """
     try:
         value = json.loads(raw)
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", path=path, line=number) from error
+        raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", path=path, line=line) from error
     except (ValueError, RecursionError) as error:
-        cut = "" if raw.endswith(b"\n") else "; the line has no end, so the file may be cut off here"
-        raise DataError(f"not valid JSON ({error}){cut}", path=path, line=number) from error
+        cut = "" if line is None or raw.endswith(b"\n") else "; the line has no end, so the file may be cut off here"
+        raise DataError(f"not valid JSON ({error}){cut}", path=path, line=line) from error
     if not isinstance(value, dict):
-        raise DataError(f"expected a JSON object, found {type(value).__name__}", path=path, line=number)
+        raise DataError(f"expected a JSON object, found {type(value).__name__}", path=path, line=line)
     return value
 
 

@@ -77,11 +77,16 @@ def scrubber(*secrets: str) -> Scrubber:
     return Scrubber(*secrets)
 
 
-def without_hub_token(text: str) -> str:
-    """A text without the token for the Hub, which servers and proxies echo; for whatever repeats their words."""
+def without_hub_token(said: object, token: object = None) -> str:
+    """A text or an error's words without the token for the Hub, which servers and proxies echo.
+
+    Args:
+        said: What repeats their words.
+        token: Another token that was sent, as the Hub's client takes it.
+    """
     from huggingface_hub import get_token
 
-    return scrubber(get_token() or "").text(text)
+    return scrubber(get_token() or "", token if isinstance(token, str) else "").text(str(said))
 
 
 def _texts(value: Any, depth: int) -> Iterator[str]:

@@ -53,6 +53,7 @@ _WORDS = {
     "Input should be": "must be",
     " valid ": " ",
     "a integer": "a whole number",
+    "a array": "a list",
     "a boolean": "true or false",
     "an object": "a section",
 }
@@ -251,16 +252,9 @@ def _told(error: ValidationError, cls: type, *, secret: bool) -> str:
         return f"{dotted} is missing"
     if kind == "value_error":
         return f"{dotted}: {found['ctx']['error']}" if dotted else str(found["ctx"]["error"])
-    message = (
-        found["msg"]
-        .replace("Input should be", "must be")
-        .replace(" valid ", " ")
-        .replace("a integer", "a whole number")
-        .replace("a array", "a list")
-    )
-    message = (
-        message.replace("a array", "a list").replace("a boolean", "true or false").replace("an object", "a section")
-    )
+    message = found["msg"]
+    for theirs, ours in _WORDS.items():
+        message = message.replace(theirs, ours)
     message = message[0].lower() + message[1:]
     shown = _kind(value) if secret else f"{value!r} ({_kind(value)})" if _is_scalar(value) else _kind(value)
     close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", message), n=1) if not secret else []

@@ -12,11 +12,9 @@ from rolellm.core.files import write_json
 from rolellm.core.records import Prediction, Row
 from rolellm.demo.making import Clock, make_roles
 from rolellm.evaluation.score import ScoreReport, summary_dict
+from rolellm.judging.figures import JudgingResult
 from rolellm.report.construct_section import Made
 from rolellm.runtime.locks import locked
-
-# --- Tunes a tiny model on the sample, and answers and scores with it: the functions behind train, generate and
-
 
 CONFIG, SPLIT = "sample", "test"
 _MAX_NEW_TOKENS = 64
@@ -96,30 +94,6 @@ def score_baseline(rows: Sequence[Row], fingerprint: str) -> ScoreReport:
     return score_rows(rows, Predictions(items), options)
 
 
-# --- Has the demo's answers judged, by rules in place of a language model: the functions behind ``rolellm judge``
-
-
-def judge_answers(rows: Sequence[Row], folder: Path, answers: Sequence[Path], fingerprint: str) -> dict[str, Any]:
-    """Judge files of answers against the sample's RoleGPT, into a judging run's folder; return its result.
-
-    An earlier demo's run in the folder is replaced.
-    """
-    from rolellm.judging.ask import JudgeModel
-    from rolellm.judging.judge_models import load_judges
-    from rolellm.judging.overlap_judge import words_judge
-    from rolellm.judging.run import JudgingSetup, run_judging
-    from rolellm.judging.systems import Entry, enter, parse_sources
-    from rolellm.llm.model import RunOptions
-
-    entry = Entry(parse_sources([str(path) for path in answers]), where=f"{CONFIG}/{SPLIT}")
-    comparison, _ = enter(rows, entry)
-    setup = JudgingSetup(CONFIG, SPLIT, fingerprint, run=RunOptions(show_progress=False))
-    return run_judging(folder, comparison, load_judges(), [JudgeModel("words", [words_judge()])], setup)
-
-
-# --- The demo from end to end: roles made from scripts, and the loop of tuning on the sample's rows
-
-
 UNTUNED = "untuned"
 TUNED = "tuned"
 BASELINE = "RoleGPT (sample)"
@@ -137,7 +111,7 @@ class DemoResult:
         page: The report.
         made: What was made from scripts; nothing is tuned on it.
         reports: Each system's scores, in the order to show.
-        judged: What the judge found, as ``rolellm judge --json`` prints it.
+        judged: What the judge found.
         seconds: Wall time of each stage.
     """
 
@@ -145,7 +119,7 @@ class DemoResult:
     page: Path
     made: Made
     reports: dict[str, ScoreReport]
-    judged: dict[str, Any]
+    judged: JudgingResult
     seconds: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,7 +131,7 @@ class DemoResult:
             "seconds": self.seconds,
             "made": self.made.to_dict(),
             "metrics": metrics,
-            "judged": self.judged,
+            "judged": self.judged.to_dict(),
         }
 
 
@@ -184,6 +158,7 @@ def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None) ->
 
 
 def _run(folder: Path, clock: Clock) -> DemoResult:
+    from rolellm.judging.run import judge
     from rolellm.rolebench import dataset_fingerprint, load_rolebench
 
     made = make_roles(folder / "made", clock)
@@ -205,7 +180,9 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     reports[TUNED] = score_answers(rows, folder / "tuned.jsonl", fingerprint)
     reports[BASELINE] = score_baseline(rows, fingerprint)
     clock.start("judge", "Judging the answers against RoleGPT's, by rules in place of a language model")
-    judged = judge_answers(rows, folder / _JUDGED, [folder / "untuned.jsonl", folder / "tuned.jsonl"], fingerprint)
+    answers = {name: folder / f"{name}.jsonl" for name in (UNTUNED, TUNED)}
+    words = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
+    judged = judge(answers, f"{CONFIG}/{SPLIT}", llm=words, out=folder / _JUDGED)
     clock.start("report", "Writing the report")
     page = _write_page(folder, tuning.describe(), made)
     result = DemoResult(folder, page, made, reports, judged, clock.stop())

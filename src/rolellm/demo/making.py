@@ -1,7 +1,7 @@
 """Two roles out of the sample's own scenes, from script to data set: stages 1 to 3 of the paper, offline.
 
-Who answers are rules that quote their prompt (`rolellm.construct.scripted`), and no language model: this shows that the
-stages work together, and nothing about how good a real model's data would be.
+Rules that quote their prompt answer (`rolellm.construct.scripted`), not a language model: this shows that the stages
+work together, and nothing about how good a real model's data would be.
 """
 
 from __future__ import annotations
@@ -10,100 +10,40 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rolellm.construct.context_instruct import InstructResult
+from rolellm.construct.clean import RULES
 from rolellm.construct.context_instruct.filters import FilterName, Verdict
 from rolellm.construct.context_instruct.grounding import STOP_WORDS
-from rolellm.construct.context_instruct.segments import Segment
+from rolellm.construct.context_instruct.run import KEPT, InstructResult, instruct_folder
+from rolellm.construct.profile.folder import build_folder, start_sheet
+from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release
+from rolellm.construct.rolegpt.respond import RespondResult, instructions_of, respond_folder
+from rolellm.construct.scripted import scripted_model
+from rolellm.construct.scripts.parse import Parsed, parse_script
+from rolellm.construct.scripts.turns import write_turns
+from rolellm.construct.settings import BuildSettings, InstructSettings, RespondSettings
 from rolellm.core.errors import require
 from rolellm.core.records import Language
 from rolellm.core.text import chinese_words, safe_name
-from rolellm.llm.model import RunOptions
+from rolellm.llm.llm import LLM
 from rolellm.report.construct_section import Made, MadePair, MadeRole, Receipt
+from rolellm.rolebench.schema import FOLDERS
 from rolellm.rolebench.source import sample_folder
 
-if TYPE_CHECKING:
-    from rolellm.construct.profile import Built
-    from rolellm.construct.rolegpt.respond import RespondResult
-    from rolellm.construct.scripts.parse import Parsed
-    from rolellm.construct.settings import RespondSettings
-    from rolellm.construct.sheet import Sheet
-    from rolellm.llm.scripted import ScriptedModel
-
-# --- Pairs with the lines they were made from
-
-
-#: Which dropped pair is shown: one that has a place in the script, of the filter that says most about a pair.
+ROLES = ("Queen of Hearts", "鲁智深")
+BY = (
+    "No language model was asked: rules that quote their prompt stand in for one, and spoil one pair in twelve on "
+    "purpose, so that filters have something to do. The stages, their client and their files are the real ones."
+)
+_INSTRUCTIONS = 10
+_INSTRUCT = InstructSettings(per_role=50, chunk_tokens=300, overlap_tokens=40)
+#: Which dropped pair is shown: one with a place in the script, of the filter that says most about a pair.
 _TELLING: tuple[FilterName, ...] = ("grounding", "standalone", "character", "confidence", "duplicate", "form")
 _LINES = 4
-
-
-def shown_pairs(result: InstructResult, script: str, name: str) -> tuple[MadePair, ...]:
-    """The first kept pair of each type, and a dropped one.
-
-    Args:
-        result: Of Context-Instruct.
-        script: The decoded text of the script, in which offsets are places.
-        name: What the script is called.
-    """
-    return tuple(_pair(verdict, result.character.language, script, name) for verdict in _picked(result))
-
-
-def _picked(result: InstructResult) -> Iterator[Verdict]:
-    for kind in ("script_agnostic", "script_based"):
-        yield from [verdict for verdict in result.kept if verdict.candidate.type == kind][:1]
-    dropped = sorted(
-        result.dropped,
-        key=lambda item: (item.candidate.origin.segment.start < 0, _TELLING.index(item.by or "form")),
-    )
-    yield from dropped[:1]
-
-
-def _pair(verdict: Verdict, language: Language, script: str, name: str) -> MadePair:
-    pair = verdict.candidate
-    segment = pair.origin.segment
-    receipt = Receipt(
-        source=name if segment.start >= 0 else f"the {segment.kind}",
-        lines=_lines(segment, _words(f"{pair.question} {pair.answer}", language), language, script),
-        prompt=pair.origin.prompt,
-        model=pair.origin.model,
-        start=segment.start,
-        end=segment.end,
-        by=verdict.by,
-        reason=verdict.reason,
-    )
-    return MadePair(pair.question, pair.answer, pair.type, pair.confidence(language), receipt)
-
-
-def _lines(segment: Segment, words: frozenset[str], language: Language, script: str) -> tuple[tuple[int, str], ...]:
-    """The few lines in a row that have most of the words, the first of equals; of a profile, all of it."""
-    if segment.start < 0:
-        return ((0, segment.text),)
-    first = script.count("\n", 0, segment.start) + 1
-    numbered = [
-        (first + place, line.strip())
-        for place, line in enumerate(script[segment.start : segment.end].split("\n"))
-        if line.strip()
-    ]
-    shared = [_words(line, language) & words for _, line in numbered]
-
-    def found(place: int) -> int:
-        return len(frozenset().union(*shared[place : place + _LINES]))
-
-    best = max(range(max(len(numbered) - _LINES, 0) + 1), key=found)
-    return tuple(numbered[best : best + _LINES])
-
-
-def _words(text: str, language: Language) -> frozenset[str]:
-    cut = chinese_words()(text) if language == "zh" else re.findall(r"[a-z]{3,}", text.casefold())
-    return frozenset(word for word in cut if word not in STOP_WORDS[language])
-
-
-# --- Wall time by stage
 
 
 class Clock:
@@ -115,38 +55,17 @@ class Clock:
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         self._say = say
-        self._seconds: dict[str, float] = {}
-        self._begun: tuple[str, float] | None = None
+        self._begun: dict[str, float] = {}
 
     def start(self, stage: str, line: str) -> None:
         """End the stage before, and begin this one."""
-        self.stop()
         self._say(line)
-        self._begun = stage, time.monotonic()
+        self._begun[stage] = time.monotonic()
 
     def stop(self) -> dict[str, float]:
-        """End the stage; return the seconds of all."""
-        if self._begun is not None:
-            stage, begun = self._begun
-            self._seconds[stage] = round(time.monotonic() - begun, 2)
-            self._begun = None
-        return self._seconds
-
-
-# --- From script to dataset
-
-
-ROLES = ("Queen of Hearts", "鲁智深")
-BY = (
-    "No language model was asked: rules that quote their prompt stand in for one, and spoil one pair in twelve on "
-    "purpose, so that filters have something to do. The stages, their client and their files are the real ones."
-)
-_PAIRS = 50
-_INSTRUCTIONS = 10
-_CHUNK_TOKENS, _OVERLAP_TOKENS = 300, 40
-_CONFIGS = {"en": "instruction-generalization-eng", "zh": "instruction-generalization-zh"}
-_FOLDERS = {"en": "instructions-eng", "zh": "instructions-zh"}
-_QUIET = RunOptions(show_progress=False)
+        """The seconds of each stage, the last one ending now."""
+        ends = [*list(self._begun.values())[1:], time.monotonic()]
+        return {stage: round(end - begun, 2) for (stage, begun), end in zip(self._begun.items(), ends, strict=True)}
 
 
 def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES) -> Made:
@@ -161,124 +80,77 @@ def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequenc
         MissingExtraError: Without ``bm25s`` or ``jsonschema``.
     """
     require("bm25s", "jsonschema", extra="demo")
-    from rolellm.construct.scripted import scripted_model
-
     target, clock = Path(folder), clock or Clock()
-    _clear(target)
+    if target.is_symlink() or target.is_file():
+        target.unlink()
+    elif target.is_dir():
+        shutil.rmtree(target)
     target.mkdir(parents=True)
-    model = scripted_model()
+    llm = LLM.of(scripted_model())
+    llm.options = replace(llm.options, show_progress=False)
     clock.start("parse", f"Reading the scripts of {' and '.join(roles)}")
-    works = [_Work(role, target, model) for role in roles]
-    clock.start("build", "Building their profiles; rules that quote their prompt answer, no language model")
-    for work in works:
-        work.build()
-    clock.start("instruct", "Making questions and answers of profile and script (Context-Instruct), and filtering them")
-    for work in works:
-        work.instruct()
-    clock.start(
-        "respond", f"Replying in each voice to {_INSTRUCTIONS} general instructions and to its own questions (RoleGPT)"
-    )
-    for work in works:
-        work.respond()
+    works = [_Work(role, target, llm) for role in roles]
+    for stage, line in (
+        ("build", "Building their profiles; rules that quote their prompt answer, no language model"),
+        ("instruct", "Making questions and answers from profile and script (Context-Instruct), and filtering them"),
+        ("respond", f"Replying in each voice to {_INSTRUCTIONS} general and to its own questions (RoleGPT)"),
+    ):
+        clock.start(stage, line)
+        for work in works:
+            getattr(work, stage)()
     clock.start("release", "Writing them as a data set, and loading it")
     rows = _release(target / "release", works)
-    clock.stop()
     return Made(BY, str(target / "release"), tuple(work.made(rows[work.role]) for work in works))
-
-
-def _clear(folder: Path) -> None:
-    if folder.is_symlink() or folder.is_file():
-        folder.unlink()
-    elif folder.is_dir():
-        shutil.rmtree(folder)
-
-
-@dataclass(slots=True)
-class _Spent:
-    """What the clients of one role did."""
-
-    calls: int = 0
-    prompt: int = 0
-    reply: int = 0
-
-    def add(self, spent: Mapping[str, Any]) -> None:
-        self.calls += spent["calls"]
-        self.prompt += spent["usage"]["prompt"]
-        self.reply += spent["usage"]["completion"]
 
 
 class _Work:
     """One role on its way from script to data, each stage as its command does it."""
 
-    built: Built
     instructed: InstructResult
     responded: RespondResult
 
-    def __init__(self, role: str, target: Path, model: ScriptedModel) -> None:
-        from rolellm.construct.asking import Asking
-        from rolellm.construct.scripts.parse import parse_script
-        from rolellm.construct.scripts.turns import write_turns
-
-        self.role = role
-        self.folder = target / safe_name(role)
-        self.script = sample_folder() / "scripts" / f"{role}.txt"
-        self.parsed: Parsed = parse_script(self.script, role)
-        self._turns = self.folder.with_suffix(".turns.jsonl")
-        write_turns(self._turns, self.parsed.turns, role, speakers=dict(enumerate(self.parsed.speakers)))
-        self._asking = Asking([model], _QUIET)
-        self._spent = _Spent()
-
-    @property
-    def character(self) -> Sheet:
-        """As far as it is known."""
-        return self.built.character
+    def __init__(self, role: str, target: Path, llm: LLM) -> None:
+        self.role, self.folder, self._llm = role, target / safe_name(role), llm
+        self._script = sample_folder() / "scripts" / f"{role}.txt"
+        self._parsed: Parsed = parse_script(self._script, role)
+        turns = self.folder.with_suffix(".turns.jsonl")
+        write_turns(turns, self._parsed.turns, role, speakers=dict(enumerate(self._parsed.speakers)))
+        self.character = start_sheet(turns, role, language=self._parsed.language, script=self._script.stem)
+        self._spent: list[Mapping[str, Any]] = []
 
     def build(self) -> None:
-        from rolellm.construct.profile import build_folder, start_sheet
-        from rolellm.construct.settings import BuildSettings
-
-        start = start_sheet(self._turns, self.role, language=self.parsed.language, script=self.script.stem)
-        self.built = build_folder(start, self.folder, BuildSettings(), self._asking)
-        self._spent.add(self.built.manifest["spent"])
+        built = build_folder(self.character, self.folder, BuildSettings(), self._llm)
+        self.character, self._own_lines = built.character, built.manifest["counts"]["own_lines"]
+        self._spent.append(built.manifest["spent"])
 
     def instruct(self) -> None:
-        from rolellm.construct.context_instruct.run import instruct_folder
-        from rolellm.construct.settings import InstructSettings
-
-        settings = InstructSettings(per_role=_PAIRS, chunk_tokens=_CHUNK_TOKENS, overlap_tokens=_OVERLAP_TOKENS)
-        self.instructed, manifest = instruct_folder(self.character, self.folder / "instruct", settings, self._asking)
-        self._spent.add(manifest["spent"])
+        self.instructed, manifest = instruct_folder(self.character, self.folder / "instruct", _INSTRUCT, self._llm)
+        self._spent.append(manifest["spent"])
 
     def respond(self) -> None:
-        from rolellm.construct.context_instruct.run import KEPT
-        from rolellm.construct.settings import RespondSettings
-
-        general = sample_folder() / _FOLDERS[self.character.language] / "instructions-general.jsonl"
+        general = sample_folder() / f"instructions-{FOLDERS[self.character.language]}" / "instructions-general.jsonl"
         self.responded = self._reply("respond", general, RespondSettings(), _INSTRUCTIONS)
         # One reply each to the role's own questions is RoleGPT's baseline for them.
         self._reply("respond-questions", self.folder / "instruct" / KEPT, RespondSettings(replies=1))
 
     def _reply(self, stage: str, file: Path, settings: RespondSettings, limit: int | None = None) -> RespondResult:
-        from rolellm.construct.rolegpt.respond import instructions_of, respond_folder
-
         asked = instructions_of(file, self.role, limit)
-        result, summary = respond_folder(self.character, asked, self.folder / stage, settings, self._asking)
-        self._spent.add(summary["spent"])
+        result, summary = respond_folder(self.character, asked, self.folder / stage, settings, self._llm)
+        self._spent.append(summary["spent"])
         return result
 
     def made(self, rows: Mapping[str, int]) -> MadeRole:
         """The counts of all stages."""
-        from rolellm.construct.clean import RULES
-
-        turns = self.parsed.to_dict()["turns"]
         counts, replies = self.instructed.counts(), self.responded.summary()
+        used = [spent["usage"] for spent in self._spent]
+        text = self._script.read_bytes().decode(self._parsed.encoding)
         return MadeRole(
             role=self.role,
             language=self.character.language,
-            script=self.script.name,
-            format=self.parsed.format,
-            turns=turns,
-            own_lines=self.built.manifest["counts"]["own_lines"],
+            script=self._script.name,
+            format=self._parsed.format,
+            turns=self._parsed.to_dict()["turns"],
+            own_lines=self._own_lines,
             offered=self.character.made["build"]["offered"],
             catchphrases=self.character.catchphrases,
             candidates=counts["candidates"],
@@ -288,9 +160,11 @@ class _Work:
             replies=replies["replies"],
             asked_again={rule: replies["turned_down"][rule] for rule in RULES},
             rows=rows,
-            calls=self._spent.calls,
-            tokens=(self._spent.prompt, self._spent.reply),
-            pairs=shown_pairs(self.instructed, self.script.read_bytes().decode(self.parsed.encoding), self.script.name),
+            calls=sum(spent["calls"] for spent in self._spent),
+            tokens=(sum(usage["prompt"] for usage in used), sum(usage["completion"] for usage in used)),
+            pairs=tuple(
+                _pair(verdict, self.character.language, text, self._script.name) for verdict in _picked(self.instructed)
+            ),
         )
 
 
@@ -298,14 +172,63 @@ def _release(out: Path, works: Sequence[_Work]) -> dict[str, dict[str, int]]:
     """Write the release, load it as anybody would, and count each role's rows by split."""
     from datasets import load_dataset
 
-    from rolellm.construct.release import gather, write_release
     from rolellm.rolebench.register import NAME, register
 
     write_release([gather(work.folder) for work in works], out)
     register()
     rows: dict[str, dict[str, int]] = {work.role: {} for work in works}
-    for config in {_CONFIGS[work.character.language]: None for work in works}:
+    for config in {INSTRUCTION_CONFIGS[work.character.language]: None for work in works}:
         for split, found in load_dataset(NAME, config, data_dir=str(out)).items():
             for role, count in Counter(found["role"]).items():
                 rows[role][split] = count
     return rows
+
+
+def _picked(result: InstructResult) -> list[Verdict]:
+    """The first kept pair of each type, and a dropped one."""
+    kinds = ("script_agnostic", "script_based")
+    kept = [next((item for item in result.kept if item.candidate.type == kind), None) for kind in kinds]
+    dropped = sorted(
+        result.dropped,
+        key=lambda item: (item.candidate.origin.segment.start < 0, _TELLING.index(item.by or "form")),
+    )
+    return [item for item in (*kept, *dropped[:1]) if item is not None]
+
+
+def _pair(verdict: Verdict, language: Language, script: str, name: str) -> MadePair:
+    pair = verdict.candidate
+    segment = pair.origin.segment
+    lines: tuple[tuple[int, str], ...] = ((0, segment.text),)
+    if segment.start >= 0:
+        first = script.count("\n", 0, segment.start) + 1
+        told = script[segment.start : segment.end].split("\n")
+        numbered = [(first + place, line.strip()) for place, line in enumerate(told) if line.strip()]
+        lines = _fullest(numbered, _words(f"{pair.question} {pair.answer}", language), language)
+    receipt = Receipt(
+        source=name if segment.start >= 0 else f"the {segment.kind}",
+        lines=lines,
+        prompt=pair.origin.prompt,
+        model=pair.origin.model,
+        start=segment.start,
+        end=segment.end,
+        by=verdict.by,
+        reason=verdict.reason,
+    )
+    return MadePair(pair.question, pair.answer, pair.type, pair.confidence(language), receipt)
+
+
+def _fullest(
+    numbered: Sequence[tuple[int, str]], words: frozenset[str], language: Language
+) -> tuple[tuple[int, str], ...]:
+    """The few lines in a row that have most of the words, the first of equals."""
+    shared = [_words(line, language) & words for _, line in numbered]
+    best = max(
+        range(max(len(numbered) - _LINES, 0) + 1),
+        key=lambda place: len(frozenset().union(*shared[place : place + _LINES])),
+    )
+    return tuple(numbered[best : best + _LINES])
+
+
+def _words(text: str, language: Language) -> frozenset[str]:
+    cut = chinese_words()(text) if language == "zh" else re.findall(r"[a-z]{3,}", text.casefold())
+    return frozenset(word for word in cut if word not in STOP_WORDS[language])

@@ -242,7 +242,7 @@ def check(settings: GenerateSettings) -> ModelSource:
     """
     if not settings.model:
         raise SettingsError(
-            "no model is named; give a folder, a Hub id or a training run, or a server to ask (llm=…, --llm, --base-url)"
+            "no model is named; give a folder, a Hub id or a training run, or a server (llm=…, --llm, --base-url)"
         )
     if settings.system_template is not None:
         system_template("en", settings.system_template)

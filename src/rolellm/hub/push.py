@@ -6,63 +6,35 @@ although its answer was lost is seen for what it is, and one by somebody else in
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from json import JSONDecodeError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rolellm.core.errors import HubError, HubLoginError, HubUnreachableError, SettingsError
-from rolellm.core.fingerprint import hash_bytes, hash_file
+from rolellm.core.errors import DataError, HubError, HubLoginError, HubUnreachableError, SettingsError
+from rolellm.core.jsonl import parse_object
 from rolellm.core.scrub import without_hub_token
 from rolellm.core.text import listed
+from rolellm.core.typed_json import read_as
 from rolellm.hub.readme import merge_card, read_card
 from rolellm.runtime.progress import counted
 
 if TYPE_CHECKING:
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+    from huggingface_hub import CommitOperationAdd
     from huggingface_hub.hf_api import RepoFile
-
-# --- What a push has to change: the files of a folder against those of a revision on the Hub
-
 
 README = "README.md"
 RECORD = ".rolellm.json"
 """Kept in each repository: which of its files are ours, and the front matter that we wrote."""
-
-
-class Content:
-    """A file to publish: one on disk, or bytes made here.
-
-    Args:
-        source: The file or the bytes.
-    """
-
-    def __init__(self, source: Path | bytes) -> None:
-        self.source = source
-        self.size = len(source) if isinstance(source, bytes) else source.stat().st_size
-
-    @cached_property
-    def sha256(self) -> str:
-        """What the Hub calls a large file by, in hex; computed once, however often a push is tried."""
-        return hash_bytes(self.source) if isinstance(self.source, bytes) else hash_file(self.source)
-
-    @cached_property
-    def blob_id(self) -> str:
-        """What git calls a small file by, in hex."""
-        content = self.source if isinstance(self.source, bytes) else self.source.read_bytes()
-        return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-
-    def equals(self, there: RepoFile) -> bool:
-        """Whether the file on the Hub is the same, without fetching it."""
-        if there.size != self.size:
-            return False
-        return there.lfs.sha256 == self.sha256 if there.lfs else there.blob_id == self.blob_id
+MAIN = "main"
+CONFLICT = (409, 412)
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+# How often a request is tried, and the seconds before the second try, doubled before each one after (our choice).
+_TRIES, _FIRST_WAIT = 5, 1.0
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,152 +46,27 @@ class Record:
         card: The README's front matter, as far as it was ours.
     """
 
-    files: frozenset[str] = frozenset()
-    card: Mapping[str, Any] = field(default_factory=dict)
+    files: list[str]
+    card: dict[str, Any]
 
-    @classmethod
-    def read(cls, content: str) -> Record:
-        """Read what `to_bytes` wrote.
 
-        Raises:
-            HubError: When it is something else.
-        """
+def _attempts() -> Iterator[bool]:
+    """One item a try, after the wait before it: whether it is the last."""
+    for number in range(_TRIES):
+        if number:
+            time.sleep(_FIRST_WAIT * 2 ** (number - 1))
+        yield number == _TRIES - 1
+
+
+def _patiently(run: Callable[[], _Found]) -> _Found:
+    """Call a function, and retry while it fails temporarily."""
+    for last in _attempts():
         try:
-            values = json.loads(content)
-            return cls(frozenset(values["files"]), dict(values["card"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise HubError(f"{RECORD} in the repository is not what rolellm wrote; delete it there first") from error
-
-    def to_bytes(self) -> bytes:
-        """The record as it is kept."""
-        value = {"format": 1, "files": sorted(self.files), "card": self.card}
-        return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode("utf-8")
-
-
-@dataclass(frozen=True, slots=True)
-class There:
-    """A revision on the Hub.
-
-    Attributes:
-        head: Its commit.
-        files: Its files, by path.
-        readme: Its README, to the letter.
-        record: What we wrote there before; ``None`` where we never did.
-    """
-
-    head: str
-    files: Mapping[str, RepoFile]
-    readme: str | None
-    record: Record | None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What has to change.
-
-    Attributes:
-        send: Contents that are new or differ, by path.
-        remove: Files that we wrote before and that are not among these any more.
-    """
-
-    send: Mapping[str, Content]
-    remove: tuple[str, ...]
-
-    @property
-    def empty(self) -> bool:
-        """Whether everything is there already."""
-        return not self.send and not self.remove
-
-
-class Folder:
-    """The folder to publish.
-
-    Args:
-        path: The folder; ``README.md`` in it is our card.
-
-    Raises:
-        HubError: When there is nothing in it, or its card has bad front matter.
-    """
-
-    def __init__(self, path: Path) -> None:
-        files = {file.relative_to(path).as_posix(): file for file in sorted(path.rglob("*")) if file.is_file()}
-        if not files:
-            raise HubError(f"{path} holds nothing to publish")
-        self.contents = {name: Content(file) for name, file in files.items() if name not in (README, RECORD)}
-        self.card = read_card(files[README].read_text(encoding="utf-8")) if README in files else None
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes by path of all there is, our card as it would go to an empty repository."""
-        sizes = {name: content.size for name, content in self.contents.items()}
-        if self.card is not None:
-            sizes[README] = len(merge_card(self.card, None, {}).encode("utf-8"))
-        return dict(sorted(sizes.items()))
-
-    def plan(self, there: There, *, overwrite: bool) -> Plan:
-        """What makes a revision hold this folder.
-
-        Args:
-            there: The revision.
-            overwrite: Replace files of the same name that we did not write.
-
-        Raises:
-            HubError: When there are such files, and they may not be replaced.
-        """
-        before = there.record or Record()
-        wanted = dict(self.contents)
-        changed = {name for name in wanted if name not in there.files or not wanted[name].equals(there.files[name])}
-        foreign = sorted(name for name in changed if name in there.files and name not in before.files)
-        if foreign and not overwrite:
-            raise HubError(
-                f"the repository holds files that rolellm did not write ({listed(foreign)}); name another repository, "
-                "or replace them with --overwrite (they stay in its history)"
-            )
-        wanted[RECORD] = Content(Record(frozenset(self.contents), self.card.data if self.card else {}).to_bytes())
-        if self.card is not None:
-            wanted[README] = Content(merge_card(self.card, there.readme, before.card).encode("utf-8"))
-        own = {README, RECORD} & wanted.keys()
-        changed |= {name for name in own if name not in there.files or not wanted[name].equals(there.files[name])}
-        gone = sorted(name for name in before.files if name not in wanted and name in there.files)
-        return Plan({name: wanted[name] for name in sorted(changed)}, tuple(gone))
-
-
-# --- Errors of the Hub: which are worth a retry, and how the others are reported
-
-
-_Found = TypeVar("_Found")
-_PASSING = (408, 425, 429, 500, 502, 503, 504)
-CONFLICT = (409, 412)
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How often a request is retried, and how long to wait in between (our choice).
-
-    Attributes:
-        tries: Maximum attempts.
-        first_wait: Seconds before the second try; doubled before each one after.
-    """
-
-    tries: int = 5
-    first_wait: float = 1.0
-
-    def attempts(self) -> Iterator[bool]:
-        """One item a try, after the wait before it: whether it is the last."""
-        for number in range(self.tries):
-            if number:
-                time.sleep(self.first_wait * 2 ** (number - 1))
-            yield number == self.tries - 1
-
-    def call(self, run: Callable[[], _Found]) -> _Found:
-        """Call a function, and retry while it fails temporarily."""
-        for last in self.attempts():
-            try:
-                return run()
-            except Exception as error:
-                if last or not passes(error):
-                    raise
-        raise ValueError("Patience.tries has to be at least 1")
+            return run()
+        except Exception as error:
+            if last or not passes(error):
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def status_of(error: BaseException) -> int | None:
@@ -239,7 +86,7 @@ def passes(error: BaseException) -> bool:
     if status is not None:
         return status in _PASSING
     # The client reads JSON out of what may be a gateway's error page.
-    return any(isinstance(cause, httpx2.TransportError | json.JSONDecodeError) for cause in _chain(error))
+    return any(isinstance(cause, httpx2.TransportError | JSONDecodeError) for cause in _chain(error))
 
 
 def translated(error: BaseException, repo: str, endpoint: str) -> HubError:
@@ -271,17 +118,6 @@ def translated(error: BaseException, repo: str, endpoint: str) -> HubError:
     return HubError(f"{repo} could not be published: {reason}")
 
 
-@contextmanager
-def refusals(repo: str) -> Iterator[None]:
-    """Make an error of ours of what the client says by `ValueError`, such as bad metadata; bugs elsewhere stay bugs."""
-    try:
-        yield
-    except json.JSONDecodeError:
-        raise
-    except ValueError as error:
-        raise HubError(f"{repo} could not be published: {without_hub_token(str(error))}") from None
-
-
 def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: BaseException | None = error
     while seen is not None:
@@ -296,14 +132,8 @@ def _reason(error: BaseException) -> str:
         if said:
             return f"{status_of(cause)}: {without_hub_token(said)}"
     deepest = list(_chain(error))[-1]
-    lines = without_hub_token(str(deepest)).strip().splitlines()
+    lines = without_hub_token(deepest).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(deepest).__name__
-
-
-# --- The push itself
-
-
-MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +148,6 @@ class PushOptions:
         dry_run: Only say what would be sent, without asking the Hub for anything.
         overwrite: Replace files of the same name that we did not write.
         endpoint: Another Hub than the one that ``HF_ENDPOINT`` names.
-        patience: With failures that pass.
     """
 
     kind: Literal["model", "dataset"] = "model"
@@ -328,7 +157,6 @@ class PushOptions:
     dry_run: bool = False
     overwrite: bool = False
     endpoint: str | None = None
-    patience: Patience = field(default_factory=Patience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,14 +181,7 @@ class Pushed:
 
     def to_dict(self) -> dict[str, Any]:
         """The same as JSON values."""
-        return {
-            "repo": self.repo,
-            "url": self.url,
-            "revision": self.revision,
-            "changed": self.changed,
-            "sent": self.sent,
-            "removed": list(self.removed),
-        }
+        return asdict(self)
 
 
 def check_repo(repo: str) -> None:
@@ -425,84 +246,112 @@ def push_folder(folder: Path, repo: str, options: PushOptions | None = None) -> 
     chosen = options or PushOptions()
     check_push(repo, chosen)
     import httpx2
-    from huggingface_hub import HfApi
 
-    mine = Folder(folder)
-    api = HfApi(endpoint=chosen.endpoint)
-    url = f"{api.endpoint}/{'datasets/' if chosen.kind == 'dataset' else ''}{repo}"
+    push = _Push(folder, repo, chosen)
+    url = f"{push.api.endpoint}/{'datasets/' if chosen.kind == 'dataset' else ''}{repo}"
     if chosen.dry_run:
-        return Pushed(repo, url, None, None, mine.sizes)
+        return Pushed(repo, url, None, None, push.sizes)
     try:
-        return _Push(api, repo, chosen).run(mine, url)
+        return push.run(url)
     except (httpx2.HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
         # What the client raised may hold the token, and would be shown with a traceback.
-        raise translated(error, repo, api.endpoint) from None
+        raise translated(error, repo, push.api.endpoint) from None
 
 
 class _Push:
-    """One push: the client, and where to."""
+    """One push: the folder, and where to.
 
-    def __init__(self, api: HfApi, repo: str, options: PushOptions) -> None:
-        self.api = api
+    Raises:
+        HubError: When there is nothing in the folder, or its card has bad front matter.
+    """
+
+    def __init__(self, folder: Path, repo: str, options: PushOptions) -> None:
+        from huggingface_hub import CommitOperationAdd, HfApi
+
+        self.api = HfApi(endpoint=options.endpoint)
         self.options = options
         self.place: dict[str, Any] = {"repo_id": repo, "repo_type": options.kind}
+        files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
+        if not files:
+            raise HubError(f"{folder} holds nothing to publish")
+        self.card = read_card(files[README].read_text(encoding="utf-8")) if README in files else None
+        names = [name for name in files if name not in (README, RECORD)]
+        # Hashes are computed once, however often the push is tried.
+        self.contents = {name: CommitOperationAdd(name, str(files[name])) for name in names}
 
-    def run(self, mine: Folder, url: str) -> Pushed:
-        repo, patience = self.place["repo_id"], self.options.patience
-        self._make()
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes by path of all there is, our card as it would go to an empty repository."""
+        sizes = _sizes(self.contents)
+        if self.card is not None:
+            sizes[README] = len(merge_card(self.card, None, {}).encode("utf-8"))
+        return dict(sorted(sizes.items()))
+
+    def run(self, url: str) -> Pushed:
+        repo = self.place["repo_id"]
+        options = self.options
+        _patiently(lambda: self.api.create_repo(**self.place, private=options.private, exist_ok=True))
+        if options.branch != MAIN:
+            _patiently(lambda: self.api.create_branch(**self.place, branch=options.branch, exist_ok=True))
         first: str | None = None
-        plan = Plan({}, ())
-        for last in patience.attempts():
-            there = self._look()
-            first = first or there.head
-            todo = mine.plan(there, overwrite=self.options.overwrite)
-            if todo.empty:
+        sent: dict[str, int] = {}
+        removed: tuple[str, ...] = ()
+        for last in _attempts():
+            head, additions, gone = self._look()
+            first = first or head
+            if not additions and not gone:
                 # A commit whose answer was lost, or nothing to do from the start.
-                landed = there.head != first
-                return Pushed(
-                    repo, url, there.head, landed, _sizes(plan) if landed else {}, plan.remove if landed else ()
-                )
-            plan = todo
-            operations = self._send(plan)
+                landed = head != first
+                return Pushed(repo, url, head, landed, sent if landed else {}, removed if landed else ())
+            sent, removed = _sizes(additions), gone
             try:
-                return Pushed(repo, url, self._commit(operations, there.head), True, _sizes(plan), plan.remove)
+                return Pushed(repo, url, self._commit(head, additions, removed), True, sent, removed)
             except Exception as error:
                 if last or not (passes(error) or status_of(error) in CONFLICT):
                     raise
-        raise ValueError("Patience.tries has to be at least 1")
+        raise AssertionError("the last attempt returns or raises")
 
-    def _make(self) -> None:
-        """Make the repository and the branch, unless they are there."""
-        from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
+    def _look(self) -> tuple[str, dict[str, CommitOperationAdd], tuple[str, ...]]:
+        """The branch's commit, and what has to be added to it and removed from it.
 
-        options, call = self.options, self.options.patience.call
-        try:
-            # Asked first, because a token may write to a repository and yet not make one.
-            call(lambda: self.api.repo_info(**self.place))
-        except RepositoryNotFoundError:
-            call(lambda: self.api.create_repo(**self.place, private=options.private, exist_ok=True))
-        if options.branch == MAIN:
-            return
-        try:
-            call(lambda: self.api.repo_info(**self.place, revision=options.branch))
-        except RevisionNotFoundError:
-            call(lambda: self.api.create_branch(**self.place, branch=options.branch, exist_ok=True))
-
-    def _look(self) -> There:
-        """What is on the branch now."""
+        Raises:
+            HubError: When there are files of others that may not be replaced.
+        """
+        from huggingface_hub import CommitOperationAdd
         from huggingface_hub.hf_api import RepoFile
 
-        head = self.options.patience.call(lambda: self.api.repo_info(**self.place, revision=self.options.branch)).sha
+        head = _patiently(lambda: self.api.repo_info(**self.place, revision=self.options.branch)).sha
         if head is None:
             raise HubError(f"{self.place['repo_id']} has no commit to publish on")
-        listed = self.api.list_repo_tree(**self.place, revision=head, recursive=True)
-        files = {item.path: item for item in listed if isinstance(item, RepoFile)}
-        readme = self._read(README, head) if README in files else None
-        record = Record.read(self._read(RECORD, head)) if RECORD in files else None
-        return There(head, files, readme, record)
+        tree = self.api.list_repo_tree(**self.place, revision=head, recursive=True)
+        there = {item.path: item for item in tree if isinstance(item, RepoFile)}
+        before = self._record(head) if RECORD in there else Record([], {})
+        changed = {name: content for name, content in self.contents.items() if not _is_there(content, there.get(name))}
+        foreign = sorted(name for name in changed if name in there and name not in before.files)
+        if foreign and not self.options.overwrite:
+            raise HubError(
+                f"the repository holds files that rolellm did not write ({listed(foreign)}); name another repository, "
+                "or replace them with --overwrite (they stay in its history)"
+            )
+        record = {"format": 1, "files": sorted(self.contents), "card": self.card.data if self.card else {}}
+        own = {RECORD: json.dumps(record, ensure_ascii=False, indent=2) + "\n"}
+        if self.card is not None:
+            own[README] = merge_card(self.card, self._text(README, head) if README in there else None, before.card)
+        for name, text in own.items():
+            content = CommitOperationAdd(name, text.encode("utf-8"))
+            if not _is_there(content, there.get(name)):
+                changed[name] = content
+        gone = sorted(name for name in before.files if name not in {*self.contents, *own} and name in there)
+        return head, dict(sorted(changed.items())), tuple(gone)
 
-    def _read(self, path: str, head: str) -> str:
-        file = self.options.patience.call(lambda: self.api.hf_hub_download(**self.place, filename=path, revision=head))
+    def _record(self, head: str) -> Record:
+        try:
+            return read_as(Record, parse_object(self._text(RECORD, head).encode("utf-8"), RECORD), RECORD)
+        except DataError as error:
+            raise HubError(f"{RECORD} in the repository is not what rolellm wrote; delete it there first") from error
+
+    def _text(self, path: str, head: str) -> str:
+        file = _patiently(lambda: self.api.hf_hub_download(**self.place, filename=path, revision=head))
         try:
             # Not read_text, which would take \r out of line ends.
             return Path(file).read_bytes().decode("utf-8")
@@ -511,38 +360,48 @@ class _Push:
                 f"{path} in the repository is not UTF-8 text ({error.reason}); fix it there first"
             ) from error
 
-    def _send(self, plan: Plan) -> list[CommitOperationAdd | CommitOperationDelete]:
-        """Send contents, which changes nothing that a reader sees; the client is patient by itself here."""
+    def _commit(self, head: str, contents: Mapping[str, CommitOperationAdd], removed: tuple[str, ...]) -> str:
+        """Send contents and commit on top of ``head`` and nothing else; return the commit's id."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
+        options = self.options
         additions = []
-        for path, content in counted(plan.send.items(), "hashing", "files"):
-            source = content.source if isinstance(content.source, bytes) else str(content.source)
-            additions.append(CommitOperationAdd(path_in_repo=path, path_or_fileobj=source))
+        for name, content in counted(contents.items(), "hashing", "files"):
             # Operations are for one try each, hashes are not.
-            additions[-1].upload_info.sha256 = bytes.fromhex(content.sha256)
-        with refusals(self.place["repo_id"]):
-            self.api.preupload_lfs_files(
-                **self.place, additions=additions, revision=self.options.branch, free_memory=False
-            )
-        # The client would leave these out of the commit and not say so.
-        ignored = [operation.path_in_repo for operation in additions if operation._should_ignore]
-        if ignored:
-            raise HubError(f"the repository's .gitignore keeps out {listed(ignored)}; change it there first")
-        return [*additions, *(CommitOperationDelete(path) for path in plan.remove)]
-
-    def _commit(self, operations: Sequence[CommitOperationAdd | CommitOperationDelete], head: str) -> str:
-        """Commit on top of ``head`` and nothing else; return the commit's id."""
-        with refusals(self.place["repo_id"]):
+            additions.append(CommitOperationAdd(name, content.path_or_fileobj))
+            additions[-1].upload_info.sha256 = content.upload_info.sha256
+        try:
+            # Nothing that a reader sees changes here; the client is patient by itself.
+            self.api.preupload_lfs_files(**self.place, additions=additions, revision=options.branch, free_memory=False)
+            # The client would leave these out of the commit and not say so.
+            if ignored := [operation.path_in_repo for operation in additions if operation._should_ignore]:
+                raise HubError(f"the repository's .gitignore keeps out {listed(ignored)}; change it there first")
             done = self.api.create_commit(
                 **self.place,
-                operations=operations,
-                commit_message=self.options.message,
-                revision=self.options.branch,
+                operations=[*additions, *map(CommitOperationDelete, removed)],
+                commit_message=options.message,
+                revision=options.branch,
                 parent_commit=head,
             )
+        except JSONDecodeError:
+            raise
+        except ValueError as error:  # So the client refuses bad metadata.
+            reason = without_hub_token(error)
+            raise HubError(f"{self.place['repo_id']} could not be published: {reason}") from None
         return str(done.oid)
 
 
-def _sizes(plan: Plan) -> dict[str, int]:
-    return {path: content.size for path, content in plan.send.items()}
+def _is_there(content: CommitOperationAdd, there: RepoFile | None) -> bool:
+    """Whether a file on the Hub holds this content; nothing is fetched."""
+    from huggingface_hub.utils.sha import git_hash
+
+    if there is None or there.size != content.upload_info.size:
+        return False
+    if there.lfs:
+        return there.lfs.sha256 == content.upload_info.sha256.hex()
+    with content.as_file() as file:
+        return there.blob_id == git_hash(file.read())
+
+
+def _sizes(contents: Mapping[str, CommitOperationAdd]) -> dict[str, int]:
+    return {path: content.upload_info.size for path, content in contents.items()}

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
-from rolellm.core.errors import DataError
 from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.evaluation.score import metric_dict
@@ -75,7 +74,16 @@ class Pair:
         return self.first == self.second
 
 
-@dataclass(frozen=True, slots=True)
+def _rank(one: Judgement, name: str, aside: Collection[str]) -> float | None:
+    """1, and 1 more for each one ranked above, half for each tie; those aside count for nobody."""
+    if one.ranks is None or name not in one.order:
+        return None
+    own = one.ranks[one.order.index(name)]
+    others = [rank for other, rank in zip(one.order, one.ranks, strict=True) if other != name and other not in aside]
+    return 1 + sum(rank < own for rank in others) + sum(rank == own for rank in others) / 2
+
+
+@dataclass(frozen=True)
 class Verdicts:
     """Judgements sorted out: the same in whatever order they came.
 
@@ -98,6 +106,37 @@ class Verdicts:
     reasons: Mapping[tuple[str, str], Sequence[str]]
     incomplete: int
     aside: frozenset[str] = frozenset()
+
+    @cached_property
+    def outcomes(self) -> dict[str, dict[str, RowOutcome]]:
+        """Row id to system to outcome, for all who took part in any judgement of the row."""
+        return {row: {name: self._outcome(row, name) for name in names} for row, names in self.seen.items()}
+
+    def _outcome(self, row: str, name: str) -> RowOutcome:
+        pairs, lists = self.pairs.get(row, {}).get(name, {}), self.lists.get(row, {})
+        jury, baseline = len(self.judges["pairwise"]) > 1, self.baseline
+        return RowOutcome(
+            win=majority([pair.mean for pair in pairs.values()], jury=jury) if pairs else None,
+            rank=_over_judges(lists, lambda one: _rank(one, name, self.aside)),
+            reasons=tuple(self.reasons.get((row, name), ())),
+            above=None if baseline in (None, name) else list_above(lists, name, baseline or ""),
+        )
+
+    @cached_property
+    def undecided(self) -> dict[Design, list[str]]:
+        """Judges that tie everything they are shown, canaries included, and so tell nobody from anybody."""
+        pairs: dict[str, set[tuple[float, float]]] = defaultdict(set)
+        for by_judge in (one for by_name in self.pairs.values() for one in by_name.values()):
+            for judge, pair in by_judge.items():
+                pairs[judge].add((pair.first, pair.second))
+        lists: dict[str, set[int]] = defaultdict(set)
+        for of_row in self.lists.values():
+            for judge, found in of_row.items():
+                lists[judge].update(len(set(one.ranks or ())) for one in found)
+        return {
+            "pairwise": [judge for judge, said in pairs.items() if said == {(0.5, 0.5)}],
+            "listwise": [judge for judge, places in lists.items() if places == {1}],
+        }
 
 
 def above(judgement: Judgement, name: str, other: str) -> float | None:
@@ -170,71 +209,14 @@ def _reasons(one: Judgement, baseline: str | None) -> Iterator[tuple[str, str]]:
     yield from found
 
 
-def row_outcomes(
-    judgements: Iterable[Judgement], baseline: str | None, aside: Collection[str] = ()
-) -> dict[str, dict[str, RowOutcome]]:
-    """What each row came to for each system, by the rules above.
-
-    Args:
-        judgements: In any order.
-        baseline: Whom pairs are against; ``None`` where lists alone were judged.
-        aside: Whom nobody else is ranked against: the canaries.
-
-    Returns:
-        Row id to system to outcome, for all who took part in any judgement of the row.
-
-    >>> pair = [Judgement("r", "j", "pairwise", order, (1.0, 2.0)) for order in (("a", "base"), ("base", "a"))]
-    >>> row_outcomes(pair, "base")["r"]["a"].win
-    0.5
-    """
-    return outcomes_of(sort_out(judgements, baseline, aside))
-
-
-def outcomes_of(verdicts: Verdicts) -> dict[str, dict[str, RowOutcome]]:
-    """The same from judgements that are sorted out already."""
-    jury = len(verdicts.judges["pairwise"]) > 1
-    return {
-        row: {name: _outcome(verdicts, row, name, jury=jury) for name in names} for row, names in verdicts.seen.items()
-    }
-
-
-def list_rank(lists: Mapping[str, Sequence[Judgement]], name: str, aside: Collection[str] = ()) -> float | None:
-    """A system's mean rank over the lists of each judge, then over the judges; those aside count for nobody."""
-    by_judge = []
-    for found in lists.values():
-        ranks = [rank for one in found if (rank := _rank(one, name, aside)) is not None]
-        by_judge += [_mean(ranks)] if ranks else []
-    return _mean(by_judge) if by_judge else None
-
-
-def _rank(one: Judgement, name: str, aside: Collection[str]) -> float | None:
-    """1, and 1 more for each one ranked above, half for each tie."""
-    if one.ranks is None or name not in one.order:
-        return None
-    own = one.ranks[one.order.index(name)]
-    others = [rank for other, rank in zip(one.order, one.ranks, strict=True) if other != name and other not in aside]
-    return 1 + sum(rank < own for rank in others) + sum(rank == own for rank in others) / 2
-
-
 def list_above(lists: Mapping[str, Sequence[Judgement]], name: str, other: str) -> float | None:
     """Share of the lists in which one stood above another, over the lists of each judge, then over the judges."""
-    by_judge = []
-    for found in lists.values():
-        verdicts = [verdict for one in found if (verdict := above(one, name, other)) is not None]
-        by_judge += [_mean(verdicts)] if verdicts else []
-    return _mean(by_judge) if by_judge else None
+    return _over_judges(lists, lambda one: above(one, name, other))
 
 
-def _outcome(verdicts: Verdicts, row: str, name: str, *, jury: bool) -> RowOutcome:
-    pairs = verdicts.pairs.get(row, {}).get(name, {})
-    lists = verdicts.lists.get(row, {})
-    compared = verdicts.baseline is not None and name != verdicts.baseline
-    return RowOutcome(
-        win=majority([pair.mean for pair in pairs.values()], jury=jury) if pairs else None,
-        rank=list_rank(lists, name, verdicts.aside),
-        reasons=tuple(verdicts.reasons.get((row, name), ())),
-        above=list_above(lists, name, verdicts.baseline) if compared and verdicts.baseline is not None else None,
-    )
+def _over_judges(lists: Mapping[str, Sequence[Judgement]], value: Callable[[Judgement], float | None]) -> float | None:
+    known = [[found for one in of_judge if (found := value(one)) is not None] for of_judge in lists.values()]
+    return _mean([_mean(values) for values in known if values]) if any(known) else None
 
 
 def _place(one: Judgement) -> tuple[str, str, str, tuple[str, ...], tuple[float, ...], str]:
@@ -245,11 +227,7 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-# --- What a judging run's figures are computed from: outcomes beside rows, and means with intervals over questions
-
-
 Field = Literal["win", "rank", "above"]
-Estimate = dict[str, Any]
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -261,14 +239,12 @@ class Tally:
         comparison: Rows, systems and answers.
         judgements: All of them, probes with names too.
         verdicts: Those that count, sorted out.
-        outcomes: Row id to system to outcome.
         settings: Of every bootstrap.
     """
 
     comparison: Comparison
     judgements: Sequence[Judgement]
     verdicts: Verdicts
-    outcomes: Mapping[str, Mapping[str, RowOutcome]]
     settings: Bootstrap
 
     @cached_property
@@ -302,27 +278,23 @@ class Tally:
             return {}
         return self._fields[field].get(name, {})
 
-    def sample(self, values: Mapping[str, float]) -> Sample:
-        """Values by row id, as a sample clustered by question."""
-        return Sample(list(values.values()), [self.clusters[row] for row in values])
-
     def joined(self, values: Iterable[tuple[str, float]]) -> Sample:
         """Values with their row ids, several a row, as a sample clustered by question."""
         pairs = list(values)
         return Sample([value for _, value in pairs], [self.clusters[row] for row, _ in pairs])
 
-    def estimates(self, samples: Mapping[Key, Sample], *, shares: bool = False) -> dict[Key, Estimate | None]:
+    def estimates(self, samples: Mapping[Key, Sample], *, shares: bool = False) -> dict[Key, dict[str, Any] | None]:
         """The JSON object of each sample's mean, ``None`` where it has no value."""
         return estimates(samples, self.settings, shares=shares)
 
-    def estimate(self, sample: Sample, *, shares: bool = False) -> Estimate | None:
+    def estimate(self, sample: Sample, *, shares: bool = False) -> dict[str, Any] | None:
         """The same of one sample."""
         return estimates({"": sample}, self.settings, shares=shares)[""]
 
     def by_place(
         self, values: Mapping[str, Mapping[str, float]], *, shares: bool = False
-    ) -> dict[str, dict[str, dict[str, Estimate]]]:
-        """Estimates by role and by category, for several systems at once.
+    ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+        """dict[str, Any]s by role and by category, for several systems at once.
 
         Args:
             values: System to row id to value.
@@ -331,11 +303,11 @@ class Tally:
         Returns:
             System to ``by_role`` and ``by_category`` to estimates, those without a value left out.
         """
-        found: dict[str, dict[str, dict[str, Estimate]]] = {n: {"by_role": {}, "by_category": {}} for n in values}
+        found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {n: {"by_role": {}, "by_category": {}} for n in values}
         for kind, parts in self.places.items():
             for part, rows in parts.items():
                 samples = {
-                    name: self.sample({row: of_rows[row] for row in rows if row in of_rows})
+                    name: self.joined((row, of_rows[row]) for row in rows if row in of_rows)
                     for name, of_rows in values.items()
                 }
                 for name, estimate in self.estimates(samples, shares=shares).items():
@@ -345,18 +317,24 @@ class Tally:
 
     @cached_property
     def withheld(self) -> frozenset[str]:
-        """Those whose orders agree in too few pairs: the others are half a win each, so ½ would look certain."""
+        """Those whose orders agree in too few pairs (the others are half a win each, so ½ would look certain).
+
+        All of them, where every judge ties everything.
+        """
         agreed: dict[str, list[bool]] = defaultdict(list)
         for by_name in self.verdicts.pairs.values():
             for name, by_judge in by_name.items():
                 agreed[name] += [pair.agrees for pair in by_judge.values()]
+        judges = {judge for of in self.verdicts.pairs.values() for by_judge in of.values() for judge in by_judge}
+        if judges == set(self.verdicts.undecided["pairwise"]):
+            return frozenset(agreed)
         return frozenset(name for name, pairs in agreed.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs))
 
     @cached_property
     def _fields(self) -> dict[str, dict[str, dict[str, float]]]:
         fields: dict[str, dict[str, dict[str, float]]] = {name: defaultdict(dict) for name in ("win", "rank", "above")}
         for row in self.comparison.rows:
-            for name, outcome in self.outcomes.get(row.id, {}).items():
+            for name, outcome in self.verdicts.outcomes.get(row.id, {}).items():
                 for field, found in fields.items():
                     value = getattr(outcome, field)
                     if value is not None:
@@ -365,20 +343,10 @@ class Tally:
 
 
 def make_tally(comparison: Comparison, judgements: Sequence[Judgement], settings: Bootstrap) -> Tally:
-    """Sort judgements out.
-
-    Raises:
-        DataError: For a judgement of a row or a system that the comparison does not have.
-    """
-    rows, names = {row.id for row in comparison.rows}, {one.name for one in comparison.systems}
-    for one in judgements:
-        if one.row not in rows:
-            raise DataError(f"a judgement of row {one.row!r}, which is not among the {len(rows)} rows judged")
-        if not names.issuperset(one.order):
-            raise DataError(f"a judgement of {one.order!r}; the systems are {sorted(names)!r}")
+    """Sort judgements out."""
     baseline = comparison.baseline
     verdicts = sort_out(judgements, baseline.name if baseline else None, comparison.canaries)
-    return Tally(comparison, judgements, verdicts, outcomes_of(verdicts), settings)
+    return Tally(comparison, judgements, verdicts, settings)
 
 
 def clusters_of(rows: Iterable[Row]) -> dict[str, int]:
@@ -390,14 +358,14 @@ def clusters_of(rows: Iterable[Row]) -> dict[str, int]:
 
 def estimates(
     samples: Mapping[Key, Sample], settings: Bootstrap, *, shares: bool = False
-) -> dict[Key, Estimate | None]:
+) -> dict[Key, dict[str, Any] | None]:
     """The JSON object of each sample's mean and interval, ``None`` where it has no value.
 
     Samples over the same questions share their draws, so that equal values have equal intervals; and each interval
     depends on its own sample alone, so that one more system changes nobody's. Of shares that are all 0, or all 1,
     the ends are exact ones, see `share_ends`.
     """
-    found: dict[Key, Estimate | None] = dict.fromkeys(samples)
+    found: dict[Key, dict[str, Any] | None] = dict.fromkeys(samples)
     groups: dict[frozenset[Any], list[Key]] = defaultdict(list)
     for key, sample in samples.items():
         if len(sample.values):

@@ -7,209 +7,151 @@ journal under one budget.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.judging.folder import UNSCORED
-from rolellm.judging.orders import LETTERS, Ask, Design
-from rolellm.judging.parsing import Verdict, accept_verdicts
-from rolellm.judging.prompts import LIMIT, Material, judge_request, material
+from rolellm.judging.orders import LETTERS, Ask
+from rolellm.judging.parsing import JudgeReply, accept_verdicts
+from rolellm.judging.prompts import judge_request, material
 from rolellm.judging.types import Comparison, Judgement
 from rolellm.llm.client import Client, Spent
 from rolellm.llm.model import Answer, Failure, Model, Outcome, Request, RunOptions
 
 
 @dataclass(frozen=True, slots=True)
-class JudgingOptions:
-    """How a comparison is judged.
-
-    Attributes:
-        design: In which orders answers are shown.
-        shown: Characters of any one text that a judge is shown; what is longer is cut, and counted.
-    """
-
-    design: Design = field(default_factory=Design)
-    shown: int = LIMIT
-
-    def __post_init__(self) -> None:
-        if self.shown < 1:
-            raise SettingsError(f"shown must be at least 1 character, not {self.shown}")
-
-
-@dataclass(frozen=True, slots=True)
 class JudgeModel:
-    """One who judges.
-
-    Attributes:
-        name: Unique in the run.
-        models: Who is asked; several share the work, as servers of one model do.
-    """
+    """A model that judges, under a name that is unique in the run; several models share its work, as servers do."""
 
     name: str
     models: Sequence[Model]
 
 
-@dataclass(slots=True)
-class Judged:
-    """What a run of judging found.
+def requests(comparison: Comparison, asks: Iterable[Ask], shown: int) -> Iterator[Request]:
+    """The requests for some verdicts, in order, made one by one.
 
-    Attributes:
-        judgements: JudgeModel after judge model, each in the order planned.
-        spent: Calls, replies from the journal, tokens and US dollars, of all judge models.
+    Args:
+        comparison: Rows and answers.
+        asks: Those verdicts.
+        shown: Maximum characters of any one text; what is longer is cut.
     """
-
-    judgements: list[Judgement] = field(default_factory=list)
-    spent: Spent = field(default_factory=Spent)
+    return (request for request, _ in _requests(comparison, asks, shown))
 
 
-def requests(comparison: Comparison, asks: Iterable[Ask], options: JudgingOptions) -> Iterator[Request]:
-    """The requests for some verdicts, in order, made one by one."""
-    return _Questions(comparison, asks, options).made()
+def _requests(
+    comparison: Comparison, asks: Iterable[Ask], shown: int
+) -> Iterator[tuple[Request, dict[str, tuple[str, ...]]]]:
+    """Each request, and which of its answers were changed for showing, and how."""
+    row, found = -1, None
+    for ask in asks:
+        if found is None or ask.row != row:
+            row, found = ask.row, material(comparison, comparison.rows[ask.row], shown)
+        yield judge_request(found, ask), found.touched(ask.order)
 
 
 def ask_jury(
-    folder: str | Path,
+    folder: Path,
     comparison: Comparison,
     asks: Sequence[Ask],
     jury: Sequence[JudgeModel],
-    options: JudgingOptions,
-    run: RunOptions | None = None,
-) -> Judged:
+    shown: int,
+    options: RunOptions,
+) -> tuple[list[Judgement], Spent]:
     """Ask every judge model for every verdict.
 
     Args:
         folder: The run's folder; what it holds of earlier runs is not asked again.
         comparison: Rows and answers.
-        asks: Every verdict to ask for, of `rolellm.judging.orders.planned`.
+        asks: Every verdict to ask for, from `rolellm.judging.orders.planned`.
         jury: Who judges.
-        options: How much of each answer is shown.
-        run: Attempts, budget, progress.
+        shown: Maximum characters of an answer to show.
+        options: Attempts, budget, progress.
 
     Returns:
-        Every judgement; a request without a verdict is one too, unscored, and stands with its transcript in
-        ``unscored.jsonl``.
+        Every judgement, and what all of them cost. A request without a verdict is a judgement, too: it is unscored,
+        and its transcript is in ``unscored.jsonl``.
 
     Raises:
         StoppedShortError: At the budget, on Ctrl-C or with a full disk.
         EndpointError: When no endpoint answers.
     """
-    judges = list({ask.judge.schema.name: ask.judge for ask in asks}.values())
-    found = Judged()
+    accept = accept_verdicts({ask.judge.schema.name: ask.judge for ask in asks})
+    judgements: list[Judgement] = []
     transcripts: list[dict[str, Any]] = []
+    spent = Spent()
     for judge_model in jury:
-        questions = _Questions(comparison, asks, options)
+        asking = _Asking(comparison, asks, judge_model.name)
         label = "Judging" if len(jury) == 1 else f"Judging, {judge_model.name}"
-        with Client(folder, judge_model.models, run) as client:
-            client.ask_each(
-                enumerate(questions.made()), accept_verdicts(judges), questions.answered, label=label, total=len(asks)
-            )
-            _add(found.spent, client.spent)
-        found.judgements += [
-            questions.judgement(ask, judge_model.name, outcome)
-            for ask, outcome in zip(asks, questions.outcomes, strict=True)
-        ]
-        transcripts += questions.transcripts(judge_model.name)
-    write_jsonl(Path(folder) / UNSCORED, transcripts)
-    return found
+        with Client(folder, judge_model.models, options) as client:
+            failed, client.spent = spent.failed, replace(spent, cost=client.spent.cost)
+            client.ask_each(enumerate(asking.made(shown)), accept, asking.answered, label=label, total=len(asks))
+            spent = replace(client.spent, failed=failed + client.spent.failed)
+        judgements += (asking.judgements[place] for place in range(len(asks)))
+        transcripts += (asking.transcripts[place] for place in sorted(asking.transcripts))
+    write_jsonl(folder / UNSCORED, transcripts)
+    return judgements, spent
 
 
-def _add(found: Spent, more: Spent) -> None:
-    found.calls += more.calls
-    found.from_journal += more.from_journal
-    found.failed += more.failed
-    found.usage += more.usage
-    found.recounted += more.recounted
-    for name, count in more.answered_by.items():
-        found.answered_by[name] = found.answered_by.get(name, 0) + count
-    # The folder's in all, the judge models before among them.
-    found.cost = more.cost
+class _Asking:
+    """The questions to one judge model, and what came of them, by their places."""
 
+    def __init__(self, comparison: Comparison, asks: Sequence[Ask], judge_model: str) -> None:
+        self._comparison, self._asks, self._judge_model = comparison, asks, judge_model
+        self._touched: dict[int, dict[str, tuple[str, ...]]] = {}
+        self.judgements: dict[int, Judgement] = {}
+        # A request's whole text is kept only where it brought no verdict.
+        self.transcripts: dict[int, dict[str, Any]] = {}
 
-@dataclass(frozen=True, slots=True)
-class _Settled:
-    """What is kept of an outcome; the request's whole text is kept only of those without a verdict."""
+    def made(self, shown: int) -> Iterator[Request]:
+        for place, (request, touched) in enumerate(_requests(self._comparison, self._asks, shown)):
+            if touched:
+                self._touched[place] = touched
+            yield request
 
-    verdict: Verdict | None
-    key: str
-    attempts: int
-    failure: Failure | None
-
-
-class _Questions:
-    """The questions to one judge model, and what came of them."""
-
-    def __init__(self, comparison: Comparison, asks: Iterable[Ask], options: JudgingOptions) -> None:
-        self._comparison, self._asks, self._options = comparison, list(asks), options
-        self._touched: dict[int, Material] = {}
-        self.outcomes: list[_Settled | None] = [None] * len(self._asks)
-
-    def made(self) -> Iterator[Request]:
-        row, found = -1, None
-        for ask in self._asks:
-            if found is None or ask.row != row:
-                row, found = ask.row, material(self._comparison, self._comparison.rows[ask.row], self._options.shown)
-                if any(shown.touched for shown in found.answers.values()):
-                    self._touched[row] = found
-            yield judge_request(found, ask)
-
-    def answered(self, place: int, outcome: Outcome[Verdict]) -> None:
+    def answered(self, place: int, outcome: Outcome[JudgeReply]) -> None:
+        ask, reply, key, failure = self._asks[place], JudgeReply(None, ()), "", None
         if isinstance(outcome, Answer):
-            verdict, failure = outcome.value, None
-            if verdict.copied:
-                reason = f"repeats a verdict from {verdict.copied} word for word"
+            reply, key = outcome.value, outcome.key
+            if reply.copied:
+                reason = f"repeats a verdict from {reply.copied} word for word"
                 failure = Failure(
                     outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused
                 )
-            self.outcomes[place] = _Settled(verdict, outcome.key, outcome.attempts, failure)
         else:
-            self.outcomes[place] = _Settled(None, "", outcome.attempts, outcome)
-
-    def judgement(self, ask: Ask, judge_model: str, settled: _Settled | None) -> Judgement:
-        assert settled is not None, "every request is settled when asking ends"
-        found = self._touched.get(ask.row)
-        verdict, failure = settled.verdict or Verdict(None, ()), settled.failure
-        letter = (verdict.copied or "").removeprefix("answer ")
-        return Judgement(
-            row=self._comparison.rows[ask.row].id,
-            judge=judge_model,
-            design=ask.judge.design,
-            order=ask.order,
-            ranks=verdict.ranks,
-            reasons=verdict.reasons,
-            named=ask.named,
+            failure = outcome
+        asked: dict[str, Any] = {
+            "row": self._comparison.rows[ask.row].id,
+            "judge": self._judge_model,
+            "design": ask.judge.design,
+            "order": ask.order,
+            "named": ask.named,
+        }
+        if failure is not None:
+            self.transcripts[place] = asked | _transcript(failure)
+        letters = dict(zip(LETTERS, ask.order, strict=False))
+        self.judgements[place] = Judgement(
+            **asked,
+            ranks=reply.ranks,
+            reasons=reply.reasons,
             unscored=None if failure is None else f"{failure.kind}: {failure.reason}",
-            touched={} if found is None else found.touched(ask.order),
-            key=settled.key,
-            attempts=settled.attempts,
-            copied=dict(zip(LETTERS, ask.order, strict=False)).get(letter),
+            touched=self._touched.get(place, {}),
+            key=key,
+            attempts=outcome.attempts,
+            copied=letters.get((reply.copied or "").removeprefix("answer ")),
         )
 
-    def transcripts(self, judge_model: str) -> Iterator[dict[str, Any]]:
-        for ask, settled in zip(self._asks, self.outcomes, strict=True):
-            if settled is not None and settled.failure is not None:
-                yield _transcript(self._comparison, ask, judge_model, settled.failure)
 
-
-def _transcript(comparison: Comparison, ask: Ask, judge_model: str, failure: Failure) -> dict[str, Any]:
+def _transcript(failure: Failure) -> dict[str, Any]:
     return {
-        "row": comparison.rows[ask.row].id,
-        "judge": judge_model,
-        "design": ask.judge.design,
-        "order": list(ask.order),
-        "named": ask.named,
         "kind": failure.kind,
         "reason": failure.reason,
         "attempts": failure.attempts,
-        "refused": list(failure.refused),
+        "refused": failure.refused,
         "messages": [{"role": message.role, "content": message.content} for message in failure.request.messages],
         "reply": None if failure.reply is None else failure.reply.text,
     }
-
-
-# --- From models to those who judge: one judge of all of them, or each a judge model of its own
 
 
 def make_jury(models: Sequence[Model], *, each: bool) -> list[JudgeModel]:

@@ -1,4 +1,4 @@
-"""Answers and rows from memory, for judging: datasets, lists of texts, and the columns of an `evaluate` module."""
+"""Two plain lists of answers and the columns of an `evaluate` module, judged as `rolellm.judge` judges datasets."""
 
 from __future__ import annotations
 
@@ -6,81 +6,55 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any
 
-from rolellm.core.errors import DataError
+from pydantic import BeforeValidator
+
+from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row, Subset
 from rolellm.core.text import whole_text
-from rolellm.evaluation.predictions import Predictions
-from rolellm.evaluation.rows import column_names, rows_of
+from rolellm.core.typed_json import read_as
 from rolellm.judging.figures import JudgingResult
-from rolellm.judging.systems import SystemSource
-
-# --- Plain lists as rows and answers to judge: checked one by one, so that what is wrong is named with its row
-
+from rolellm.judging.run import judge
 
 _WHOSE = {"predictions": "model's", "references": "baseline's"}
+_COLUMNS = ("questions", "roles", "descriptions", "knowledge", "subsets", "language", "ids")
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeColumns:
-    """What is known of each row besides its answers; every list is as long as the answers.
+def judge_columns(
+    predictions: Sequence[str] | None,
+    references: Sequence[str] | None,
+    *,
+    llm: Any = None,
+    folder: str | Path = "role-judge",
+    name: str = "model",
+    baseline_name: str = "baseline",
+    **given: Any,
+) -> dict[str, Any]:
+    """Judge two lists of answers; what is not a column of `rows_from_columns` is a setting of `rolellm.judge`.
 
-    Attributes:
-        questions: What was asked. Rows with the same question form a cluster of the bootstrap.
-        roles: Who was to answer.
-        descriptions: Of the roles, or ``None`` where there is none.
-        knowledge: Reference answers: one text, several, or ``None``. Of a role-specific row by which knowledge is
-            measured (at most three are shown); of a general one the role-free target, one text.
-        subsets: ``general`` or ``role_specific``; by default role-specific where there is knowledge, else general.
-        language: ``en`` or ``zh`` for all rows, or one a row; the language of the judge's prompt.
-        ids: Of the rows, by which orders are drawn and runs compared; by default made of role, question and language,
-            so that other rows, or another order of them, change nothing about a row.
+    Returns:
+        `figures` of the model.
     """
-
-    questions: Sequence[str] | None
-    roles: Sequence[str] | None
-    descriptions: Sequence[str | None] | None = None
-    knowledge: Sequence[str | Sequence[str] | None] | None = None
-    subsets: Sequence[str] | None = None
-    language: str | Sequence[str] = "en"
-    ids: Sequence[str] | None = None
-
-    def rows(self, count: int) -> list[Row]:
-        """Rows of RoleBench made of the lists.
-
-        Args:
-            count: How many answers there are.
-
-        Raises:
-            DataError: (a ``ValueError``) On lists of another length or values of another kind; names the row.
-        """
-        missing = [name for name, values in (("questions", self.questions), ("roles", self.roles)) if values is None]
-        if missing:
-            raise DataError(f"{' and '.join(missing)} missing: a judge is shown who was asked, and what")
-        given: dict[str, Sequence[Any] | None] = {
-            "question": self.questions,
-            "role": self.roles,
-            "description": self.descriptions,
-            "knowledge": self.knowledge,
-            "subset": self.subsets,
-            "language": [self.language] * count if isinstance(self.language, str) else self.language,
-            "id": self.ids,
-        }
-        columns = {name: _column(name, values, count) for name, values in given.items()}
-        rows = [_row(number, {name: values[number] for name, values in columns.items()}) for number in range(count)]
-        return _with_ids(rows, given=self.ids is not None)
+    mine, theirs = check_answers(predictions, references)
+    if not all(isinstance(one, str) and one.strip() for one in (name, baseline_name)) or name == baseline_name:
+        raise SettingsError(f"the model is called {name!r} and the baseline {baseline_name!r}; use two different names")
+    rows = rows_from_columns(len(mine), {column: given.pop(column, None) for column in _COLUMNS})
+    result = judge(
+        {name: mine, baseline_name: theirs}, rows, llm=llm, out=folder, **{"baseline": baseline_name, **given}
+    )
+    return figures(result, name)
 
 
-def check_answers(predictions: Sequence[str] | None, baseline: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """Both lists of answers as texts that have a UTF-8, once they are known to be texts, and as many.
+def check_answers(predictions: Sequence[str] | None, references: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """Both lists of answers, once they are known to be texts, and as many.
 
     Raises:
         DataError: (a ``ValueError``) On no answers, lists of different lengths, or what is no text; names the row.
     """
     found = []
-    for name, values in (("predictions", predictions), ("references", baseline)):
+    for name, values in (("predictions", predictions), ("references", references)):
         if values is None or isinstance(values, str | bytes) or not hasattr(values, "__len__") or not len(values):
             raise DataError(f"no {name} to judge: give a list of texts, the {_WHOSE[name]} replies")
         odd = next((at for at, value in enumerate(values) if not isinstance(value, str)), None)
@@ -93,105 +67,87 @@ def check_answers(predictions: Sequence[str] | None, baseline: Sequence[str] | N
     return found[0], found[1]
 
 
-def _column(name: str, values: Sequence[Any] | None, count: int) -> Sequence[Any]:
+def _whole(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_whole, value))
+    return whole_text(value) if isinstance(value, str) else value
+
+
+_Text = Annotated[str, BeforeValidator(_whole)]
+_Texts = Annotated[
+    tuple[_Text, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given or ())
+]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What is known of a row besides its answers; knowledge of a general row is its role-free target."""
+
+    questions: _Text
+    roles: _Text
+    language: Language
+    descriptions: _Text | None
+    knowledge: _Texts
+    subsets: Subset | None
+    ids: _Text | None
+
+    def row(self) -> Row:
+        subset: Subset = self.subsets or ("role_specific" if self.knowledge else "general")
+        general = subset == "general"
+        return Row(
+            id=hash_json([self.roles, self.questions, self.language])[:16] if self.ids is None else self.ids,
+            role=self.roles,
+            language=self.language,
+            subset=subset,
+            question=self.questions,
+            references=() if general else self.knowledge,
+            raw_reference=self.knowledge[0] if general and self.knowledge else None,
+            role_description=self.descriptions,
+        )
+
+
+def rows_from_columns(count: int, columns: Mapping[str, Any]) -> list[Row]:
+    """Rows of RoleBench made of plain lists.
+
+    Args:
+        count: How many answers there are.
+        columns: Lists of that length: ``questions`` and ``roles``; and, each optional, ``descriptions`` (of the roles),
+            ``knowledge`` (a text, several, or none a row), ``subsets`` (by default a row with knowledge is
+            role-specific), ``language`` (``en``; also one for all rows), and ``ids`` (by default made of role, question
+            and language, so that other rows, or another order of them, change nothing about a row).
+
+    Raises:
+        DataError: (a ``ValueError``) On lists of another length or values of another kind; names the row.
+    """
+    missing = [name for name in ("questions", "roles") if columns.get(name) is None]
+    if missing:
+        raise DataError(f"{' and '.join(missing)} missing: a judge is shown who was asked, and what")
+    language = columns.get("language") or "en"
+    whole = {**columns, "language": [language] * count if isinstance(language, str) else language}
+    lists = {name: _column(name, whole.get(name), count) for name in _COLUMNS}
+    seen: Counter[str] = Counter()
+    rows = []
+    for at in range(count):
+        given = read_as(_Given, {name: values[at] for name, values in lists.items()}, f"row {at}")
+        row = given.row()
+        if row.subset == "general" and len(given.knowledge) > 1:
+            raise DataError(f"row {at} is general and has {len(given.knowledge)} texts of knowledge; it can have one")
+        seen[row.id] += 1
+        if columns.get("ids") is not None and (given.ids in (None, "") or seen[row.id] > 1):
+            raise DataError(f"each row needs an id of its own; row {at} has {given.ids!r}")
+        # One question may be there with several answers.
+        rows.append(row if seen[row.id] == 1 else replace(row, id=f"{row.id}-{seen[row.id]}"))
+    return rows
+
+
+def _column(name: str, values: Any, count: int) -> Sequence[Any]:
     if values is None:
         return [None] * count
     if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
         raise DataError(f"{name}: expected a list, one value a row, found {type(values).__name__}")
     if len(values) != count:
         raise DataError(f"{count} predictions but {len(values)} values of {name}; each row needs its own")
-    return values
-
-
-def _row(number: int, values: Mapping[str, Any]) -> Row:
-    """A row, its id still what was given, or empty."""
-    for name, optional in (("question", False), ("role", False), ("description", True), ("id", True)):
-        if not (isinstance(values[name], str) or (optional and values[name] is None)):
-            kind = type(values[name]).__name__
-            raise DataError(f"the {name} of row {number} must be a text{' or None' * optional}, found {kind}")
-    knowledge = _knowledge(number, values["knowledge"])
-    by_knowledge: Subset = "role_specific" if knowledge else "general"
-    subset: Subset = by_knowledge if values["subset"] is None else values["subset"]
-    for name, value, known in (("subset", subset, Subset), ("language", values["language"], Language)):
-        if value not in get_args(known):
-            raise DataError(f"row {number} is of {name} {value!r}; known: {', '.join(get_args(known))}")
-    general = subset == "general"
-    if general and len(knowledge) > 1:
-        raise DataError(f"row {number} is general and has {len(knowledge)} texts of knowledge; it can have one")
-    return Row(
-        id=whole_text(values["id"] or ""),
-        role=whole_text(values["role"]),
-        language=values["language"],
-        subset=subset,
-        question=whole_text(values["question"]),
-        references=() if general else knowledge,
-        raw_reference=knowledge[0] if general and knowledge else None,
-        role_description=None if values["description"] is None else whole_text(values["description"]),
-    )
-
-
-def _knowledge(number: int, given: Any) -> tuple[str, ...]:
-    texts = [given] if isinstance(given, str) else [] if given is None else given
-    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
-        raise DataError(f"the knowledge of row {number} must be a text, a list of texts or None, found {given!r:.60}")
-    return tuple(whole_text(text) for text in texts)
-
-
-def _with_ids(rows: Sequence[Row], *, given: bool) -> list[Row]:
-    if given:
-        names = [row.id for row in rows]
-        twice = next((name for name, times in Counter(names).items() if times > 1 or not name), None)
-        if twice is not None:
-            raise DataError(f"each row needs an id of its own; {twice!r} is that of {names.count(twice)}")
-        return list(rows)
-    seen: Counter[str] = Counter()
-    named = []
-    for row in rows:
-        name = hash_json([row.role, row.question, row.language])[:16]
-        seen[name] += 1
-        # One question may be there with several answers.
-        named.append(replace(row, id=name if seen[name] == 1 else f"{name}-{seen[name]}"))
-    return named
-
-
-# --- Datasets, files and texts as the systems of a judging run
-
-
-#: The columns that rows to be judged must have.
-NEEDED = ("role", "question")
-
-
-def source_of(name: str, answers: Any, rows: Sequence[Row]) -> SystemSource:
-    """Where a system's answers are: a file or several (paths), a dataset with ``prediction``, or a list of texts.
-
-    Raises:
-        DataError: For a dataset without the column, and for texts that are not as many as the rows.
-    """
-    if isinstance(answers, str | Path):
-        return SystemSource(name, (Path(answers),))
-    if hasattr(answers, "column_names"):
-        names = column_names(answers)
-        if "prediction" not in names:
-            raise DataError(f"{name}: the dataset has no column prediction; it has {', '.join(names) or 'none'}")
-        own = [row.id for row in rows_of(answers, needed=NEEDED)]
-        return SystemSource(name, given=Predictions.from_texts(own, list(answers["prediction"])))
-    if isinstance(answers, Sequence) and answers and all(isinstance(one, Path) for one in answers):
-        return SystemSource(name, tuple(answers))
-    if not isinstance(answers, Sequence):
-        kind = type(answers).__name__
-        raise DataError(
-            f"{name}: expected a dataset with the column prediction, a file, or a list of texts; got {kind}"
-        )
-    if len(answers) != len(rows):
-        raise DataError(f"{name}: {len(answers)} texts for {len(rows)} rows; give one per row of the dataset")
-    return SystemSource(name, given=Predictions.from_texts([row.id for row in rows], list(answers)))
-
-
-# --- Two plain lists, for the `evaluate` module
-
-
-#: Figures of a result that `judge_columns` also gives by themselves, each with ``…_ci95``.
-ESTIMATES = ("win_rate", "lc_win_rate", "average_rank", "position_consistency")
+    return list(values)
 
 
 def figures(result: JudgingResult, name: str) -> dict[str, Any]:
@@ -206,20 +162,19 @@ def figures(result: JudgingResult, name: str) -> dict[str, Any]:
         "position_consistency": pairs.get("consistency"),
     }
     found: dict[str, Any] = {}
-    for key in ESTIMATES:
-        estimate = estimates[key] or {"mean": None, "ci95": None}
-        found |= {key: estimate["mean"], f"{key}_ci95": estimate["ci95"]}
+    for key, estimate in estimates.items():
+        found |= {key: estimate and estimate["mean"], f"{key}_ci95": estimate and estimate["ci95"]}
+    canaries = {
+        one["name"]: (one["pairwise"] or one["listwise"] or {}).get("win_rate")
+        for one in value["models"]
+        if one["kind"] == "canary"
+    }
     return found | {
         **{share: pairs.get(share) for share in ("wins", "ties", "losses")},
-        "canaries": {one["name"]: _win_rate(one) for one in value["models"] if one["kind"] == "canary"},
+        "canaries": {one: rate and rate["mean"] for one, rate in canaries.items()},
         "unscored": value["diagnostics"]["unscored"]["share"],
         "problems": list(value["problems"]),
         "n": value["rows"],
         "fingerprint": dict(value["fingerprint"]),
         "result": value,
     }
-
-
-def _win_rate(model: Mapping[str, Any]) -> float | None:
-    found = (model["pairwise"] or model["listwise"] or {}).get("win_rate")
-    return found["mean"] if found else None

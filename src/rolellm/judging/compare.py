@@ -17,15 +17,15 @@ from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.evaluation.predictions import Predictions, read_predictions
+from rolellm.evaluation.rows import rows_of
 from rolellm.evaluation.score import ScoreReport, metric_dict, rows_hash, score_rows
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics import Bootstrap, Sample
-from rolellm.judging.aggregate import clusters_of, estimates, row_outcomes
-from rolellm.judging.folder import JudgeRun, read_run
+from rolellm.judging.aggregate import clusters_of, estimates, sort_out
+from rolellm.judging.figures import JudgingResult
+from rolellm.judging.folder import RESULT, JudgeRun, read_run
 from rolellm.judging.result import adjusted, paired
-
-# --- One side of a comparison: a judging run, or scored predictions, brought to values by measure, system and
-
+from rolellm.judging.settings import CompareSettings
 
 #: Measure to system to row id to value.
 Measures = dict[str, dict[str, dict[str, float]]]
@@ -71,30 +71,29 @@ def judged_side(folder: str | Path) -> RunSide:
     baseline = run.comparison.baseline.name if run.comparison.baseline else None
     measures: Measures = {"win_rate": {}, "average_rank": {}}
     reasons: dict[str, dict[str, Sequence[str]]] = {}
-    for row, outcomes in row_outcomes(run.judgements(), baseline, run.comparison.canaries).items():
+    for row, outcomes in sort_out(run.judgements(), baseline, run.comparison.canaries).outcomes.items():
         for name, outcome in outcomes.items():
             for measure, value in (("win_rate", outcome.win), ("average_rank", outcome.rank)):
                 if value is not None:
                     measures[measure].setdefault(name, {})[row] = value
             reasons.setdefault(name, {})[row] = outcome.reasons
-    try:
-        models, problems = run.result["models"], run.result["problems"]
-        for one in models:
-            if one["pairwise"] and one["pairwise"]["win_rate"] is None:
-                measures["win_rate"].pop(one["name"], None)
-        fitted = {one["name"]: one["pairwise"]["lc_win_rate"] for one in models if one["pairwise"]}
-    except (KeyError, TypeError) as error:
-        raise DataError(f"not a result of this version ({error!r:.80}); judge again", path=run.folder) from error
+    result = JudgingResult.from_dict(run.result, run.folder / RESULT)
+    fitted = {}
+    for one in result.models:
+        if one.pairwise and one.pairwise.win_rate is None:
+            measures["win_rate"].pop(one.name, None)
+        if one.pairwise and one.pairwise.lc_win_rate:
+            fitted[one.name] = metric_dict(one.pairwise.lc_win_rate) or {}
     return RunSide(
         name=str(folder),
         kind="judged",
         rows=run.comparison.rows,
         answers=run.comparison.answers,
         measures={measure: values for measure, values in measures.items() if values},
-        fitted={"lc_win_rate": {name: value for name, value in fitted.items() if value is not None}},
+        fitted={"lc_win_rate": fitted},
         reasons=reasons,
         settings=_judging_settings(run),
-        problems=problems,
+        problems=result.problems,
         baseline=baseline,
     )
 
@@ -108,11 +107,8 @@ def scored_side(path: str | Path, rows: Sequence[Row], options: ScoreOptions) ->
     path = Path(path)
     predictions = read_predictions(path)
     report = score_rows(rows, predictions, options)
-    texts = {
-        row.id: predictions.items[answer].prediction
-        for row, answer in zip(rows, report.answers, strict=True)
-        if answer is not None
-    }
+    joined = zip(rows, report.answers, strict=True)
+    texts = {row.id: predictions.items[answer].prediction for row, answer in joined if answer is not None}
     measures = _rouge_values(path.name, report)
     # What a run is given to score with is the same for both sides; what differs is in the predictions.
     settings = flatten({key: value for key, value in report.fingerprint.items() if key != "hash"})
@@ -183,51 +179,35 @@ def _rouge_values(name: str, report: ScoreReport) -> Measures:
     return {measure: found[measure] for measure in ROUGE if measure in found}
 
 
-# --- Two runs side by side: what changed, what of it is more than luck, and which questions moved most
-
-
 Pairs = Sequence[tuple[str, str]]
 _MEASURES = ("win_rate", "average_rank", *ROUGE)
 
 
-@dataclass(frozen=True, slots=True)
-class CompareOptions:
-    """How to compare.
+def compare(first: str | Path, second: str | Path, settings: CompareSettings) -> dict[str, Any]:
+    """Compare two judging runs, or two files of predictions; see `compare_sides`."""
+    files = [path for path in (first, second) if Path(path).is_file()]
+    if not files:
+        return compare_sides(judged_side(first), judged_side(second), settings)
+    if len(files) == 1:
+        raise SettingsError(
+            f"{files[0]} is a file and the other is not; give two folders of judging runs, or two files of predictions"
+        )
+    if settings.config is None:
+        raise SettingsError("two prediction files need their dataset; add --config, such as --config sample")
+    from rolellm.rolebench import dataset_fingerprint, load_rolebench
 
-    Attributes:
-        pairs: Systems to compare though they are not called the same: name in the first run, name in the second.
-        top: How many of the questions that moved most to list.
-        resamples: Of every bootstrap and permutation test.
-        seed: Of them.
-        rouge: Of two judging runs, compare Rouge-L too, of systems whose answers differ.
-        score: How to score them then.
-    """
-
-    pairs: Pairs = ()
-    top: int = 10
-    resamples: int = 2000
-    seed: int = 0
-    rouge: bool = True
-    score: ScoreOptions = field(default_factory=lambda: ScoreOptions(resamples=1))
-
-    def __post_init__(self) -> None:
-        _ = self.bootstrap  # refuses bad settings now, before any work
-        if self.top < 0:
-            raise SettingsError(f"top must be 0 or more, not {self.top}")
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        """Settings of the intervals, which are 95 % ones throughout."""
-        return Bootstrap(self.resamples, self.seed)
+    rows = rows_of(load_rolebench(settings.config, settings.split, data_dir=settings.data_dir))
+    score = replace(settings.score, dataset_fingerprint=dataset_fingerprint(settings.config, settings.data_dir))
+    return compare_sides(scored_side(first, rows, score), scored_side(second, rows, score), settings)
 
 
-def compare(first: RunSide, second: RunSide, options: CompareOptions | None = None) -> dict[str, Any]:
-    """Compare two judging runs, or two files of predictions.
+def compare_sides(first: RunSide, second: RunSide, settings: CompareSettings) -> dict[str, Any]:
+    """Compare two of one kind.
 
     Args:
-        first: What was before, from `sides.judged_side` or `sides.scored_side`.
+        first: What was before, from `judged_side` or `scored_side`.
         second: What is after, of the same kind.
-        options: How.
+        settings: How.
 
     Returns:
         One JSON object: ``a`` and ``b`` (what is compared), ``shared`` (rows, questions, systems), ``settings``
@@ -238,15 +218,14 @@ def compare(first: RunSide, second: RunSide, options: CompareOptions | None = No
         SettingsError: When the two are not of one kind, or a pair names a system that is not there.
         DataError: When they have no row or no system in common.
     """
-    options = options or CompareOptions()
     if first.kind != second.kind:
         raise SettingsError(f"{first.name} is {first.kind} and {second.name} is {second.kind}; give two of one kind")
     rows, problems = _shared_rows(first, second)
-    pairs = _systems(first, second, options.pairs)
-    if options.rouge and first.kind == "judged":
+    pairs = _systems(first, second, settings.pairs or ())
+    if settings.rouge and first.kind == "judged":
         changed = [pair for pair in pairs if _answers_differ(first, second, pair, rows)]
-        first = with_rouge(first, [name for name, _ in changed], options.score)
-        second = with_rouge(second, [name for _, name in changed], options.score)
+        first = with_rouge(first, [name for name, _ in changed], settings.score)
+        second = with_rouge(second, [name for _, name in changed], settings.score)
     mine, theirs = ({pair[side] for pair in pairs} for side in (0, 1))
     return {
         "a": {"name": first.name, "kind": first.kind, "rows": len(first.rows)},
@@ -258,9 +237,13 @@ def compare(first: RunSide, second: RunSide, options: CompareOptions | None = No
             "only_a": [name for name in first.answers if name not in mine],
             "only_b": [name for name in second.answers if name not in theirs],
         },
-        "settings": _settings(first.settings, second.settings),
-        "changes": _changes(first, second, pairs, rows, options.bootstrap),
-        "moved": _moved(first, second, pairs, rows)[: options.top],
+        "settings": [
+            {"name": name, "before": first.settings.get(name), "after": second.settings.get(name)}
+            for name in dict.fromkeys((*first.settings, *second.settings))
+            if first.settings.get(name) != second.settings.get(name)
+        ],
+        "changes": _changes(first, second, pairs, rows, settings.bootstrap),
+        "moved": _moved(first, second, pairs, rows)[: settings.top],
         "problems": [*problems, *_problems(first, second)],
     }
 
@@ -284,8 +267,14 @@ def _asked(row: Row) -> tuple[str, str]:
     return row.role, fold(row.question)
 
 
-def _systems(first: RunSide, second: RunSide, named: Pairs) -> list[tuple[str, str]]:
+def _systems(first: RunSide, second: RunSide, given: Sequence[str]) -> list[tuple[str, str]]:
     """Those paired by name on request, and those called the same."""
+    named = []
+    for text in given:
+        before, _, after = text.partition("=")
+        if not (before and after):
+            raise SettingsError(f"--pair {text}: expected NAME_A=NAME_B, a system of the first run and of the second")
+        named.append((before, after))
     if first.kind == "scored" and not named:
         return list(zip(first.answers, second.answers, strict=True))
     for mine, theirs in named:
@@ -308,12 +297,6 @@ def _answers_differ(first: RunSide, second: RunSide, pair: tuple[str, str], rows
     return any(before.get(row.id) != after.get(row.id) for row in rows)
 
 
-def _settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[dict[str, Any]]:
-    names = [*first, *(name for name in second if name not in first)]
-    found = [{"name": name, "before": first.get(name), "after": second.get(name)} for name in names]
-    return [one for one in found if one["before"] != one["after"]]
-
-
 def _changes(
     first: RunSide, second: RunSide, pairs: Pairs, rows: Sequence[Row], settings: Bootstrap
 ) -> list[dict[str, Any]]:
@@ -326,16 +309,14 @@ def _changes(
             both = [row for row in old if row in new]
             if test := paired(new, old, clusters, settings):
                 questions = [clusters[row] for row in both]
-                samples = {name: Sample([of[row] for row in both], questions) for name, of in _named(old, new)}
+                samples = {
+                    name: Sample([of[row] for row in both], questions) for name, of in (("before", old), ("after", new))
+                }
                 means = estimates(samples, settings, shares=measure == "win_rate")
                 difference = {"difference": metric_dict(test.difference), "p": test.p}
                 found.append({**names, "measure": measure, **means, **difference})
         found += _fitted(first, second, (before, after), names)
     return adjusted(found)
-
-
-def _named(old: Mapping[str, float], new: Mapping[str, float]) -> tuple[tuple[str, Mapping[str, float]], ...]:
-    return (("before", old), ("after", new))
 
 
 def _fitted(first: RunSide, second: RunSide, pair: tuple[str, str], names: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -13,10 +13,8 @@ import numpy.typing as npt
 
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.statistics import agreement_ci, fleiss_kappa, length_control
-from rolellm.judging.aggregate import DESIGNS, Estimate, Pair, Tally, above, list_above
+from rolellm.judging.aggregate import DESIGNS, Pair, Tally, above, list_above
 from rolellm.judging.types import Judgement
-
-# --- What sways a judge besides the answers: the place they are shown in, their length, and their authors' names
 
 
 def position_effect(tally: Tally) -> dict[str, Any]:
@@ -50,7 +48,7 @@ def length_effect(tally: Tally) -> dict[str, Any]:
     }
 
 
-def name_effect(tally: Tally) -> tuple[dict[str, Any] | None, dict[str, Estimate | None]]:
+def name_effect(tally: Tally) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any] | None]]:
     """What showing the names changed: over all probes, and each system's win with its name less that without.
 
     A probe is held against the same judge's verdict on the same answers in the same order, names masked; one without
@@ -148,14 +146,11 @@ def _slope(ranks: Sequence[float]) -> float:
     return math.fsum((place - middle) * rank for place, rank in enumerate(ranks)) / spread
 
 
-# --- What is wrong with the judging itself: missing verdicts, a taste for a place or a length, attacks,
-
-
 # What a reason quotes of a reply is another each time, and would make a line of its own of every missing verdict.
 _QUOTED = re.compile(r"""(?<!\w)(?:'(?:\\.|[^'\\]){9,}'|"(?:\\.|[^"\\]){9,}")""", re.DOTALL)
 
 
-def diagnose(tally: Tally, limit: float) -> tuple[dict[str, Any], dict[str, Estimate | None]]:
+def diagnose(tally: Tally, limit: float) -> tuple[dict[str, Any], dict[str, dict[str, Any] | None]]:
     """The ``diagnostics`` of a result, and each system's name effect.
 
     Args:
@@ -199,7 +194,7 @@ def _unscored(tally: Tally, limit: float) -> dict[str, Any]:
     }
 
 
-def _canaries(tally: Tally) -> dict[str, dict[str, Estimate | None]]:
+def _canaries(tally: Tally) -> dict[str, dict[str, dict[str, Any] | None]]:
     """What each canary did to the judges: shares of the judgements that show it."""
     found = {}
     for name in sorted(tally.comparison.canaries):
@@ -229,7 +224,7 @@ def _attacks(tally: Tally) -> dict[str, dict[str, dict[str, Any]]]:
     samples = {}
     for (name, kind), touched in rows.items():
         outcomes = tally.values(name, "win") or tally.values(name, "above")
-        samples[name, kind] = tally.sample({row: win for row, win in outcomes.items() if row in touched})
+        samples[name, kind] = tally.joined((row, win) for row, win in outcomes.items() if row in touched)
     found = tally.estimates(samples, shares=True)
     return {
         one.name: {

@@ -40,7 +40,7 @@ STAGE = "judge"
 
 
 @dataclass(frozen=True, slots=True)
-class DataNamed:
+class DatasetName:
     """The data set that a run's manifest names."""
 
     config: str | None = None
@@ -53,7 +53,7 @@ class Manifest:
     """What other code reads of a run's manifest; all of it is in `JudgeRun.manifest`."""
 
     systems: tuple[System, ...]
-    dataset: DataNamed = DataNamed()
+    dataset: DatasetName = DatasetName()
     hash: str | None = None
 
 

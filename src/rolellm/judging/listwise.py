@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.statistics import LengthControl, Sample, bradley_terry_ci, length_control, sign_test
-from rolellm.judging.aggregate import Estimate, Tally, list_above
+from rolellm.judging.aggregate import Tally, list_above
 
 Judges = Sequence[Mapping[str, Any]]
 
 
-def standings(tally: Tally, judges: Judges, name_effects: Mapping[str, Estimate | None]) -> list[dict[str, Any]]:
+def standings(tally: Tally, judges: Judges, name_effects: Mapping[str, dict[str, Any] | None]) -> list[dict[str, Any]]:
     """The ``models`` of a result, in the comparison's order.
 
     Args:
@@ -24,7 +24,7 @@ def standings(tally: Tally, judges: Judges, name_effects: Mapping[str, Estimate 
         name_effects: System to what the probes found.
     """
     answers = tally.comparison.answers
-    characters = tally.estimates({name: tally.sample(lengths) for name, lengths in tally.lengths.items()})
+    characters = tally.estimates({name: tally.joined(lengths.items()) for name, lengths in tally.lengths.items()})
     pairwise, listwise = _pairwise(tally, name_effects), _listwise(tally)
     return [
         {
@@ -55,12 +55,12 @@ def length_controlled(tally: Tally, name: str) -> LengthControl:
     )
 
 
-def _pairwise(tally: Tally, name_effects: Mapping[str, Estimate | None]) -> dict[str, dict[str, Any]]:
+def _pairwise(tally: Tally, name_effects: Mapping[str, dict[str, Any] | None]) -> dict[str, dict[str, Any]]:
     names = [one.name for one in tally.systems if tally.values(one.name, "win") or one.name in tally.withheld]
     wins = {name: tally.values(name, "win") for name in names}
     samples: dict[tuple[str, ...], Sample] = {}
     for name, values in wins.items():
-        samples["win_rate", name] = tally.sample(values)
+        samples["win_rate", name] = tally.joined(values.items())
         pairs = [
             (row.id, judge, pair)
             for row in tally.comparison.rows
@@ -118,7 +118,8 @@ _ZERO = 1e-9
 
 def _length(tally: Tally, name: str) -> dict[str, Any]:
     if name in tally.withheld:
-        problem = "both orders agree in too few pairs"
+        tied = tally.verdicts.undecided["pairwise"] and "the judge ties every pair"
+        problem = tied or "both orders agree in too few pairs"
         return {"lc_win_rate": None, "length_coefficient": None, "length_problem": problem}
     control = length_controlled(tally, name)
     return {
@@ -132,8 +133,8 @@ def _listwise(tally: Tally) -> dict[str, dict[str, Any]]:
     ranks = {one.name: values for one in tally.systems if (values := tally.values(one.name, "rank"))}
     if not ranks:
         return {}
-    means = tally.estimates({name: tally.sample(values) for name, values in ranks.items()})
-    above = tally.estimates({name: tally.sample(tally.values(name, "above")) for name in ranks}, shares=True)
+    means = tally.estimates({name: tally.joined(values.items()) for name, values in ranks.items()})
+    above = tally.estimates({name: tally.joined(tally.values(name, "above").items()) for name in ranks}, shares=True)
     places, strengths = tally.by_place(ranks), _strengths(tally, list(ranks))
     return {
         name: {
@@ -146,7 +147,7 @@ def _listwise(tally: Tally) -> dict[str, dict[str, Any]]:
     }
 
 
-def _strengths(tally: Tally, names: Sequence[str]) -> dict[str, Estimate | None]:
+def _strengths(tally: Tally, names: Sequence[str]) -> dict[str, dict[str, Any] | None]:
     """Bradley-Terry strengths from all pairs that the lists rank, each row counting once a pair.
 
     The models are fitted without the canaries, and each canary with the models alone, so that attackers change nobody.
@@ -160,7 +161,7 @@ def _strengths(tally: Tally, names: Sequence[str]) -> dict[str, Estimate | None]
     return found
 
 
-def _fitted(tally: Tally, names: Sequence[str]) -> dict[str, Estimate | None]:
+def _fitted(tally: Tally, names: Sequence[str]) -> dict[str, dict[str, Any] | None]:
     if len(names) < 2:
         return dict.fromkeys(names)
     tables = pair_tables(tally, names)

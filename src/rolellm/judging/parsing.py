@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -19,9 +19,6 @@ from rolellm.judging.prompts import read_fenced
 from rolellm.llm.json_reply import find_json
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
 from rolellm.llm.structured import accept_json
-
-# --- Whether a verdict is the judge's own: one that it quotes from a text counts for nothing
-
 
 _THOUGHTS_END: Final = "</think>"
 # Words that lead to a verdict without naming one or telling whose it is. With any other, nobody can say without
@@ -76,13 +73,10 @@ def _reasons(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
-# --- From a judge's reply to ranks
-
-
 _LONGEST_REASON = 2_000
 
 
-class Verdict(NamedTuple):
+class JudgeReply(NamedTuple):
     """What a judge said of the answers, in the order shown.
 
     Attributes:
@@ -96,42 +90,37 @@ class Verdict(NamedTuple):
     copied: str | None = None
 
 
-def accept_verdicts(judges: Sequence[Judge]) -> Accept[Verdict]:
-    """An `accept` for the requests of some judges; it tells them apart by the schema's name.
+def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
+    """An `accept` for the requests of some judges, which are told apart by their schemas' names.
 
     Returns:
-        A function that raises `UnacceptableError` for whatever is no verdict, saying why.
+        A function that raises `UnacceptableError` for whatever is not a verdict, saying why.
     """
-    return functools.partial(_accept, {judge.schema.name: judge for judge in judges})
+
+    def accept(request: Request, reply: Reply) -> JudgeReply:
+        source = copied_from(request, reply.text)
+        if source is not None:
+            return JudgeReply(None, (), source)
+        assert request.schema is not None
+        judge = judges[request.schema.name]
+        answers = sum(name.startswith("answer ") for name in read_fenced(request.messages[-1].content))
+        read = _better if judge.design == "pairwise" else _ranking
+        verdict = accept_json(judge.schema, lambda value: read(value, answers))(request, reply)
+        refuse_prose(reply.text)
+        return verdict
+
+    return accept
 
 
-def _accept(judges: Mapping[str, Judge], request: Request, reply: Reply) -> Verdict:
-    source = copied_from(request, reply.text)
-    if source is not None:
-        return Verdict(None, (), source)
-    assert request.schema is not None
-    judge = judges[request.schema.name]
-    answers = shown_answers(request)
-    read = _PARSERS[judge.settings.parser]
-    verdict = accept_json(judge.schema, lambda value: read(value, answers))(request, reply)
-    refuse_prose(reply.text)
-    return verdict
-
-
-def shown_answers(request: Request) -> int:
-    """How many answers a request shows, told by its fences."""
-    return sum(name.startswith("answer ") for name in read_fenced(request.messages[-1].content))
-
-
-def _better(value: Mapping[str, Any], answers: int) -> Verdict:
+def _better(value: Mapping[str, Any], answers: int) -> JudgeReply:
     """One verdict, or one for each criterion: the answer that is better by more criteria is better."""
     criteria = {"": value} if "better" in value else value
     lead = sum({"A": 1, "B": -1, "tie": 0}[one["better"]] for one in criteria.values())
     told = (f"{name} ({one['better']}): {one['reason']}" if name else one["reason"] for name, one in criteria.items())
-    return Verdict(mid_ranks((0, lead)), (" ".join(told)[:_LONGEST_REASON],))
+    return JudgeReply(mid_ranks((0, lead)), (" ".join(told)[:_LONGEST_REASON],))
 
 
-def _ranking(value: Mapping[str, Any], answers: int) -> Verdict:
+def _ranking(value: Mapping[str, Any], answers: int) -> JudgeReply:
     entries = {}
     for entry in value["ranking"]:
         letter = entry["answer"].strip().removeprefix("answer ").upper()
@@ -147,7 +136,7 @@ def _ranking(value: Mapping[str, Any], answers: int) -> Verdict:
     criteria = [name for name, given in entries[wanted[0]].items() if isinstance(given, int)]
     ranks = [mid_ranks([entries[letter][name] for letter in wanted]) for name in criteria]
     places = [sum(of_answer) for of_answer in zip(*ranks, strict=True)]
-    return Verdict(mid_ranks(places), tuple(entries[letter]["reason"][:_LONGEST_REASON] for letter in wanted))
+    return JudgeReply(mid_ranks(places), tuple(entries[letter]["reason"][:_LONGEST_REASON] for letter in wanted))
 
 
 def mid_ranks(places: Sequence[float]) -> tuple[float, ...]:
@@ -159,6 +148,3 @@ def mid_ranks(places: Sequence[float]) -> tuple[float, ...]:
     return tuple(
         sum(other < own for other in places) + (sum(other == own for other in places) + 1) / 2 for own in places
     )
-
-
-_PARSERS: Mapping[str, Callable[[Mapping[str, Any], int], Verdict]] = {"better": _better, "ranking": _ranking}

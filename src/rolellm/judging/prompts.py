@@ -22,9 +22,6 @@ from rolellm.judging.quote_guard import defanged, looks_like
 from rolellm.judging.types import Comparison
 from rolellm.llm.model import Request, system, user
 
-# --- Answers in a judge's prompt: made harmless, and fenced so that none can end its fence or open another
-
-
 #: What `show` can find, in the order in which it says so.
 KINDS: Final = ("cut", "hidden", "bidi", "control_tokens", "fence", "verdict", "instruction")
 #: The most characters of a text that a judge is shown by default (our choice): some ten times the paper's 200 tokens.
@@ -212,9 +209,6 @@ def _next(prompt: str, start: int, mark: str) -> re.Match[str] | None:
         if found.group(1) == mark and not found.group(2).startswith("end of "):
             return found
     return None
-
-
-# --- What a judge is shown: role, question and reference, and the answers under letters, each text behind a fence
 
 
 _REFERENCES = 3

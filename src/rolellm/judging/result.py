@@ -6,53 +6,62 @@ rank or a verdict is said in `outcomes`. A figure of which there is nothing is `
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeGuard
 
-from rolellm.core.errors import SettingsError
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.statistics import Bootstrap, PairedTest, holm, paired_test
 from rolellm.judging.aggregate import LEAST_AGREEMENT, Tally, make_tally
 from rolellm.judging.diagnostics import diagnose
+from rolellm.judging.folder import DatasetName
 from rolellm.judging.listwise import standings
+from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, Judgement
-
-# --- What a reader must know before the figures of a judging run: whether it is valid, and what speaks against it
-
 
 Result = Mapping[str, Any]
 
 
-def is_valid(result: Result) -> bool:
-    """Whether judgements were made, no more of them than allowed lack a verdict, and orders agree in enough pairs."""
+def _is_valid(result: Result, tally: Tally) -> bool:
+    """Whether judgements were made, no more of them than allowed lack a verdict, and some judge of each kind is fit."""
     unscored = result["diagnostics"]["unscored"]
     rates = [one["pairwise"]["win_rate"] for one in result["models"] if one["kind"] == "model" and one["pairwise"]]
-    return bool(unscored["of"]) and unscored["share"] <= unscored["limit"] and (any(rates) or not rates)
+    lists = {judge for found in tally.verdicts.lists.values() for judge in found}
+    return (
+        bool(unscored["of"])
+        and unscored["share"] <= unscored["limit"]
+        and (any(rates) or not rates)
+        and not (lists and lists == set(tally.verdicts.undecided["listwise"]))
+    )
 
 
-def problems(result: Result) -> list[str]:
+def _problems(result: Result, tally: Tally, *, valid: bool) -> list[str]:
     """In words: first what makes the run invalid, then what its figures must be read with."""
-    told = (_unfit, _unscored, _withheld, _canaries, _self_judged, _unanswered, _uncompared)
-    return [problem for find in told for problem in find(result)]
+    told = (_unfit(result, tally), _unscored(result), _withheld(result), _canaries(result), _flaws(result))
+    return [problem for found in told for problem in found] + (_uncompared(result) if valid else [])
 
 
-def _unfit(result: Result) -> list[str]:
+def _unfit(result: Result, tally: Tally) -> Iterator[str]:
     pairs = result["diagnostics"]["position"]["pairwise"] or {"by_judge": {}}
-    return [
-        f"the judge {judge} is not fit to judge pairs: its two orders agree for only {agreed['mean']:.1%} of the "
-        f"pairs; random verdicts would agree for {LEAST_AGREEMENT:.1%} or more"
-        for judge, agreed in pairs["by_judge"].items()
-        if agreed and agreed["mean"] < LEAST_AGREEMENT
-    ]
+    for judge, agreed in pairs["by_judge"].items():
+        if agreed and agreed["mean"] < LEAST_AGREEMENT:
+            yield (
+                f"the judge {judge} is not fit to judge pairs: its two orders agree for only {agreed['mean']:.1%} of "
+                f"the pairs; random verdicts would agree for {LEAST_AGREEMENT:.1%} or more"
+            )
+    for design, judges in tally.verdicts.undecided.items():
+        what = "judge pairs" if design == "pairwise" else "rank lists"
+        for judge in judges:
+            yield f"the judge {judge} is not fit to {what}: it ties all of them, so its verdicts say nothing"
 
 
 def _withheld(result: Result) -> list[str]:
     found = [
         f"{one['name']} ({one['pairwise']['consistency']['mean']:.1%})"
         for one in result["models"]
-        if one["pairwise"] and one["pairwise"]["win_rate"] is None
+        if one["pairwise"]
+        and one["pairwise"]["win_rate"] is None
+        and one["pairwise"]["consistency"]["mean"] < LEAST_AGREEMENT
     ]
     words = f"win rates are withheld where the two orders agree in less than {LEAST_AGREEMENT:.1%} of the pairs: "
     return [words + ", ".join(found)] if found else []
@@ -70,56 +79,54 @@ def _unscored(result: Result) -> list[str]:
     ]
 
 
-def _canaries(result: Result) -> list[str]:
+def _canaries(result: Result) -> Iterator[str]:
     """A canary's answer is no answer: where it wins, the judge can be won without one."""
-    found = []
     for one in result["models"]:
         if one["kind"] != "canary":
             continue
         called = one["name"] if one["name"].startswith("canary") else f"canary {one['name']}"
         copied = result["diagnostics"]["canaries"][one["name"]]["copied"]
         if copied is not None and copied["mean"]:
-            found.append(
+            yield (
                 f"the judge repeated a verdict from {called} in {copied['mean']:.1%} of the {copied['n']:,} judgements "
                 "that showed it: text inside an answer can bind this judge"
             )
         pairs, lists = one["pairwise"] or {}, one["listwise"] or {}
-        for estimate, where in ((pairs.get("win_rate"), "pairs"), (lists.get("win_rate"), "lists")):
-            if estimate is not None and _low(estimate) > 0.5:
-                found.append(
-                    f"{called} wins {estimate['mean']:.1%}{_ends(estimate)} of its {where} against "
+        for rate, where in ((pairs.get("win_rate"), "pairs"), (lists.get("win_rate"), "lists")):
+            if _above(rate, 0.5):
+                low, high = rate["ci95"]
+                yield (
+                    f"{called} wins {rate['mean']:.1%} [{low:.1%}, {high:.1%}] of its {where} against "
                     f"{result['baseline']}: this judge prefers a non-answer, so its verdicts say little about quality"
                 )
-        strength = lists.get("strength")
-        if result["baseline"] is None and strength is not None and _low(strength) > 0:
-            found.append(
+        if result["baseline"] is None and _above(lists.get("strength"), 0):
+            yield (
                 f"{called} ranks above the mean of all systems in the lists: this judge prefers a "
                 "non-answer, so its verdicts say little about quality"
             )
-    return found
 
 
-def _self_judged(result: Result) -> list[str]:
-    return [
-        f"the judge {judge['name']} is of the same model family ({judge['family']}) as {', '.join(judge['flagged'])}: "
-        "judges are known to favor their own"
-        for judge in result["judges"]
-        if judge["flagged"]
-    ]
+def _above(estimate: Mapping[str, Any] | None, value: float) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a whole interval is above a value; where one question gives none, nothing is certain."""
+    return estimate is not None and estimate["ci95"] is not None and bool(estimate["ci95"][0] > value)
 
 
-def _unanswered(result: Result) -> list[str]:
-    return [
-        f"{one['name']} answered {one['answered']:,} of {result['rows']:,} rows: its figures cover only those"
-        for one in result["models"]
-        if one["answered"] < result["rows"]
-    ]
+def _flaws(result: Result) -> Iterator[str]:
+    for judge in result["judges"]:
+        if judge["flagged"]:
+            yield (
+                f"the judge {judge['name']} is of the same model family ({judge['family']}) as "
+                f"{', '.join(judge['flagged'])}: judges are known to favor their own"
+            )
+    for one in result["models"]:
+        if one["answered"] < result["rows"]:
+            yield (
+                f"{one['name']} answered {one['answered']:,} of {result['rows']:,} rows: its figures cover only those"
+            )
 
 
 def _uncompared(result: Result) -> list[str]:
     """What was to be judged and was not: a table without its line would pass over it in silence."""
-    if not is_valid(result):
-        return []
     asked = {design for judge in result["judges"] for design in judge["prompts"] or ()}
     lists = result["diagnostics"]["judgements"]["listwise"]
     found = ["no list was judged: no row was answered by all systems"] if "listwise" in asked and not lists else []
@@ -129,19 +136,6 @@ def _uncompared(result: Result) -> list[str]:
         for one in result["models"]
         if one["kind"] == "model" and one["pairwise"] is None and one["listwise"] is None
     ]
-
-
-def _low(estimate: Mapping[str, Any]) -> float:
-    """The interval's lower end; where one question gives none, nothing is certain."""
-    return float("-inf") if estimate["ci95"] is None else float(estimate["ci95"][0])
-
-
-def _ends(estimate: Mapping[str, Any]) -> str:
-    low, high = estimate["ci95"]
-    return f" [{low:.1%}, {high:.1%}]"
-
-
-# --- Which systems differ: paired tests between all of them, corrected for how many tests there are
 
 
 Values = Mapping[str, float]
@@ -189,43 +183,12 @@ def _tests(measure: str, values: Mapping[str, Values], tally: Tally) -> list[dic
     return adjusted(tests)
 
 
-# --- From judgements to a result: win rates, ranks, tests and the judge's own faults, in one JSON object
-
-
-@dataclass(frozen=True, slots=True)
-class ResultOptions:
-    """How to summarise, and what was judged.
-
-    Attributes:
-        resamples: Of every bootstrap and permutation test.
-        seed: Of them.
-        max_unscored: Share of judgements without a verdict above which a run is not valid.
-        config: The data set's config; named with the result.
-        split: Its split, likewise.
-    """
-
-    resamples: int = 2000
-    seed: int = 0
-    max_unscored: float = 0.01
-    config: str | None = None
-    split: str | None = None
-
-    def __post_init__(self) -> None:
-        _ = self.bootstrap  # refuses bad settings now, before any work
-        if not 0 <= self.max_unscored <= 1:
-            raise SettingsError(f"max_unscored must lie between 0 and 1, not {self.max_unscored}")
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        """Settings of the intervals, which are 95 % ones throughout."""
-        return Bootstrap(self.resamples, self.seed)
-
-
-def summarise(
+def summarize(
     comparison: Comparison,
     judgements: Sequence[Judgement],
     judges: Sequence[Mapping[str, Any]],
-    options: ResultOptions | None = None,
+    settings: JudgingSettings,
+    data: DatasetName | None = None,
 ) -> dict[str, Any]:
     """Everything a judging run found, as the contract's JSON object.
 
@@ -233,18 +196,15 @@ def summarise(
         comparison: Rows, systems and answers.
         judgements: In any order, those without a verdict too.
         judges: Each with ``name``, ``prompts``, ``model`` and ``family``.
-        options: How.
-
-    Raises:
-        DataError: For a judgement of a row or a system that the comparison does not have.
+        settings: Resamples, seed, and how many missing verdicts are too many.
+        data: The dataset, to be named with the result.
     """
-    options = options or ResultOptions()
-    tally = make_tally(comparison, judgements, options.bootstrap)
+    tally, data = make_tally(comparison, judgements, settings.bootstrap), data or DatasetName()
     flagged = [_flagged(judge, comparison) for judge in judges]
-    diagnostics, name_effects = diagnose(tally, options.max_unscored)
+    diagnostics, name_effects = diagnose(tally, settings.max_unscored)
     result = {
-        "config": options.config,
-        "split": options.split,
+        "config": data.config,
+        "split": data.split,
         "rows": len(comparison.rows),
         "questions": len(set(tally.clusters.values())),
         "baseline": tally.verdicts.baseline,
@@ -253,11 +213,12 @@ def summarise(
         "tests": significance(tally),
         "diagnostics": diagnostics,
     }
-    return {**result, "valid": is_valid(result), "problems": problems(result)}
+    valid = _is_valid(result, tally)
+    return {**result, "valid": valid, "problems": _problems(result, tally, valid=valid)}
 
 
 def _flagged(judge: Mapping[str, Any], comparison: Comparison) -> dict[str, Any]:
-    """A judge with the systems of its own family, whom it may favour; an unknown family is nobody's."""
+    """A judge with the systems of its own family, whom it may favor; an unknown family is nobody's."""
     family = judge.get("family")
     same = judge.get("flagged", [one.name for one in comparison.systems if family and one.family == family])
     known = {key: judge.get(key) for key in ("name", "prompts", "model", "family")}

@@ -1,15 +1,33 @@
-"""The settings of a judging run: the same in Python and on the command line."""
+"""The settings of judging, of comparing two runs, and of labeling: the same in Python and on the command line."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Field, read, settings
+from rolellm.evaluation.settings import ScoreOptions
+
+if TYPE_CHECKING:
+    from rolellm.evaluation.statistics import Bootstrap
+
+
+class _Resampled:
+    """Settings with a bootstrap."""
+
+    resamples: int
+    seed: int
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        """Settings of the intervals, which are all 95 % intervals."""
+        from rolellm.evaluation.statistics import Bootstrap
+
+        return Bootstrap(self.resamples, self.seed)
 
 
 @settings
-class JudgingSettings:
+class JudgingSettings(_Resampled):
     """Which answers are judged, and how."""
 
     judges: tuple[str, ...] | None = Field(
@@ -41,3 +59,51 @@ class JudgingSettings:
         description="US dollars that the run folder may cost in all; needs prices.",
         json_schema_extra={"cli": False},
     )
+
+
+@settings
+class CompareSettings(_Resampled):
+    """How two runs are compared."""
+
+    pairs: tuple[str, ...] | None = Field(
+        None,
+        description="NAME_A=NAME_B: also compare these two systems; may be repeated.",
+        json_schema_extra={"flag": "pair"},
+    )
+    top: int = Field(10, ge=0, description="Number of most-changed questions to show.")
+    rouge: bool = Field(True, description="For judging runs, also compare Rouge-L of changed answers.")
+    config: str | None = Field(None, description="For predictions: config of the dataset, such as sample.")
+    split: str = Field("test", description="For predictions: split of the dataset.")
+    protocol: str = Field("rouge-score", description="Rouge-L protocol: rouge-score (F1) or paper (recall).")
+    data_dir: Path | None = Field(None, description="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
+    resamples: int = Field(2000, ge=1, description="Bootstrap resamples over questions.")
+    seed: int = Field(0, ge=0, description="Random seed for the bootstrap.")
+    processes: int = Field(1, ge=1, description="Processes that compute Rouge-L.")
+
+    @property
+    def score(self) -> ScoreOptions:
+        """How answers are scored: row by row, for the intervals are the comparison's own."""
+        chosen = {name: getattr(self, name) for name in ("protocol", "config", "split", "processes")}
+        return read(ScoreOptions, {**chosen, "resamples": 1})
+
+
+@settings
+class LabelSettings:
+    """What people label, and where."""
+
+    annotator: str | None = Field(None, description="Annotator name; defaults to your login.")
+    sample: int = Field(50, ge=1, description="Rows (or answers, with --audit) to label.")
+    seed: int = Field(0, ge=0, description="Random seed for the sample, the same for all.")
+    audit: bool = Field(
+        False, description="Ask the paper's three questions about one answer at a time instead of ranking."
+    )
+    system: str | None = Field(None, description="Audit only this system; `reference` means the dataset's own replies.")
+    port: int = Field(0, ge=0, le=65535, description="Port of the local page; 0 picks a free one.")
+
+
+@settings
+class AgreementSettings(_Resampled):
+    """How agreement is measured."""
+
+    resamples: int = Field(2000, ge=1, description="Bootstrap resamples over questions.")
+    seed: int = Field(0, ge=0, description="Random seed for the bootstrap.")

@@ -33,16 +33,6 @@ class System:
     family: str | None = None
     source: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "model": self.model,
-            "family": self.family,
-            "source": dict(self.source),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

@@ -22,9 +22,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from typing import Any, Final
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import NO_ROOM
-from rolellm.labelling.tasks import BadLabelError, Task
+from rolellm.labelling.tasks import LabelTask
 
 HOST: Final = "127.0.0.1"
 #: Bytes of a label that are read; the longest ranking takes 300.
@@ -80,7 +80,7 @@ class LabelServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, task: Task[Any], commands: Mapping[str, str], *, port: int = 0) -> None:
+    def __init__(self, task: LabelTask[Any], commands: Mapping[str, str], *, port: int = 0) -> None:
         self.task = task
         self.commands = commands
         self.token = secrets.token_urlsafe(16)
@@ -106,7 +106,7 @@ class LabelServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(task: Task[Any], commands: Mapping[str, str], *, port: int = 0) -> Iterator[LabelServer]:
+def serving(task: LabelTask[Any], commands: Mapping[str, str], *, port: int = 0) -> Iterator[LabelServer]:
     """Serve a task from a thread of its own while the block runs; a label being written then is waited for.
 
     Raises:
@@ -208,15 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusedError(HTTPStatus.FORBIDDEN, "labels are accepted only from this server's own page")
         if self.headers.get_content_type() != _JSON:
             raise _RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send the label as {_JSON}")
-        value = self._body()
-        number = value.get("item")
         try:
-            if not isinstance(number, int) or isinstance(number, bool):
-                raise BadLabelError("item must be a number")
-            self.server.task.save(number, value)
+            self.server.task.save(self._body())
         except IndexError as error:
             raise _RefusedError(HTTPStatus.NOT_FOUND, "no such item in this sample") from error
-        except BadLabelError as error:
+        except DataError as error:
             raise _RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
         except OSError as error:
             raise _not_kept(error) from error

@@ -7,16 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
 
-from rolellm.core.errors import RoleLLMError, SettingsError
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import JsonlAppender
 from rolellm.core.records import Row
 from rolellm.core.sanitize import shorten, visible
+from rolellm.core.typed_json import read_as
 from rolellm.judging.folder import JudgeRun
 from rolellm.judging.parsing import mid_ranks
 from rolellm.judging.people.labels import (
-    AUDIT_QUESTIONS,
     REFERENCE,
     AuditLabel,
     RankingLabel,
@@ -44,8 +46,25 @@ _LONGEST: Final = 86_400.0
 _L = TypeVar("_L", RankingLabel, AuditLabel)
 
 
-class BadLabelError(RoleLLMError, ValueError):
-    """What came from the page is not a valid label."""
+@dataclass(frozen=True)
+class _Post:
+    """What the page sends with every label."""
+
+    item: StrictInt
+    seconds: Annotated[StrictFloat | StrictInt, Field(ge=0)]
+    skipped: StrictBool = False
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    groups: tuple[tuple[StrictStr, ...], ...]
+
+
+@dataclass(frozen=True)
+class _Audited:
+    instruction: StrictBool
+    style: StrictBool
+    correct: StrictBool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +82,7 @@ class _Item:
     key: tuple[str, ...]
 
 
-class Task(ABC, Generic[_L]):
+class LabelTask(ABC, Generic[_L]):
     """A person's labels of a sample; opening it reads what is there and mends what a crash left.
 
     Attributes:
@@ -114,24 +133,20 @@ class Task(ABC, Generic[_L]):
             "label": self._said(item),
         }
 
-    def save(self, number: int, value: Mapping[str, Any]) -> None:
+    def save(self, value: Mapping[str, Any]) -> None:
         """Put a label on the disk.
 
         Args:
-            number: The item's, counted from 0.
-            value: What the page says: ``{"skipped": true}`` or the label, and ``seconds``.
+            value: What the page says: ``item`` (its number, from 0), ``seconds``, and ``skipped`` or the label.
 
         Raises:
             IndexError: When there is no such item.
-            BadLabelError: When the value is no label of it.
+            DataError: When the value is not a label of it.
             OSError: When it cannot be written.
         """
-        item = self._at(number)
-        seconds = _seconds(value.get("seconds"))
-        skipped = value.get("skipped", False)
-        if not isinstance(skipped, bool):
-            raise BadLabelError("skipped must be true or false")
-        label = self._label(item, None if skipped else value, seconds)
+        said = read_as(_Post, value, "the label")
+        item = self._at(said.item)
+        label = self._label(item, None if said.skipped else value, round(float(min(said.seconds, _LONGEST)), 1))
         with self._lock:
             append_label(self.path, label)
             self._labels[item.key] = label
@@ -167,7 +182,7 @@ class Task(ABC, Generic[_L]):
         """What the page shows of a label."""
 
 
-class RankingTask(Task[RankingLabel]):
+class RankingTask(LabelTask[RankingLabel]):
     """Ranking: all answers to a row at once.
 
     Args:
@@ -197,7 +212,7 @@ class RankingTask(Task[RankingLabel]):
 
     def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> RankingLabel:
         order = tuple(item.answers)
-        ranks = None if value is None else _ranks(value.get("groups"), len(order))
+        ranks = None if value is None else _ranks(read_as(_Ranked, value, "the label").groups, LETTERS[: len(order)])
         about = content_hash(item.row, item.answers)
         return RankingLabel(item.row.id, self.annotator, order, ranks, seconds, about)
 
@@ -208,7 +223,7 @@ class RankingTask(Task[RankingLabel]):
         return {"groups": [[letters[name] for name in letters if ranks[name] == place] for place in places]}
 
 
-class AuditTask(Task[AuditLabel]):
+class AuditTask(LabelTask[AuditLabel]):
     """The paper's audit: three questions about one answer at a time.
 
     Args:
@@ -235,37 +250,22 @@ class AuditTask(Task[AuditLabel]):
         self._labels = read_audit(run, annotator)
 
     def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> AuditLabel:
-        about = content_hash(item.row, item.answers)
+        said = None if value is None else read_as(_Audited, value, "the label")
+        answers: Any = (None, None, None) if said is None else (said.instruction, said.style, said.correct)
         (name,) = item.answers
-        if value is None:
-            return AuditLabel(item.row.id, name, self.annotator, None, None, None, seconds, about)
-        said = [value.get(question, "") for question in AUDIT_QUESTIONS]
-        if not (
-            isinstance(said[0], bool) and isinstance(said[1], bool) and (said[2] is None or isinstance(said[2], bool))
-        ):
-            raise BadLabelError("instruction and style must be true or false; correct must be true, false or null")
-        return AuditLabel(item.row.id, name, self.annotator, said[0], said[1], said[2], seconds, about)
+        about = content_hash(item.row, item.answers)
+        return AuditLabel(item.row.id, name, self.annotator, *answers, seconds, about)
 
     def _to_page(self, item: _Item, label: AuditLabel) -> Any:
         return {"instruction": label.instruction, "style": label.style, "correct": label.correct}
 
 
-def _ranks(groups: Any, count: int) -> tuple[float, ...]:
+def _ranks(groups: Sequence[Sequence[str]], letters: str) -> tuple[float, ...]:
     """Mid-ranks in the order shown, from groups of letters, best first: ``[["B"], ["A", "C"]]``."""
-    letters = LETTERS[:count]
-    if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
-        raise BadLabelError("groups must be a list of lists of letters, best first")
-    said = [letter for group in groups for letter in group]
-    if not all(isinstance(letter, str) for letter in said) or sorted(said) != list(letters):
-        raise BadLabelError(f"rank each of {letters[0]} to {letters[-1]} once")
     places = {letter: place for place, group in enumerate(groups) for letter in group}
-    return mid_ranks(tuple(places[letter] for letter in letters))
-
-
-def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value or value < 0:
-        raise BadLabelError("seconds must be a number, 0 or more")
-    return round(float(min(value, _LONGEST)), 1)
+    if sorted(letter for group in groups for letter in group) != list(letters):
+        raise DataError(f"rank each of {letters[0]} to {letters[-1]} once")
+    return mid_ranks([places[letter] for letter in letters])
 
 
 def _shown(text: str) -> str:

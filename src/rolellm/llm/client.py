@@ -18,17 +18,21 @@ from typing import Any, overload
 from rolellm.core.errors import EndpointError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import write_jsonl
-from rolellm.llm.batch import STATE, BatchState
-from rolellm.llm.budget import Budget
+from rolellm.llm.batch import STATE, BatchRun, BatchState
+from rolellm.llm.budget import check_prices
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Reply, Request, RunOptions, T, Usage, text_of
 from rolellm.llm.openai_format import disputed, same_model
-from rolellm.llm.run import Counts, Run, StopAskingError
+from rolellm.llm.run import Run, StopAskingError
 from rolellm.runtime.interrupts import run_to_end
 from rolellm.runtime.locks import locked
 from rolellm.runtime.progress import Progress
 
-# --- The order in which requests go out: those that share a long beginning one after another, the longest first
+FAILED = "failed.jsonl"
+# Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
+_RESERVE_A_CALL = 1 << 16
+# Names of models that are counted; a server may make up one for each reply.
+_MOST_NAMES = 20
 
 
 def prefix_order(requests: Sequence[Request]) -> list[int]:
@@ -37,59 +41,10 @@ def prefix_order(requests: Sequence[Request]) -> list[int]:
     A beginning is the first message, by its text. The beginnings that save the most go first: their length times the
     number of requests that need not pay for it anew.
     """
-    count = Counter(_beginning(request) for request in requests)
-    first: dict[str, int] = {}
-    for place, request in enumerate(requests):
-        first.setdefault(_beginning(request), place)
-
-    def rank(place: int) -> tuple[int, int, int]:
-        beginning = _beginning(requests[place])
-        return -len(beginning) * (count[beginning] - 1), first[beginning], place
-
-    return sorted(range(len(requests)), key=rank)
-
-
-def _beginning(request: Request) -> str:
-    return request.messages[0].content if request.messages else ""
-
-
-# --- What the progress of a run of requests says: done, in flight, failed and spent
-
-
-def shown(label: str, total: int | None, read: Callable[[], tuple[Counts, float]], *, show: bool) -> Progress:
-    """Progress to show while a ``with`` block runs.
-
-    Args:
-        label: What the requests are for.
-        total: How many requests there are, where that is known.
-        read: Gives counts and US dollars spent so far; called from another thread.
-        show: Whether to show anything.
-    """
-
-    def look(progress: Progress) -> None:
-        counts, spent = read()
-        progress.update(done=counts.done, state=state_of(counts, spent))
-
-    return Progress(label or "asking", total, look=look, show=show)
-
-
-def state_of(counts: Counts, spent: float) -> str:
-    """What is shown after the counts.
-
-    >>> state_of(Counts(done=10, failed=1, in_flight=4), 0.0123)
-    '4 in flight, 1 failed, $0.0123'
-    """
-    return f"{counts.in_flight} in flight, {counts.failed} failed, ${spent:.4f}"
-
-
-# --- Asks models on behalf of a stage, in a run folder that keeps every reply
-
-
-FAILED = "failed.jsonl"
-# Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
-_RESERVE_A_CALL = 1 << 16
-# Names of models that are counted; a server may make up one for each reply.
-_MOST_NAMES = 20
+    beginnings = [request.messages[0].content if request.messages else "" for request in requests]
+    count = Counter(beginnings).items()
+    rank = {text: (-len(text) * (times - 1), place) for place, (text, times) in enumerate(count)}
+    return sorted(range(len(requests)), key=lambda place: rank[beginnings[place]])
 
 
 class EndpointWarning(UserWarning):
@@ -158,8 +113,9 @@ class Client:
                 reason = f"no room left on the disk of {error.path}, which keeps what it has"
                 raise StoppedShortError(f"{reason}; it needs room there to go on", resume="the same command") from error
             stack.callback(self._journal.close)
-            self._budget = Budget(self.options.budget, self._journal.spent + self._journal.unknown, self.models)
-            self.spent.cost = self._budget.spent
+            if self.options.budget is not None:
+                check_prices(self.models)
+            self.spent.cost = self._journal.cost
             self._stack = stack.pop_all()
         self._closed = False
         if self._journal.harm:
@@ -248,14 +204,16 @@ class Client:
         if self._closed:
             # The journal's file descriptor may be another file's by now.
             raise SettingsError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
-        run = self._run_class()(self.models, self._journal, self._budget, self.options, accept, also)
+        run = self._run_class()(self.models, self._journal, self.options, accept, also)
 
         def note(place: int, outcome: Outcome[T]) -> None:
             self._note(outcome)
             done(place, outcome)
 
-        def read() -> tuple[Counts, float]:
-            return run.counts, self._budget.spent
+        def look(progress: Progress) -> None:
+            counts, spent = run.counts, self._journal.spent
+            state = f"{counts.in_flight} in flight, {counts.failed} failed, ${spent:.4f}"
+            progress.update(done=counts.done, state=state)
 
         async def work() -> None:
             try:
@@ -264,7 +222,7 @@ class Client:
                 await asyncio.gather(*(model.close() for model in self.models), return_exceptions=True)
 
         try:
-            with shown(label, total, read, show=self.options.show_progress):
+            with Progress(label or "asking", total, look=look, show=self.options.show_progress):
                 run_to_end(work, lambda: run.stop(StopAskingError("asked to stop")))
         finally:
             self._count(run)
@@ -280,15 +238,12 @@ class Client:
 
     def _run_class(self) -> type[Run[Any]]:
         if not self.options.batch:
-            if underway := BatchState(self.folder).underway():
+            if underway := BatchState.of(self.folder).underway():
                 raise SettingsError(
                     f"{len(underway)} requests of {self.folder} are on their way in batches, and paid for; go on with "
                     f"--batch, or move {self.folder / STATE} away to ask for them anew"
                 )
             return Run
-        from rolellm.llm.batch import BatchRun, batch_endpoint
-
-        batch_endpoint(self.models)
         return BatchRun
 
     def _note(self, outcome: Outcome[Any]) -> None:
@@ -327,7 +282,7 @@ class Client:
         self.spent.calls += run.counts.calls
         self.spent.from_journal += run.counts.from_journal
         self.spent.failed = len(self._failed)
-        self.spent.cost = self._budget.spent
+        self.spent.cost = self._journal.cost
         path = self.folder / FAILED
         if not self._failed:
             path.unlink(missing_ok=True)

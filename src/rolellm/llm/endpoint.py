@@ -10,17 +10,18 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Omit
+from openai import APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient, Omit, OpenAIError, omit
 
-from rolellm.core.errors import require
+from rolellm.core.errors import SettingsError
 from rolellm.core.scrub import Scrubber, scrubber
-from rolellm.llm.model import CallError, Json, Price, Reply, Request
+from rolellm.llm.model import CallError, Json, Reply, Request, T
 from rolellm.llm.openai_format import (
     UNREADABLE,
     Structured,
@@ -30,7 +31,7 @@ from rolellm.llm.openai_format import (
     request_body,
     with_usage,
 )
-from rolellm.llm.retry import refusal, wants_other_form
+from rolellm.llm.retry import refusal
 from rolellm.llm.settings import ModelSettings, find_key, hidden_keys, is_near
 from rolellm.version import __version__
 
@@ -45,15 +46,15 @@ class Endpoint:
         settings: Where it is.
 
     Attributes:
+        name: Host and model.
+        concurrency: Maximum calls at once.
+        price: What its tokens cost.
         structured: How the next schema is asked for.
-
-    Raises:
-        MissingExtraError: Without the `openai` SDK.
     """
 
     def __init__(self, settings: ModelSettings) -> None:
-        require("openai", extra="llm")
         self.settings = settings
+        self.name, self.concurrency, self.price = settings.name, settings.concurrency, settings.price
         self._base_url, self._model = settings.base_url or "", settings.model or ""
         self.structured: Structured = "json_schema" if settings.structured == "auto" else settings.structured
         self._hidden = hidden_keys(self._base_url, settings.extra_body)
@@ -64,39 +65,10 @@ class Endpoint:
         return f"Endpoint({self.name})"
 
     @property
-    def name(self) -> str:
-        """Host and model."""
-        return f"{urlsplit(self._base_url).netloc}/{self._model}"
-
-    @property
     def identity(self) -> Json:
         """Address, model, and what else of the settings decides replies."""
-        settings = self.settings
-        return {
-            "backend": "openai",
-            "base_url": settings.base_url,
-            "model": settings.model,
-            "structured": settings.structured,
-            "extra_body": dict(settings.extra_body),
-        }
-
-    @property
-    def concurrency(self) -> int:
-        """Calls at once."""
-        return self.settings.concurrency
-
-    @property
-    def price(self) -> Price:
-        """What its tokens cost."""
-        return self.settings.price
-
-    def check(self) -> None:
-        """Refuse before the first call what no call could do.
-
-        Raises:
-            SettingsError: Where there is no key and one is needed.
-        """
-        self._key()
+        deciding = {name: getattr(self.settings, name) for name in ("base_url", "model", "structured")}
+        return {"backend": "openai", **deciding, "extra_body": dict(self.settings.extra_body)}
 
     async def call(self, request: Request, attempt: int = 1) -> Json:
         """Ask once.
@@ -110,24 +82,24 @@ class Endpoint:
         """
         while True:
             form = self.structured
-            status, headers, content = await self._post(encode_body(self.body(request, attempt)))
-            if status < 300:
-                return self._raw(content, request)
-            if request.schema is not None and self.learns_form(form, status, content):
-                continue
-            raise self.refusal(status, content, headers)
+            try:
+                response = await self.asked(partial(self._post, request, attempt), self.settings.timeout)
+            except CallError as error:
+                if request.schema is not None and self.learns_form(form, error):
+                    continue
+                raise
+            return self.received(parse_body(response.content), request)
 
-    def learns_form(self, form: Structured, status: int, content: bytes) -> bool:
+    def learns_form(self, form: Structured, error: CallError) -> bool:
         """Go over to the next form of structured output where a server refuses one; whether asking again may help.
 
         Calls that are on their way together all learn of a refusal; only the first of them moves on.
 
         Args:
             form: In which was asked.
-            status: Of the answer.
-            content: Its body.
+            error: How that failed.
         """
-        if self.settings.structured != "auto" or form == "none" or not wants_other_form(status, content):
+        if self.settings.structured != "auto" or form == "none" or not error.wants_other_form:
             return False
         if self.structured == form:
             self.structured = _FORMS[_FORMS.index(form) + 1]
@@ -135,7 +107,7 @@ class Endpoint:
 
     def refusal(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> CallError:
         """The error that an answer other than 2xx stands for, secrets taken out."""
-        return refusal(status, headers or {}, content, self._hide().text)
+        return refusal(status, headers or {}, content, self._scrubber().text)
 
     def body(self, request: Request, attempt: int = 1) -> dict[str, Any]:
         """The body of a call, as it is sent now."""
@@ -163,7 +135,7 @@ class Endpoint:
             CallError: For an error where a reply should be.
         """
         try:
-            raw = self._hide().json(raw)
+            raw = self._scrubber().json(raw)
         except RecursionError:
             return {UNREADABLE: "nested too deeply"}
         if raw.get("error") and not raw.get("choices"):
@@ -173,11 +145,7 @@ class Endpoint:
             refused = self.refusal(status, encode_body(raw))
             # It broke off at some point behind the server's back; what was said until then may be charged.
             raise CallError(refused.kind, refused.reason, retry=refused.retry, billed=True)
-        return raw if request is None else self.counted(raw, request)
-
-    def counted(self, raw: dict[str, Any], request: Request) -> Json:
-        """A raw reply with tokens that can be true, see `rolellm.llm.openai_format.with_usage`."""
-        return with_usage(raw, request, self.settings.extra_body)
+        return raw if request is None else with_usage(raw, request, self.settings.extra_body)
 
     async def close(self) -> None:
         """Close connections; the next call opens new ones."""
@@ -187,8 +155,6 @@ class Endpoint:
 
     def sdk(self) -> AsyncOpenAI:
         """The SDK's client for the running event loop; every request needs `headers`."""
-        # MOVED
-
         loop = asyncio.get_running_loop()
         if self._sdk is None or self._loop is not loop:
             self._sdk, self._loop = sdk_client(self._base_url, self.settings.max_bytes, self.concurrency), loop
@@ -200,49 +166,45 @@ class Endpoint:
         Raises:
             SettingsError: Where there is no key and one is needed.
         """
-        from openai import omit
-
-        key = self._key()
+        key = find_key(self._base_url, self.settings.api_key_env)
         return {"Authorization": f"Bearer {key}" if key else omit}
 
-    def _key(self) -> str:
-        return find_key(self._base_url, self.settings.api_key_env)
+    async def asked(self, work: Callable[[], Awaitable[T]], seconds: float) -> T:
+        """What a request by the SDK brings.
 
-    def _hide(self) -> Scrubber:
-        return scrubber(self._key(), *self._hidden)
+        Args:
+            work: Sends it.
+            seconds: Allowed for all of it.
 
-    def _raw(self, content: bytes, request: Request) -> Json:
-        return self.received(parse_body(content), request)
-
-    async def _post(self, content: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and body of the answer."""
-        import httpx2
-        import openai
-
-        sdk, headers = self.sdk(), self.headers()
+        Raises:
+            CallError: For anything but a whole answer of status 2xx.
+            SettingsError: Where there is no key and one is needed.
+        """
         failure: CallError
         try:
-            async with asyncio.timeout(self.settings.timeout):
-                response = await sdk.post(
-                    "/chat/completions", cast_to=httpx2.Response, content=content, options={"headers": headers}
-                )
-            return response.status_code, response.headers, response.content
-        except openai.APIStatusError as error:
-            return error.status_code, error.response.headers, error.response.content
+            async with asyncio.timeout(seconds):
+                return await work()
+        except SettingsError:  # There is no key.
+            raise
+        except APIStatusError as error:
+            failure = self.refusal(error.status_code, error.response.content, error.response.headers)
         except TimeoutError:
-            reason = f"no whole answer within {self.settings.timeout:g} seconds"
-            failure = CallError("timeout", reason, retry=True, billed=True)
+            failure = CallError("timeout", f"no whole answer within {seconds:g} seconds", retry=True, billed=True)
         except CallError as error:
             failure = CallError(error.kind, error.reason, retry=error.retry, billed=error.billed)
-        except (openai.OpenAIError, httpx2.HTTPError, ValueError, RecursionError) as error:
-            failure = CallError(
-                "malformed", f"the answer cannot be read ({type(error).__name__})", retry=True, billed=True
-            )
+        except (OpenAIError, httpx2.HTTPError, ValueError, RecursionError) as error:
+            reason = f"the answer cannot be read ({type(error).__name__})"
+            failure = CallError("malformed", reason, retry=True, billed=True)
         # Outside of the handlers: what the SDK raised holds headers, and would hang on to this.
         raise failure
 
+    def _scrubber(self) -> Scrubber:
+        return scrubber(find_key(self._base_url, self.settings.api_key_env), *self._hidden)
 
-# --- HTTP: the SDK's own client, with a bound on replies and errors in our words
+    async def _post(self, request: Request, attempt: int) -> httpx2.Response:
+        content = encode_body(self.body(request, attempt))
+        options: Any = {"headers": self.headers()}
+        return await self.sdk().post("/chat/completions", cast_to=httpx2.Response, content=content, options=options)
 
 
 _CONNECT_SECONDS = 15.0

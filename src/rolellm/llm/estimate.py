@@ -14,35 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
-from rolellm.llm.model import Message, Price, Request, Usage
+from rolellm.llm.model import Model, Price, Request, Usage
 from rolellm.llm.run import REPAIR
-from rolellm.llm.tokens import TokenCounter
+from rolellm.llm.tokens import TokenCounter, most_prompt_tokens
+
+if TYPE_CHECKING:
+    from rolellm.llm.settings import ModelSettings
 
 #: A batch costs half (OpenAI's Batch API).
 BATCH_SHARE = 0.5
-_LOW_SHARE = 0.1
+# How long a reply is, as a share of its limit.
+_LOW_SHARE, _EXPECTED_SHARE = 0.1, 0.5
 # One request in so many is asked twice.
 _ASKED_AGAIN = 10
-_AT_ONCE = 8
-
-
-class Priced(Protocol):
-    """What an estimate has to know of a model; also true of its settings, before there is a key or a server."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-
-    @property
-    def price(self) -> Price:
-        """What its tokens cost."""
-
-    @property
-    def concurrency(self) -> int | None:
-        """How many calls it takes at once; ``None`` for the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +128,10 @@ class Estimate:
 
 def estimate(
     requests: Iterable[Request],
-    models: Sequence[Priced],
+    models: Sequence[Model | ModelSettings],
     *,
     max_attempts: int = 5,
     counter: TokenCounter | None = None,
-    expected_share: float = 0.5,
     batch: bool = False,
 ) -> Estimate:
     """What it would take to ask requests; no socket is opened, and what a journal holds already is not looked at.
@@ -155,42 +141,47 @@ def estimate(
         models: Who would be asked.
         max_attempts: The most calls for one request.
         counter: Counts tokens for low and expected; by default by estimate.
-        expected_share: The length of an expected reply, as a share of `Sampling.max_tokens`.
         batch: Whether they go as a batch, at half the price.
 
     Raises:
-        SettingsError: For no models, or a share that is not above 0 and at most 1.
+        SettingsError: For no models.
     """
     if not models:
         raise SettingsError("there is no model to ask; name an endpoint")
-    if not 0 < expected_share <= 1:
-        raise SettingsError(f"expected_share is {expected_share}; it has to be above 0 and at most 1")
-    sums = _Sums(counter or TokenCounter())
+    counter = counter or TokenCounter()
+    count = prompt = shared = bound = short = longest = 0
+    seen: set[int] = set()
     for request in requests:
-        sums.add(request)
+        limit = request.sampling.max_tokens
+        count += 1
+        prompt += counter.request(request)
+        shared += _shared_tokens(request, counter, seen)
+        # As a budget counts: a bound must not depend on the tokenizer being the right one.
+        bound += most_prompt_tokens(request) + (len(REPAIR) if request.sampling.temperature == 0 else 0)
+        short += max(round(limit * _LOW_SHARE), 1)
+        longest += limit
     prices = [model.price for model in models]
     share = BATCH_SHARE if batch else 1.0
-    calls = sums.count - (-sums.count // _ASKED_AGAIN if max_attempts > 1 else 0)
-    again = calls / sums.count if sums.count else 0.0
+    calls = count - (-count // _ASKED_AGAIN if max_attempts > 1 else 0)
+    again = calls / count if count else 0.0
     caches = any(price.cached is not None for price in prices)
-    low = Usage(sums.prompt, sums.short, sums.shared if caches else 0)
-    replies = max(round(sums.longest * expected_share), sums.short)
-    expected = Usage(round(sums.prompt * again), round(replies * again))
-    worst = Usage(sums.bound * max_attempts, sums.longest * max_attempts)
+    low = Usage(prompt, short, shared if caches else 0)
+    expected = Usage(round(prompt * again), round(max(round(longest * _EXPECTED_SHARE), short) * again))
+    worst = Usage(bound * max_attempts, longest * max_attempts)
     unpriced = tuple(model.name for model in models if not (model.price.prompt or model.price.completion))
     costs: list[float | None] = [None, None, None]
     if len(unpriced) < len(models):
-        weights = [model.concurrency or _AT_ONCE for model in models]
+        weights = [model.concurrency for model in models]
         mean = sum(weight * price.cost(expected) for weight, price in zip(weights, prices, strict=True)) / sum(weights)
         dearest = max(Price(max(price.prompt, price.cached or 0.0), price.completion).cost(worst) for price in prices)
         costs = [share * min(price.cost(low) for price in prices), share * mean, share * dearest]
     return Estimate(
-        requests=sums.count,
-        low=Case(sums.count, low, costs[0]),
+        requests=count,
+        low=Case(count, low, costs[0]),
         expected=Case(calls, expected, costs[1]),
-        worst=Case(sums.count * max_attempts, worst, costs[2]),
+        worst=Case(count * max_attempts, worst, costs[2]),
         max_attempts=max_attempts,
-        exact=sums.counter.exact,
+        exact=counter.exact,
         batch=batch,
         unpriced=unpriced,
     )
@@ -207,32 +198,12 @@ def dollars(cost: float | None) -> str:
     return f"{cost:,.2f}" if cost >= 1 or cost == 0 else f"{cost:.4g}"
 
 
-class _Sums:
-    """Tokens of requests, added up."""
-
-    def __init__(self, counter: TokenCounter) -> None:
-        self.counter = counter
-        self.count = self.prompt = self.shared = self.bound = self.short = self.longest = 0
-        # Without a tokenizer, as a budget counts: a bound must not rest on the tokenizer being the right one.
-        self._bytes = TokenCounter()
-        self._beginnings: set[int] = set()
-
-    def add(self, request: Request) -> None:
-        self.count += 1
-        self.prompt += self.counter.request(request)
-        self.shared += self._seen_before(request.messages)
-        self.bound += self._bytes.request_upper_bound(request)
-        self.bound += len(REPAIR) if request.sampling.temperature == 0 else 0
-        self.short += max(round(request.sampling.max_tokens * _LOW_SHARE), 1)
-        self.longest += request.sampling.max_tokens
-
-    def _seen_before(self, messages: Sequence[Message]) -> int:
-        """Tokens of the messages at the beginning that an earlier request began with, too."""
-        tokens, beginning, seen = 0, 0, True
-        for message in messages:
-            beginning = hash((beginning, message.role, message.content))
-            seen = seen and beginning in self._beginnings
-            if seen:
-                tokens += self.counter.count(message.content)
-            self._beginnings.add(beginning)
-        return tokens
+def _shared_tokens(request: Request, counter: TokenCounter, seen: set[int]) -> int:
+    """Tokens of the messages at the beginning that an earlier request began with, too; notes this one's."""
+    tokens, beginning, known = 0, 0, True
+    for message in request.messages:
+        beginning = hash((beginning, message.role, message.content))
+        known = known and beginning in seen
+        tokens += counter.count(message.content) if known else 0
+        seen.add(beginning)
+    return tokens

@@ -17,15 +17,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rolellm.core.files import NO_ROOM
 from rolellm.llm.model import Json
-
-# --- The lines of a journal: records that prove themselves whole, and what is whole within a damaged piece
-
+from rolellm.llm.openai_format import encode_body
 
 _SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}')
 _START = b'{"key":"'
@@ -35,12 +31,7 @@ MOST = 1e9
 
 def encode(value: Json) -> bytes:
     """A record as its line: JSON that ends in the checksum of what stands before it."""
-    try:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-    except UnicodeEncodeError:
-        # Half a surrogate pair, which servers do send, has no UTF-8.
-        text = json.dumps(value, separators=(",", ":")).encode("ascii")
-    body = text[:-1]
+    body = encode_body(value)[:-1]
     return body + b',"sum":"' + _checksum(body) + b'"}\n'
 
 
@@ -81,9 +72,6 @@ def whole_records(piece: bytes) -> Iterator[bytes]:
         start = following
 
 
-# --- The journal of a run: every raw reply, on disk before anything reads it, and every call before it goes out
-
-
 JOURNAL = "journal.jsonl"
 DAMAGED = "journal.damaged"
 SPENT = "journal.spent"
@@ -92,14 +80,6 @@ _RESERVE = "journal.reserve"
 _GONE = "0" * 64
 # US dollars; less than this is a rounding error of a sum.
 _DUST = 1e-9
-
-
-@dataclass(slots=True)
-class _Place:
-    """Where a reply stands in the file."""
-
-    offset: int
-    length: int
 
 
 class JournalFullError(Exception):
@@ -140,7 +120,8 @@ class Journal:
         self.unknown = 0.0
         self.damaged = 0
         self.missing = 0.0
-        self._replies: dict[bytes, list[_Place]] = {}
+        # Where the replies under each key are in the file: offset and length.
+        self._replies: dict[bytes, list[tuple[int, int]]] = {}
         self._open: dict[bytes, list[float]] = {}
         self._reserve = folder / _RESERVE
         self.path.touch()
@@ -174,15 +155,16 @@ class Journal:
         """How many replies it holds."""
         return sum(map(len, self._replies.values()))
 
+    @property
+    def cost(self) -> float:
+        """US dollars so far, calls without an end counted in full."""
+        return self.spent + self.unknown
+
     def replies(self, keys: Sequence[str]) -> Iterator[tuple[int, Json]]:
         """The raw replies under any of these keys as they came, each with its key's place in `keys`."""
-        found = [
-            (place.offset, index, place)
-            for index, key in enumerate(keys)
-            for place in self._replies.get(bytes.fromhex(key), ())
-        ]
-        for _, index, place in sorted(found, key=lambda item: item[0]):
-            yield index, self._read(place)
+        places = [self._replies.get(bytes.fromhex(key), ()) for key in keys]
+        for place, index in sorted((place, index) for index, found in enumerate(places) for place in found):
+            yield index, json.loads(os.pread(self._file, place[1], place[0]))["raw"]
 
     def count(self, key: str) -> int:
         """How many replies there are under a key."""
@@ -198,9 +180,7 @@ class Journal:
         Raises:
             JournalFullError: When there is no room; the call must not go out then.
         """
-        self._write({"key": key, "attempt": attempt, "kind": "sent", "model": model, "worst": worst}, last=False)
-        self._note_sent(bytes.fromhex(key), worst)
-        self._note_total()
+        self._put({"key": key, "attempt": attempt, "kind": "sent", "model": model, "worst": worst})
 
     def reply(self, key: str, attempt: int, raw: Json, cost: float, facts: Json) -> None:
         """Keep a raw reply.
@@ -216,18 +196,7 @@ class Journal:
             JournalFullError: When the disk is full; its `kept` says whether the reply found room.
         """
         value = {"key": key, "attempt": attempt, "kind": "reply", **facts, "cost": cost, "raw": raw}
-        offset = self._size
-        full = None
-        try:
-            self._write(value, last=True)
-        except JournalFullError as error:
-            if not error.kept:
-                raise
-            full = error
-        self._note_reply(bytes.fromhex(key), _Place(offset, self._size - offset), cost)
-        self._note_total()
-        if full is not None:
-            raise full
+        self._put(value, reserved=True)
 
     def lost(self, key: str, attempt: int, reason: str, cost: float) -> None:
         """Note that a call brought no reply, and what it may have cost.
@@ -235,9 +204,7 @@ class Journal:
         Raises:
             JournalFullError: When there is no room; the call then counts as one that may have cost the most.
         """
-        self._write({"key": key, "attempt": attempt, "kind": "lost", "reason": reason, "cost": cost}, last=False)
-        self._settle(bytes.fromhex(key), cost)
-        self._note_total()
+        self._put({"key": key, "attempt": attempt, "kind": "lost", "reason": reason, "cost": cost})
 
     def sync(self) -> None:
         """Have the system put all of it on the disk; against power cuts, for a killed process loses nothing anyhow.
@@ -262,11 +229,6 @@ class Journal:
         os.close(self._mark)
         self._reserve.unlink(missing_ok=True)
 
-    def _read(self, place: _Place) -> Json:
-        line = os.pread(self._file, place.length, place.offset)
-        raw: Json = json.loads(line)["raw"]
-        return raw
-
     def _keep_room(self, size: int) -> None:
         with self._heeding_full_disks(), self._reserve.open("wb") as stream:
             stream.write(b"\0" * size)
@@ -274,14 +236,20 @@ class Journal:
             # Some file systems find out that they are full only now.
             os.fsync(stream.fileno())
 
-    def _write(self, value: dict[str, Any], *, last: bool) -> None:
-        line = encode(value)
+    def _put(self, value: Json, *, reserved: bool = False) -> None:
+        """Write a record and count it; on a full disk into the room that is kept, if it is for this one."""
+        line, offset, full = encode(value), self._size, None
         try:
             with self._heeding_full_disks():
                 self._append(line)
         except JournalFullError as error:
-            error.kept = last and self._append_into_reserve(line)
-            raise
+            if not (reserved and self._append_into_reserve(line)):
+                raise
+            full, error.kept = error, True
+        self._note(value, offset, len(line))
+        self._note_total()
+        if full is not None:
+            raise full
 
     @contextmanager
     def _heeding_full_disks(self) -> Iterator[None]:
@@ -310,10 +278,6 @@ class Journal:
             return False
         return True
 
-    def _note_sent(self, key: bytes, worst: float) -> None:
-        self._open.setdefault(key, []).append(worst)
-        self.unknown += worst
-
     def _note_total(self) -> None:
         if not (total := self.spent + self.unknown):
             return
@@ -321,20 +285,22 @@ class Journal:
         with suppress(OSError):
             os.pwrite(self._mark, f"{self._size:20d} {total:24.17g}\n".encode(), 0)
 
-    def _note_reply(self, key: bytes, place: _Place, cost: float) -> None:
-        self._replies.setdefault(key, []).append(place)
-        self._settle(key, cost)
-
-    def _settle(self, key: bytes, cost: float) -> None:
-        worst = self._open.get(key)
-        if worst:
+    def _note(self, value: Json, offset: int, length: int) -> None:
+        key = bytes.fromhex(value["key"])
+        if value["kind"] == "sent":
+            self._open.setdefault(key, []).append(value["worst"])
+            self.unknown += value["worst"]
+            return
+        if value["kind"] == "reply":
+            self._replies.setdefault(key, []).append((offset, length))
+        self.spent += value["cost"]
+        if worst := self._open.get(key):
             self.unknown -= worst.pop()
             if not worst:
                 del self._open[key]
             if not self._open:
                 # What is left of adding and taking away is a rounding error.
                 self.unknown = 0.0
-        self.spent += cost
 
     def _load(self, size: int) -> float:
         """Note every record, and set aside what is none; US dollars by the records of the first `size` bytes."""
@@ -349,20 +315,11 @@ class Journal:
                     with self._heeding_full_disks():
                         self._mend()
                     return self._load(size)
-                self._note(value, _Place(offset, len(line)))
+                self._note(value, offset, len(line))
                 offset += len(line)
                 if offset <= size:
                     known = self.spent + self.unknown
         return known
-
-    def _note(self, value: Json, place: _Place) -> None:
-        key = bytes.fromhex(value["key"])
-        if value["kind"] == "sent":
-            self._note_sent(key, value["worst"])
-        elif value["kind"] == "reply":
-            self._note_reply(key, place, value["cost"])
-        else:
-            self._settle(key, value["cost"])
 
     def _mend(self) -> None:
         """Write the journal anew without what is damaged, which goes into a file of its own."""

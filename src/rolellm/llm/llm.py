@@ -132,16 +132,10 @@ class LLM:
         """
         named = chosen.llm_file or chosen.base_url or chosen.model
         found = _settings(chosen) if required or named else LLMSettings()
-        made = cls._made(found, scripted)
         changed = {name: getattr(chosen, name) for name in ("max_attempts", "budget", "tokenizer")}
-        made.settings = replace(found, **{name: value for name, value in changed.items() if value is not None})
-        made.options = replace(
-            made.options,
-            max_attempts=made.settings.max_attempts,
-            budget=made.settings.budget,
-            batch=chosen.batch,
-            retry_failed=chosen.retry_failed,
-        )
+        found = replace(found, **{name: value for name, value in changed.items() if value is not None})
+        made = cls._made(found, scripted)
+        made.options = replace(made.options, batch=chosen.batch, retry_failed=chosen.retry_failed)
         made.dry_run = chosen.dry_run
         return made
 
@@ -200,18 +194,18 @@ class LLM:
 
 
 def _settings(chosen: LLMOptions) -> LLMSettings:
+    given = {name: getattr(chosen, name) for name in ("base_url", "model", "api_key_env")}
+    given = {name: value for name, value in given.items() if value is not None}
     if chosen.llm_file is not None:
-        for name in ("base_url", "model", "api_key_env"):
-            if getattr(chosen, name) is not None:
-                option = "--" + name.replace("_", "-")
-                raise SettingsError(f"{option} cannot be combined with --llm; put it in {chosen.llm_file}")
+        for name in given:
+            option = "--" + name.replace("_", "-")
+            raise SettingsError(f"{option} cannot be combined with --llm; put it in {chosen.llm_file}")
         found = load_settings(chosen.llm_file)
     elif not chosen.base_url or not chosen.model:
         lone = " --base-url needs --model." if chosen.base_url else " --model needs --base-url." if chosen.model else ""
         raise SettingsError(f"no model is named.{lone} {_WAYS}")
     else:
-        entry = ModelSettings(base_url=chosen.base_url, model=chosen.model, api_key_env=chosen.api_key_env)
-        found = LLMSettings(endpoints=(entry,))
+        found = LLMSettings(endpoints=(ModelSettings(**given),))
     if chosen.concurrency is None:
         return found
     entries = (

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
+from pydantic import NonNegativeFloat
+
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 
@@ -217,9 +219,9 @@ Outcome = Answer[T] | Failure
 class Price:
     """US dollars a million tokens; `cached` is for prompt tokens that the server had cached, by default as `prompt`."""
 
-    prompt: float = field(default=0.0, metadata={"low": 0})
-    completion: float = field(default=0.0, metadata={"low": 0})
-    cached: float | None = field(default=None, metadata={"low": 0})
+    prompt: NonNegativeFloat = 0.0
+    completion: NonNegativeFloat = 0.0
+    cached: NonNegativeFloat | None = None
 
     def cost(self, usage: Usage) -> float:
         """What a reply cost, in US dollars."""
@@ -237,7 +239,12 @@ class CallError(Exception):
         retry: Whether the same call may do better later.
         after: Seconds to wait before the next call to this endpoint, where it says so; checked and capped by the run.
         billed: Whether the call may have been charged all the same: a timeout or a reset, after which nobody knows.
+
+    Attributes:
+        wants_other_form: Whether the server refused the way in which JSON was asked for.
     """
+
+    wants_other_form = False
 
     def __init__(
         self, kind: FailureKind, reason: str, *, retry: bool, after: float | None = None, billed: bool = False
@@ -316,9 +323,6 @@ def assistant(content: str) -> Message:
 def text_of(_: Request, reply: Reply) -> str:
     """The `accept` that takes any text, trimmed."""
     return reply.text.strip()
-
-
-# --- How a run asks: how often, for how much, and what it shows
 
 
 @dataclass(frozen=True, slots=True)

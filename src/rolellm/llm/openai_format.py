@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.text import whole_text
 from rolellm.llm.model import Finish, Json, Reply, Request, UnacceptableError, Usage
-from rolellm.llm.tokens import TokenCounter
+from rolellm.llm.tokens import TokenCounter, most_prompt_tokens, most_tokens
 
 #: How structured output is asked for: by schema, as any JSON object, or not at all.
 Structured = Literal["json_schema", "json_object", "none"]
@@ -62,15 +62,11 @@ def request_body(
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         max_tokens_field: sampling.max_tokens,
+        "presence_penalty": sampling.presence_penalty or None,
+        "frequency_penalty": sampling.frequency_penalty or None,
+        "seed": None if sampling.seed is None else _seed(sampling.seed, request.repeat, attempt),
+        "stop": list(sampling.stop) or None,
     }
-    if sampling.presence_penalty:
-        body["presence_penalty"] = sampling.presence_penalty
-    if sampling.frequency_penalty:
-        body["frequency_penalty"] = sampling.frequency_penalty
-    if sampling.seed is not None:
-        body["seed"] = _seed(sampling.seed, request.repeat, attempt)
-    if sampling.stop:
-        body["stop"] = list(sampling.stop)
     if request.schema is not None and structured == "json_schema":
         schema = {"name": request.schema.name, "schema": request.schema.schema, "strict": True}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -109,7 +105,7 @@ def parse_body(content: bytes) -> dict[str, Any]:
 def with_usage(raw: dict[str, Any], request: Request, extra: Json | None = None) -> dict[str, Any]:
     """A raw reply with our own count as ``usage`` where the server gives none, or one that cannot be true.
 
-    A prompt has no more tokens than `rolellm.llm.tokens.TokenCounter.request_upper_bound` says, and a reply no more
+    A prompt has no more tokens than `rolellm.llm.tokens.most_prompt_tokens` says, and a reply no more
     than its limit or its bytes; neither has less than a token in 16 bytes (our choice). What the server said instead
     is kept as ``reported``.
 
@@ -134,9 +130,9 @@ def with_usage(raw: dict[str, Any], request: Request, extra: Json | None = None)
 
 
 def _can_be(said: Usage, request: Request, texts: list[str], extra: Json | None) -> bool:
-    sent = sum(_COUNTER.upper_bound(message.content) for message in request.messages)
-    most_sent = _COUNTER.request_upper_bound(request) + (2 * len(encode_body(extra)) if extra else 0)
-    came = sum(map(_COUNTER.upper_bound, texts))
+    sent = sum(most_tokens(message.content) for message in request.messages)
+    most_sent = most_prompt_tokens(request) + (2 * len(encode_body(extra)) if extra else 0)
+    came = sum(map(most_tokens, texts))
     most = max(came, request.sampling.max_tokens) + _END
     prompt = max(sent // _BYTES, 1) <= said.prompt <= most_sent
     return prompt and max(came // _BYTES, bool(texts)) <= said.completion <= most
@@ -171,14 +167,12 @@ def read_body(raw: Json, model: str, endpoint: str) -> Reply:
     """
     if UNREADABLE in raw:
         raise UnacceptableError("the body is no JSON object", "malformed")
-    choices = raw.get("choices") or []
-    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices[:1]):
-        raise UnacceptableError("`choices` is no list of objects", "malformed")
-    choice = choices[0] if choices else {}
-    message = choice.get("message") or {}
-    if not isinstance(message, dict):
-        raise UnacceptableError("`message` is no object", "malformed")
-    text = whole_text(content_text(message.get("content")))
+    try:
+        choice = (raw.get("choices") or [{}])[0]
+        message = choice.get("message") or {}
+        text = whole_text(content_text(message.get("content")))
+    except (AttributeError, KeyError, TypeError):
+        raise UnacceptableError("the body is not a chat completion", "malformed") from None
     named = raw.get("model")
     return Reply(
         text=text,

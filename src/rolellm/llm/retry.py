@@ -235,13 +235,10 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Calla
     again = kind in ("timeout", "server_error", "rate_limited") and status != 501
     after = retry_after(headers) if again else None
     # After a gateway's timeout the server behind it may have answered all the same.
-    return CallError(kind, reason, retry=again, after=after, billed=kind == "timeout")
-
-
-def wants_other_form(status: int, content: bytes) -> bool:
-    """Whether a server refuses a request for the way in which it asks for JSON."""
-    said = _said(content)[0].casefold()
-    return status in (400, 404, 415, 422, 501) and any(word in said for word in _FORM_WORDS)
+    error = CallError(kind, reason, retry=again, after=after, billed=kind == "timeout")
+    of_form = any(word in message.casefold() for word in _FORM_WORDS)
+    error.wants_other_form = of_form and status in (400, 404, 415, 422, 501)
+    return error
 
 
 def _said(content: bytes) -> tuple[str, str | None]:

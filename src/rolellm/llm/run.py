@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
-from rolellm.llm.budget import Budget
+from rolellm.llm.budget import worst_cost
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import (
     Accept,
@@ -31,9 +31,6 @@ from rolellm.llm.model import (
     request_key,
 )
 from rolellm.llm.retry import Pace, delay_of, is_of_the_endpoint
-
-# --- A request on its way through a run, and whether a reply settles it
-
 
 _ENDED: dict[Finish, str] = {
     "length": "the reply was cut off at its most tokens",
@@ -119,41 +116,12 @@ class Counts:
     from_journal: int = 0
 
 
-def judge(task: Task[T], model: Model, raw: Json, accept: Accept[T], also: Collection[Finish]) -> Answer[T] | None:
-    """Make an answer of a raw reply; where it is none, the task knows why.
-
-    Args:
-        task: Its `paid` counts this reply already.
-        model: Who gave the reply, and can read it.
-        raw: As the journal has it.
-        accept: Makes a value of the reply, or refuses it.
-        also: Ways to end, beside ``stop``, that are for `accept` to judge.
-    """
-    reply: Reply | None = None
-    try:
-        reply = model.read(raw)
-        if reply.finish == "stop" or reply.finish in also:
-            value = accept(task.request, reply)
-            key = request_key(model, task.request)
-            return Answer(task.request, value, reply, task.paid, tuple(task.refused), key)
-        kind: FailureKind = reply.finish
-        reason = _ENDED[reply.finish]
-    except UnacceptableError as error:
-        kind, reason = error.kind, error.reason
-    except RecursionError:
-        kind, reason = "malformed", "the reply is nested too deeply"
-    task.last = kind, reason, reply
-    task.refused.append(reason)
-    return None
-
-
-# --- Asking many requests at once: bounded concurrency, retries that hold nobody up, replies on disk before read
-
-
 #: Journaled replies read in one go, before others get a turn.
 _AT_ONCE = 64
 #: A request that was told to wait this many times the longest pause, and is still over the limit, is given up.
 _PATIENCE = 10
+# What sums of many small amounts may be off by, in US dollars.
+_DUST = 1e-12
 
 
 class StopAskingError(Exception):
@@ -175,8 +143,7 @@ class Run(Generic[T]):
     Args:
         models: Who is asked; each is given as many calls at once as it takes.
         journal: Where replies are kept and looked up.
-        budget: What it may cost.
-        options: How often, and how long to wait.
+        options: How often, for how much, and how long to wait.
         accept: Makes a value of a reply.
         also: Ways to end, beside ``stop``, that are for `accept` to judge.
     """
@@ -185,7 +152,6 @@ class Run(Generic[T]):
         self,
         models: Sequence[Model],
         journal: Journal,
-        budget: Budget,
         options: RunOptions,
         accept: Accept[T],
         also: Collection[Finish] = (),
@@ -194,7 +160,6 @@ class Run(Generic[T]):
         self.stopped: Exception | None = None
         self.paces = [Pace(model, index) for index, model in enumerate(models)]
         self._journal = journal
-        self._budget = budget
         self._options = options
         self._accept = accept
         self._also = also
@@ -214,16 +179,15 @@ class Run(Generic[T]):
         """
         self._source = iter(requests)
         self._done = done
-        workers = [
-            asyncio.create_task(self._work(pace)) for pace in self.paces for _ in range(max(pace.model.concurrency, 1))
-        ]
         syncing = asyncio.create_task(self._sync())
         try:
-            await asyncio.gather(*workers)
+            async with asyncio.TaskGroup() as workers:
+                for pace in self.paces:
+                    for _ in range(max(pace.model.concurrency, 1)):
+                        workers.create_task(self._work(pace))
         finally:
-            for task in (*workers, syncing):
-                task.cancel()
-            await asyncio.gather(*workers, syncing, return_exceptions=True)
+            syncing.cancel()
+            await asyncio.gather(syncing, return_exceptions=True)
         self._flush_suspects()
 
     def stop(self, error: Exception) -> None:
@@ -296,8 +260,7 @@ class Run(Generic[T]):
     def _replay(self, task: Task[T]) -> bool:
         for index, raw in self._journal.replies(task.keys):
             task.paid += 1
-            answer = judge(task, self.paces[index].model, raw, self._accept, self._also)
-            if answer is not None:
+            if (answer := self._judge(task, self.paces[index].model, raw)) is not None:
                 self.counts.from_journal += 1
                 self._settle(task, answer)
                 return True
@@ -312,46 +275,54 @@ class Run(Generic[T]):
 
     async def _attempt(self, pace: Pace, task: Task[T]) -> None:
         model, request = pace.model, task.next_request
-        worst = self._budget.worst(model, request)
-        if not await self._reserve(worst):
-            return
+        worst = worst_cost(model, request)
+        while not self._can_afford(worst):
+            if self.counts.in_flight == 0:
+                self.stop(self._out_of_money())
+            if self.stopped is not None:
+                return
+            await self._wait(None)
         key, number = task.keys[pace.index], task.paid + 1
         try:
             self._journal.sent(key, number, model.name, worst)
         except JournalFullError as error:
-            self._budget.settle(worst, 0.0)
             self.stop(error)
             return
         self.counts.in_flight += 1
         self.counts.calls += 1
-        cost, sent = worst, pace.sent()
+        sent = pace.sent()
         task.begun = task.begun or sent
         try:
             raw = await model.call(request, number)
-            cost = self._keep(model, key, number, task.request, raw, worst)
+            self._keep(model, key, number, task.request, raw)
         except CallError as error:
-            cost = worst if error.billed else 0.0
-            self._lost(key, number, error, cost)
+            self._lost(key, number, error)
             self._again_or_never(pace, task, error, sent)
         except JournalFullError as error:
             self.stop(error)
         else:
             self._answered(pace, task, raw)
         finally:
-            # A call that was cut off in the middle may have cost the most.
+            # A call that was cut off in the middle has no end in the journal, and counts as the most it can cost.
             self.counts.in_flight -= 1
-            self._budget.settle(worst, cost)
-            if self._budget.limit is not None or not self.counts.in_flight:
+            if self._options.budget is not None or not self.counts.in_flight:
                 self._notify()
 
+    def _can_afford(self, worst: float) -> bool:
+        limit = self._options.budget
+        return limit is None or self._journal.cost + worst <= limit + _DUST
+
+    def _out_of_money(self) -> StopAskingError:
+        spent = f"budget of {self._options.budget or 0:g} US dollars ({self._journal.cost:.2g} spent)"
+        return StopAskingError(f"another call might go beyond the {spent}", "a larger --budget")
+
     def _keep(
-        self, model: Model, key: str, number: int, request: Request | None, raw: Json, worst: float, share: float = 1.0
-    ) -> float:
-        """Put a reply into the journal; what it cost, of the usual price this share; the most without a request."""
-        try:
-            cost = worst if request is None else share * model.price.cost(model.read(raw).usage)
-        except (UnacceptableError, RecursionError):
-            cost = worst
+        self, model: Model, key: str, number: int, request: Request | None, raw: Json, share: float = 1.0
+    ) -> None:
+        """Put a reply into the journal, at this share of the usual price; without a request at the most it can cost."""
+        cost = self._journal.worst_open(key)
+        with suppress(UnacceptableError, RecursionError):
+            cost = cost if request is None else share * model.price.cost(model.read(raw).usage)
         facts: dict[str, str] = {"model": model.name}
         if request is not None:
             facts |= {"tag": request.tag, "prompt_hash": request.prompt_hash}
@@ -361,14 +332,12 @@ class Run(Generic[T]):
             if not error.kept:
                 raise
             self.stop(error)
-        return cost
 
     def _answered(self, pace: Pace, task: Task[T], raw: Json) -> None:
         task.paid += 1
         task.tries += 1
         pace.answered()
-        answer = judge(task, pace.model, raw, self._accept, self._also)
-        if answer is not None:
+        if (answer := self._judge(task, pace.model, raw)) is not None:
             self._finish(task, answer)
         elif task.tries >= task.allowed or not task.may_change:
             self._finish(task, task.failure())
@@ -376,13 +345,34 @@ class Run(Generic[T]):
             self._now.append(task)
             self._notify()
 
-    def _lost(self, key: str, number: int, error: CallError, cost: float) -> None:
+    def _judge(self, task: Task[T], model: Model, raw: Json) -> Answer[T] | None:
+        """Make an answer of a raw reply, counted as paid already; where it is none, the task knows why."""
+        reply: Reply | None = None
+        try:
+            reply = model.read(raw)
+            if reply.finish == "stop" or reply.finish in self._also:
+                value = self._accept(task.request, reply)
+                key = request_key(model, task.request)
+                return Answer(task.request, value, reply, task.paid, tuple(task.refused), key)
+            kind: FailureKind = reply.finish
+            reason = _ENDED[reply.finish]
+        except UnacceptableError as error:
+            kind, reason = error.kind, error.reason
+        except RecursionError:
+            kind, reason = "malformed", "the reply is nested too deeply"
+        task.last = kind, reason, reply
+        task.refused.append(reason)
+        return None
+
+    def _lost(self, key: str, number: int, error: CallError) -> None:
+        cost = self._journal.worst_open(key) if error.billed else 0.0
         try:
             self._journal.lost(key, number, f"{error.kind}: {error.reason}", cost)
         except JournalFullError as full:
             self.stop(full)
 
-    def _again_or_never(self, pace: Pace, task: Task[T], error: CallError, sent: float) -> None:
+    def _wait_of(self, task: Task[T], error: CallError) -> tuple[float, bool]:
+        """Note a failure; how long to wait for the next try, and whether there is one."""
         task.last = error.kind, error.reason, None
         longest = self._options.max_wait
         if error.kind == "rate_limited":
@@ -390,11 +380,12 @@ class Run(Generic[T]):
             task.limited += 1
             wait = delay_of(error, task.limited, task.keys[0], longest)
             task.waited += wait
-            again = task.waited < _PATIENCE * longest
-        else:
-            task.tries += 1
-            wait = delay_of(error, task.tries, task.keys[0], longest)
-            again = error.retry and task.tries < task.allowed
+            return wait, task.waited < _PATIENCE * longest
+        task.tries += 1
+        return delay_of(error, task.tries, task.keys[0], longest), error.retry and task.tries < task.allowed
+
+    def _again_or_never(self, pace: Pace, task: Task[T], error: CallError, sent: float) -> None:
+        wait, again = self._wait_of(task, error)
         # With nothing left to ask, those that failed on the way are all that is left: no sign that nobody answers.
         silent = not again and not self._exhausted and task.begun > pace.answered_at
         pace.failed(error, wait, sent, silent=silent)
@@ -451,15 +442,6 @@ class Run(Generic[T]):
         if isinstance(outcome, Failure):
             return replace(outcome, request=request)
         return replace(outcome, request=request, value=self._accept(request, outcome.reply))
-
-    async def _reserve(self, worst: float) -> bool:
-        while not self._budget.reserve(worst):
-            if self.counts.in_flight == 0:
-                self.stop(StopAskingError(self._budget.reached, "a larger --budget"))
-            if self.stopped is not None:
-                return False
-            await self._wait(None)
-        return True
 
     async def _wait(self, seconds: float | None) -> None:
         """Until something changes, and no longer than so many seconds."""

@@ -8,24 +8,16 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator
-
-from rolellm.core.errors import SettingsError
-from rolellm.core.scrub import HIDDEN
+from rolellm.core.errors import SettingsError, require
+from rolellm.core.scrub import HIDDEN, scrubber
 from rolellm.core.settings import Field, Values, read, read_file, settings
 from rolellm.llm.model import Model, Price, RunOptions
-
-# --- Addresses of servers: which ones are taken, which are near, and whose key a request carries
-
-
-OPENAI = "https://api.openai.com/v1"
-_OPENAI_KEY = "OPENAI_API_KEY"
 
 
 def checked_url(base_url: str) -> str:
@@ -68,28 +60,20 @@ def is_near(host: str, *, this_machine: bool = False) -> bool:
     return address.is_loopback or (not this_machine and address.is_private)
 
 
-def key_variable(base_url: str, named: str | None) -> str:
-    """The environment variable that holds the key for an address; empty where none is sent.
+def find_key(base_url: str, named: str | None) -> str:
+    """The key for an address, from the environment as it is now; empty where none is sent.
 
     OpenAI's own variable goes to OpenAI alone, and to others only where it is named for them.
 
     Args:
         base_url: The address.
-        named: As the user set it; ``None`` where nothing was said, empty for no key.
-    """
-    if named is not None:
-        return named
-    return _OPENAI_KEY if urlsplit(base_url).hostname == urlsplit(OPENAI).hostname else ""
-
-
-def find_key(base_url: str, named: str | None) -> str:
-    """The key for an address, from the environment as it is now; empty where none is sent.
+        named: The variable as the user set it; ``None`` where nothing was said, empty for no key.
 
     Raises:
         SettingsError: Where a key is needed and there is none, or what is there can be none. Never shows it.
     """
-    variable = key_variable(base_url, named)
     host = urlsplit(base_url).hostname or ""
+    variable = ("OPENAI_API_KEY" if host == "api.openai.com" else "") if named is None else named
     if not variable:
         if named is None and not is_near(host):
             raise SettingsError(
@@ -106,9 +90,6 @@ def find_key(base_url: str, named: str | None) -> str:
             "never use"
         )
     return key
-
-
-# --- What more fields of a request must not hold, and what manifests show of a model: what is known to be no
 
 
 #: Names of fields whose values are secrets, in lower case and without marks.
@@ -182,6 +163,11 @@ def hidden_keys(base_url: str, extra_body: Mapping[str, Any]) -> tuple[str, ...]
     return tuple(filter(_MAY_BE_KEY.fullmatch, words))
 
 
+def without_keys(base_url: str) -> str:
+    """An address to show: without what may be a key in its path."""
+    return scrubber(*hidden_keys(base_url, {})).text(base_url)
+
+
 def _is_harmless(name: str, value: Any) -> bool:
     plain = value is None or isinstance(value, bool | int | float) or _WORD.fullmatch(str(value)) is not None
     return plain and name.rpartition(".")[2] in _SHOWN
@@ -203,40 +189,20 @@ def _fields(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         yield place, value
 
 
-# --- The settings classes: one endpoint, and a whole file
-
-
 Backend = Literal["openai", "local", "scripted"]
 
 _VARIABLE = re.compile("[A-Z_][A-Z0-9_]{0,99}")
-_KEYS: Mapping[Backend, tuple[str, ...]] = {
-    "openai": (
-        *("base_url", "model", "api_key_env", "concurrency", "timeout", "price"),
-        *("structured", "max_tokens_field", "extra_body", "max_bytes"),
-    ),
-    "local": ("model", "adapter", "device", "dtype", "batch_size"),
-    "scripted": ("rules", "concurrency", "price"),
-}
-_REQUIRED: Mapping[Backend, tuple[str, ...]] = {
-    "openai": ("base_url", "model"),
-    "local": ("model",),
-    "scripted": ("rules",),
+#: The keys of each backend; those with a star are required.
+_KEYS: Mapping[Backend, str] = {
+    "openai": "base_url* model* api_key_env concurrency timeout price structured max_tokens_field extra_body max_bytes",
+    "local": "model* adapter device dtype batch_size",
+    "scripted": "rules* concurrency price",
 }
 _RUN = RunOptions()
 
 
-class MakeScripted(Protocol):
-    """Makes a scripted model; what a name under ``rules:`` refers to."""
-
-    def __call__(self, *, concurrency: int, price: Price) -> Model:
-        """Make it."""
-
-
-def _not_negative(price: Price) -> Price:
-    for name, value in asdict(price).items():
-        if value is not None and value < 0:
-            raise ValueError(f"{name} must be greater than or equal to 0")
-    return price
+#: Makes a scripted model, of `concurrency` and `price`; what a name under ``rules:`` refers to.
+MakeScripted = Callable[..., Model]
 
 
 @settings
@@ -247,9 +213,7 @@ class ModelSettings:
         default="openai",
         description="openai (any OpenAI-compatible server), local (a model on this machine) or scripted (fixed rules).",
     )
-    price: Annotated[Price, AfterValidator(_not_negative)] = Field(
-        default_factory=Price, description="US dollars per million tokens."
-    )
+    price: Price = Field(default_factory=Price, description="US dollars per million tokens.")
     base_url: str | None = Field(default=None, description="The server's address, without a key in it.")
     model: str | None = Field(
         default=None, description="Its name on the server; for local, a folder (relative to the file) or a Hub id."
@@ -282,15 +246,14 @@ class ModelSettings:
     rules: str | None = Field(default=None, description="For scripted: the name of the rules.")
 
     def __post_init__(self) -> None:
-        known = _KEYS[self.backend]
-        for item in fields(self):
-            if item.name not in ("backend", *known) and getattr(self, item.name) != _DEFAULTS[item.name]:
+        for name, default in _DEFAULTS.items():
+            if name not in ("backend", *self._keys) and getattr(self, name) != default:
                 raise SettingsError(
-                    f"{item.name}: unknown key for the {self.backend} backend; it has {', '.join(known)}"
+                    f"{name}: unknown key for the {self.backend} backend; it has {', '.join(self._keys)}"
                 )
-        for key in _REQUIRED[self.backend]:
-            if not getattr(self, key):
-                raise SettingsError(f"{key} is missing; the {self.backend} backend needs it")
+        for key in _KEYS[self.backend].split():
+            if key.endswith("*") and not getattr(self, key[:-1]):
+                raise SettingsError(f"{key[:-1]} is missing; the {self.backend} backend needs it")
         if self.backend == "openai":
             object.__setattr__(self, "base_url", checked_url(self.base_url or ""))
             check_fields(self.extra_body, "extra_body")
@@ -303,6 +266,10 @@ class ModelSettings:
             )
 
     @property
+    def _keys(self) -> list[str]:
+        return _KEYS[self.backend].replace("*", "").split()
+
+    @property
     def name(self) -> str:
         """What messages call it: host and model, or the model alone."""
         if self.backend == "openai":
@@ -312,7 +279,7 @@ class ModelSettings:
     def describe(self) -> dict[str, Any]:
         """What it is, for manifests: what differs from the defaults, without paths and keys."""
         known: dict[str, Any] = {"backend": self.backend}
-        for name in sorted({*_KEYS[self.backend]} - {"api_key_env", "price", "max_bytes"}):
+        for name in sorted({*self._keys} - {"api_key_env", "price", "max_bytes"}):
             value = getattr(self, name)
             if value != _DEFAULTS[name]:
                 local = self.backend == "local" and name in ("model", "adapter")
@@ -418,11 +385,12 @@ def load_models(source: LLMSettings | str | Path, scripted: Mapping[str, MakeScr
 
 def _model(entry: ModelSettings, scripted: Mapping[str, MakeScripted]) -> Model:
     if entry.backend == "openai":
+        require("openai", extra="llm")
         from rolellm.llm.endpoint import Endpoint
 
-        endpoint = Endpoint(entry)
-        endpoint.check()
-        return endpoint
+        # A missing key is found before the first call.
+        find_key(entry.base_url or "", entry.api_key_env)
+        return Endpoint(entry)
     if entry.backend == "scripted":
         make = scripted.get(entry.rules or "")
         if make is None:

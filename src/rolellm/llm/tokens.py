@@ -9,11 +9,12 @@ not measured.
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,53 +76,42 @@ class TokenCounter:
             return _estimated(text)
         return len(self._tokenizer(_encodable(text), add_special_tokens=False)["input_ids"])
 
-    def upper_bound(self, text: str) -> int:
-        """The most tokens that a text can have.
-
-        With a tokenizer, what it counts. Without, the bytes of the text in UTF-8, in whichever normal form has most,
-        and a little for the start: a token of a byte-level BPE, or of SentencePiece with byte fallback, stands for one
-        byte or more of the text after normalization (Qwen's is NFC, SentencePiece's own NFKC).
-        """
-        return self.count(text) + _TEXT_BOUND if self.exact else _bytes_at_most(text) + _TEXT_BOUND
-
     def prompt(self, messages: Sequence[Message]) -> int:
         """Tokens of a prompt; with a tokenizer that has a chat template, exactly what that makes of it."""
-        if self._template is not None:
-            return self._templated(messages)
+        if getattr(self._tokenizer, "chat_template", None) is not None:
+            from jinja2 import TemplateError
+
+            given = [{"role": message.role, "content": _encodable(message.content)} for message in messages]
+            # Some templates know no system message; their servers refuse it, which is not for an estimate to do.
+            with suppress(TemplateError):
+                form = self._tokenizer.apply_chat_template
+                return self.count(form(given, tokenize=False, add_generation_prompt=True))
         return _PROMPT + sum(_MESSAGE + self.count(message.content) for message in messages)
-
-    def prompt_upper_bound(self, messages: Sequence[Message]) -> int:
-        """The most tokens that a prompt can have, the chat template's own among them.
-
-        What a server's template may add is no law of nature: 24 tokens a message and 96 a prompt is our choice, about
-        twice the longest seen.
-        """
-        return _PROMPT_BOUND + sum(_MESSAGE_BOUND + self.upper_bound(message.content) for message in messages)
 
     def request(self, request: Request) -> int:
         """Tokens of a request's prompt, with its schema, which servers count as part of it."""
         return self.prompt(request.messages) + self.count(_schema_text(request))
 
-    def request_upper_bound(self, request: Request) -> int:
-        """The most tokens that a request's prompt can have; its schema counts twice, for what a server makes of it."""
-        schema = _schema_text(request)
-        return self.prompt_upper_bound(request.messages) + (2 * self.upper_bound(schema) if schema else 0)
 
-    @cached_property
-    def _template(self) -> str | None:
-        template: str | None = getattr(self._tokenizer, "chat_template", None)
-        return template
+def most_tokens(text: str) -> int:
+    """The most tokens that a text can have, whatever the tokenizer.
 
-    def _templated(self, messages: Sequence[Message]) -> int:
-        from jinja2 import TemplateError
+    That is the bytes of the text in UTF-8, in whichever normal form has most, and a little for the start: a token of a
+    byte-level BPE, or of SentencePiece with byte fallback, stands for one byte or more of the text after normalization
+    (Qwen's is NFC, SentencePiece's own NFKC).
+    """
+    return _bytes_at_most(text) + _TEXT_BOUND
 
-        given = [{"role": message.role, "content": _encodable(message.content)} for message in messages]
-        try:
-            text = self._tokenizer.apply_chat_template(given, tokenize=False, add_generation_prompt=True)
-        except TemplateError:
-            # Some templates know no system message; their servers refuse it, which is not for an estimate to do.
-            return _PROMPT + sum(_MESSAGE + self.count(message.content) for message in messages)
-        return self.count(text)
+
+def most_prompt_tokens(request: Request) -> int:
+    """The most tokens that a request's prompt can have, the chat template's own among them.
+
+    What a server's template may add is no law of nature: 24 tokens a message and 96 a prompt is our choice, about
+    twice the longest seen. A schema counts twice, for what a server makes of it.
+    """
+    messages = sum(_MESSAGE_BOUND + most_tokens(message.content) for message in request.messages)
+    schema = _schema_text(request)
+    return _PROMPT_BOUND + messages + (2 * most_tokens(schema) if schema else 0)
 
 
 @lru_cache(maxsize=4096)
@@ -144,8 +134,6 @@ def _bytes_at_most(text: str) -> int:
 
 
 def _schema_text(request: Request) -> str:
-    import json
-
     return "" if request.schema is None else json.dumps(request.schema.schema, ensure_ascii=False)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolellm.core.errors import ModelError
+from rolellm.core.errors import DataError, ModelError
 from rolellm.core.fingerprint import hash_bytes, hash_json
+from rolellm.core.jsonl import read_json
 from rolellm.core.scrub import without_hub_token
 from rolellm.models.training_record import MANIFEST
 
@@ -85,7 +85,7 @@ def _adapter_config(name: str) -> dict[str, object] | None:
     try:
         found = find_adapter_config_file(name)
     except (OSError, ValueError) as error:
-        reason = without_hub_token(str(error))
+        reason = without_hub_token(error)
         raise ModelError(f"{name} is not a directory here, and the Hub gave no such model: {reason}") from None
     folder = Path(name)
     if found is None and folder.is_dir() and not (folder / "config.json").is_file():
@@ -96,12 +96,9 @@ def _adapter_config(name: str) -> dict[str, object] | None:
     if found is None:
         return None
     try:
-        config = json.loads(Path(found).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{found} is not valid JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{found} should hold a JSON object")
-    return config
+        return read_json(found)
+    except DataError as error:
+        raise ModelError(str(error)) from error
 
 
 def _check_name(name: str) -> None:

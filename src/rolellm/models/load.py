@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, require
+from rolellm.core.scrub import without_hub_token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -40,10 +41,11 @@ def fetch(model: str, revision: str | None, *, weights: bool) -> Path:
         if weights and not any(folder.glob("*.safetensors")):
             folder = get(*_SMALL, *_PICKLED)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = without_hub_token(error)
         raise ModelError(
-            f"base.model: cannot download {model} from the Hub ({error}); for a gated model, request access on its "
-            "page and run `hf auth login`, or set base.path to a folder that holds it"
-        ) from error
+            f"base.model: cannot download {model} from the Hub ({reason}); for a gated model, request "
+            "access on its page and run `hf auth login`, or set base.path to a folder that holds it"
+        ) from None
     return folder
 
 
@@ -129,4 +131,4 @@ def load_failure(name: str | Path, error: Exception) -> str:
         return f"a ChatGLM checkpoint needs {ours}; make a native copy with `rolellm convert-chatglm {name} NEW_FOLDER`"
     if "trust_remote_code" in str(error):
         return f"it needs {ours}; use a checkpoint of an architecture that transformers has itself"
-    return str(error)
+    return without_hub_token(error)

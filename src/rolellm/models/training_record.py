@@ -6,7 +6,6 @@ instruction is named in it, and when a row counts as trained on.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any, Literal
 
 from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_bytes
+from rolellm.core.jsonl import read_json
 from rolellm.core.records import Row
 from rolellm.core.text import fold
 
@@ -118,12 +118,7 @@ def read_manifest(path: Path) -> TrainingRecord | None:
     Raises:
         DataError: When it is not a JSON object, or a manifest of ours that does not say what it should; names the file.
     """
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"cannot be read as JSON ({error})", path=path) from error
-    if not isinstance(content, dict):
-        raise DataError("expected a JSON object", path=path)
+    content = read_json(path)
     if content.get("kind") != "rocit" and "trained_on" not in content:
         return None
     try:

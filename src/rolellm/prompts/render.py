@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
@@ -29,10 +28,14 @@ class Template:
     Attributes:
         text: With its slots.
         name: What it is called in messages.
+        optional: A slot that may stay empty: the parts that name it are left out then, and other braces are text.
+        between: What is between two parts: a new line, or a blank line.
     """
 
     text: str
     name: str = "template"
+    optional: str = ""
+    between: str = "\n"
 
     @property
     def hash(self) -> str:
@@ -44,7 +47,7 @@ class Template:
         """The names of its slots."""
         return frozenset(_SLOT.findall(self.text))
 
-    def fill(self, **slots: str) -> str:
+    def fill(self, **slots: str | None) -> str:
         """Fill the slots, in one pass: what is filled in is never looked through for slots.
 
         Raises:
@@ -53,111 +56,80 @@ class Template:
         >>> Template("{role} says: {line}").fill(role="King", line="{role}")
         'King says: {role}'
         """
-        _check(self.name, found=self.slots, expected=frozenset(slots))
-        return fill_slots(self.text, slots)
+        values = {name: text or "" for name, text in slots.items()}
+        text = self.text
+        if self.optional:
+            values[self.optional] = values[self.optional].strip()
+            named, parts = f"{{{self.optional}}}", text.split(self.between)
+            text = self.between.join(part for part in parts if values[self.optional] or named not in part)
+        else:
+            self._check(frozenset(slots))
+        return _SLOT.sub(lambda slot: values.get(slot.group(1), slot.group()), text)
 
-
-def fill_slots(text: str, values: Mapping[str, str]) -> str:
-    """Fill the slots that have a value, in one pass; other text in braces stays as it is."""
-    return _SLOT.sub(lambda slot: values.get(slot.group(1), slot.group()), text)
-
-
-def load_template(language: Language, name: str, *, path: str | Path | None = None) -> Template:
-    """A template that ships, or the user's own in its place.
-
-    Args:
-        language: ``en`` or ``zh``.
-        name: The file's name in ``prompts/en`` or ``prompts/zh``, without ``.txt``.
-        path: A UTF-8 text file with the same slots.
-
-    Raises:
-        SettingsError: When there is no such template or file, or the file's slots are not those of the one that ships.
-    """
-    shipped = _shipped(language, name)
-    if path is None:
-        return shipped
-    file = Path(path)
-    try:
-        own = Template(file.read_text(encoding="utf-8-sig").strip(), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"cannot read the template {file} ({error}); give a UTF-8 text file, or leave it out for the built-in one"
-        ) from error
-    _check(own.name, found=own.slots, expected=shipped.slots)
-    return own
-
-
-@functools.cache
-def _shipped(language: Language, name: str) -> Template:
-    source = resources.files("rolellm.prompts").joinpath(language, f"{name}.txt")
-    if not source.is_file():
-        raise SettingsError(f"no prompt template {language}/{name}.txt ships with this library")
-    return Template(source.read_text(encoding="utf-8").strip(), f"{language}/{name}.txt")
-
-
-def _check(name: str, *, found: frozenset[str], expected: frozenset[str]) -> None:
-    """Raise `SettingsError` when a template's slots are not those that it is to have."""
-    lacking, unknown = sorted(expected - found), sorted(found - expected)
-    if lacking or unknown:
-        said = [f"has no slot {_listed(lacking)}"] * bool(lacking)
-        said += [f"has {_listed(unknown)}, which nothing fills"] * bool(unknown)
-        raise SettingsError(f"{name} {' and '.join(said)}; its slots have to be {_listed(sorted(expected)) or 'none'}")
+    def _check(self, given: frozenset[str]) -> None:
+        lacking, unknown = sorted(given - self.slots), sorted(self.slots - given)
+        if lacking or unknown:
+            said = [f"has no slot {_listed(lacking)}"] * bool(lacking)
+            said += [f"has {_listed(unknown)}, which nothing fills"] * bool(unknown)
+            raise SettingsError(
+                f"{self.name} {' and '.join(said)}; its slots have to be {_listed(sorted(given)) or 'none'}"
+            )
 
 
 def _listed(slots: list[str]) -> str:
     return ", ".join(f"{{{slot}}}" for slot in slots)
 
 
-@dataclass(frozen=True, slots=True)
-class SystemTemplate:
-    """A system instruction with the slots ``{role}`` and ``{description}``.
-
-    A line that names ``{description}`` is left out for a role that has none. Slots are filled in one pass, so braces
-    inside a role's own text stay text.
-    """
-
-    text: str
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the template's text, in hex."""
-        return hash_bytes(self.text.encode("utf-8"))
-
-    def fill(self, role: str, description: str | None) -> str:
-        """Fill the slots.
-
-        Args:
-            role: The role's name.
-            description: Second person, with catchphrases; ``None`` or blank drops the lines that ask for it.
-        """
-        values = {"role": role, "description": (description or "").strip()}
-        lines = [line for line in self.text.splitlines() if values["description"] or "{description}" not in line]
-        return fill_slots("\n".join(lines), values)
-
-
-def system_template(language: Language, path: str | Path | None = None) -> SystemTemplate:
-    """The system instruction for a language, or the user's own from a file.
+@functools.cache
+def load_template(language: Language, name: str) -> Template:
+    """A template that ships.
 
     Args:
         language: ``en`` or ``zh``.
-        path: A UTF-8 text file with the slots ``{role}`` and, optionally, ``{description}``.
+        name: The file's name in ``prompts/en`` or ``prompts/zh``, without ``.txt``.
 
     Raises:
-        SettingsError: When the file is not there, or names no ``{role}``.
+        SettingsError: When there is no such template.
     """
+    source = resources.files("rolellm.prompts").joinpath(language, f"{name}.txt")
+    if not source.is_file():
+        raise SettingsError(f"no prompt template {language}/{name}.txt ships with this library")
+    return Template(source.read_text(encoding="utf-8").strip(), f"{language}/{name}.txt")
+
+
+def system_template(language: Language, path: str | Path | None = None, *, retrieval: bool = False) -> Template:
+    """The system instruction for a language, or the user's own from a file.
+
+    It has the slots ``{role}`` and ``{description}``; a line that names the description is left out for a role that has
+    none. For retrieval they are ``{role}`` and ``{examples}``; the paragraph that names the examples is left out for a
+    role that has none.
+
+    Args:
+        language: ``en`` or ``zh``.
+        path: A UTF-8 text file with these slots; without retrieval, the description may be missing.
+        retrieval: Whether it shows lines that were found for the question.
+
+    Raises:
+        SettingsError: When the file cannot be read, or lacks a slot.
+    """
+    optional, between = ("examples", "\n\n") if retrieval else ("description", "\n")
     if path is None:
-        source = resources.files("rolellm.prompts").joinpath(language, "system.txt")
-        return SystemTemplate(source.read_text(encoding="utf-8").strip())
-    file = Path(path)
-    if not file.is_file():
-        raise SettingsError(f"no system template at {file}; leave it out to use the one that ships")
-    text = file.read_text(encoding="utf-8").strip()
-    if "{role}" not in text:
-        raise SettingsError(f"{file} has no slot {{role}}; a system template needs it, and may have {{description}}")
-    return SystemTemplate(text)
+        shipped = load_template(language, "retrieval" if retrieval else "system")
+        return replace(shipped, optional=optional, between=between)
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"no system template at {path} ({error}); give a UTF-8 text file, or leave it out to use the one that ships"
+        ) from error
+    lacking = [slot for slot in ("{role}", "{examples}")[: 1 + retrieval] if slot not in text]
+    if lacking:
+        needs = "a template for retrieval needs both" if retrieval else "a system template needs it"
+        raise SettingsError(f"{path} has no slot {' and no '.join(lacking)}; {needs}")
+    return Template(text, str(path), optional, between)
 
 
-def prompt_messages(row: Row, template: SystemTemplate | None = None) -> list[dict[str, str]]:
+def prompt_messages(row: Row, template: Template | None = None) -> list[dict[str, str]]:
     """The chat messages that ask a row's question of its role: one system turn, one user turn.
 
     Args:
@@ -166,7 +138,7 @@ def prompt_messages(row: Row, template: SystemTemplate | None = None) -> list[di
     """
     chosen = template or system_template(row.language)
     return [
-        {"role": "system", "content": chosen.fill(row.role, row.role_description)},
+        {"role": "system", "content": chosen.fill(role=row.role, description=row.role_description)},
         {"role": "user", "content": row.question},
     ]
 

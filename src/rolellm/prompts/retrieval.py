@@ -12,21 +12,16 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from rolellm.core.errors import SettingsError, require
-from rolellm.core.fingerprint import hash_bytes
+from rolellm.core.errors import require
 from rolellm.core.records import UNKNOWN, Language, Profile, Row, Turn
 from rolellm.core.text import chinese_words
-from rolellm.prompts.render import fill_slots, script_line
-
-# --- BM25 over short texts, English or Chinese, with an order that is the same on every machine
-
+from rolellm.prompts.render import script_line, system_template
 
 _BLOCK: Final = 1024
 
@@ -152,9 +147,6 @@ def _indexed(cut: list[list[int]], vocabulary: dict[str, int]) -> Any:
     return index
 
 
-# --- The prompts of the paper's ablation: lines of the role's script, found by BM25 for each question, for a
-
-
 RETRIEVED = 5
 """How many exchanges the paper shows."""
 _PARTED = 40
@@ -225,56 +217,6 @@ def exchanges(profile: Profile) -> list[Exchange]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class RetrievalTemplate:
-    """A system instruction with the slots ``{role}`` and ``{examples}``.
-
-    The paragraph (text between blank lines) that names ``{examples}`` is left out for a role that has none.
-    Slots are filled in one pass, so braces inside a script stay text.
-    """
-
-    text: str
-
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the template's text, in hex."""
-        return hash_bytes(self.text.encode("utf-8"))
-
-    def fill(self, role: str, examples: str) -> str:
-        """Fill the slots.
-
-        Args:
-            role: The role's name.
-            examples: The exchanges as text; none drops the paragraph that asks for them.
-        """
-        values = {"role": role, "examples": examples}
-        kept = [part for part in self.text.split("\n\n") if examples or "{examples}" not in part]
-        return fill_slots("\n\n".join(kept), values)
-
-
-def retrieval_template(language: Language, path: str | Path | None = None) -> RetrievalTemplate:
-    """The system instruction for a language, or the user's own from a file.
-
-    Args:
-        language: ``en`` or ``zh``.
-        path: A UTF-8 text file with the slots ``{role}`` and ``{examples}``.
-
-    Raises:
-        SettingsError: When the file is not there, or lacks a slot.
-    """
-    if path is None:
-        source = resources.files("rolellm.prompts").joinpath(language, "retrieval.txt")
-        return RetrievalTemplate(source.read_text(encoding="utf-8").strip())
-    file = Path(path)
-    if not file.is_file():
-        raise SettingsError(f"no system template at {file}; leave it out to use the one that ships")
-    text = file.read_text(encoding="utf-8").strip()
-    lacking = [slot for slot in ("{role}", "{examples}") if slot not in text]
-    if lacking:
-        raise SettingsError(f"{file} has no slot {' and no '.join(lacking)}; a template for retrieval needs both")
-    return RetrievalTemplate(text)
-
-
 class RetrievalPrompts:
     """Makes the messages that ask a row's question of its role, with exchanges found for that question.
 
@@ -284,7 +226,7 @@ class RetrievalPrompts:
     Args:
         profiles: The roles' scripts, as from `rolellm.rolebench.profiles.load_profiles` with the rows' roles.
         count: The most exchanges in a prompt.
-        path: A system instruction of the user's own, see `retrieval_template`.
+        path: A system instruction of the user's own, see `rolellm.prompts.render.system_template`.
 
     Raises:
         SettingsError: For an unusable template.
@@ -294,7 +236,7 @@ class RetrievalPrompts:
     def __init__(self, profiles: Iterable[Profile], *, count: int = RETRIEVED, path: str | Path | None = None) -> None:
         languages: tuple[Language, ...] = ("en", "zh")
         self._count = count
-        self._templates = {language: retrieval_template(language, path) for language in languages}
+        self._templates = {language: system_template(language, path, retrieval=True) for language in languages}
         self._roles = {
             (profile.language, profile.role): (found, TextIndex([item.text for item in found], profile.language))
             for profile in profiles
@@ -315,6 +257,6 @@ class RetrievalPrompts:
         """One system turn, one user turn, as `rolellm.prompts.render.prompt_messages` makes them."""
         examples = "\n\n".join(item.show(row.language) for item in self.examples(row))
         return [
-            {"role": "system", "content": self._templates[row.language].fill(row.role, examples)},
+            {"role": "system", "content": self._templates[row.language].fill(role=row.role, examples=examples)},
             {"role": "user", "content": row.question},
         ]

@@ -19,10 +19,10 @@ from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.rows import rows_of
 from rolellm.evaluation.score import ScoreReport, score_rows
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.judging.aggregate import Verdicts, outcomes_of, sort_out
+from rolellm.judging.aggregate import Verdicts, sort_out
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import RESULT, JudgeRun, read_json, read_run
-from rolellm.judging.systems import ROLEGPT_NAME, SystemSource, parse_sources
+from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.types import Judgement
 from rolellm.report.browse import BrowsePart
 from rolellm.report.exports import write_tables
@@ -127,7 +127,7 @@ def build_report(
             predictions that cannot be read or answers no row.
     """
     options = options or read(ReportOptions, {})
-    folders, files = _sorted_out(sources, options) if sources or not (scored or recipe) else ([], ())
+    folders, files = _sorted_out(sources, options) if sources or not (scored or recipe) else ([], {})
     found: list[tuple[Section, BrowsePart | None]] = [_judged_part(read_run(folder), options) for folder in folders]
     if files:
         found.append(_scored_part(files, options))
@@ -145,7 +145,7 @@ def build_report(
     return BuiltReport(PageContent(title, parts, questions, summary=_summary(parts), recipe=recipe or {}), tables)
 
 
-def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Path], tuple[SystemSource, ...]]:
+def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Path], dict[str, list[Path]]]:
     """Folders and systems; what is neither is refused in words."""
     if not sources:
         raise SettingsError("nothing to report: name the folder of a judging run, or files of predictions")
@@ -153,7 +153,7 @@ def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Pa
     if len({folder.resolve() for folder in folders}) < len(folders):
         raise SettingsError("a run is given twice; name each run once")
     systems = parse_sources([source for source in sources if not Path(source).is_dir()])
-    for path in (path for system in systems for path in system.paths):
+    for path in (path for paths in systems.values() for path in paths):
         if not path.is_file():
             raise DataError("no such file or folder; expected a judging run's folder, or predictions", path=path)
     if systems and not options.config:
@@ -178,7 +178,7 @@ def _judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, Browse
         comparison.baseline.name if comparison.baseline else None,
         comparison.canaries,
     )
-    outcomes = outcomes_of(verdicts)
+    outcomes = verdicts.outcomes
     lengths = win_by_length(comparison, outcomes) if judged.valid else ()
     released = published_for(judged.config, judged.split, comparison.rows)
     part = Section(_title(judged.config, run.folder), reports, judged, tuple(lengths), run.manifest, released)
@@ -195,7 +195,7 @@ def _judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, Browse
     return part, questions
 
 
-def _scored_part(systems: Sequence[SystemSource], options: ReportOptions) -> tuple[Section, BrowsePart]:
+def _scored_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -> tuple[Section, BrowsePart]:
     from rolellm.rolebench import dataset_fingerprint, load_rolebench
 
     config = options.config or ""
@@ -203,9 +203,9 @@ def _scored_part(systems: Sequence[SystemSource], options: ReportOptions) -> tup
     scoring = _score_options(options, config, options.split, dataset_fingerprint(config, options.data_dir))
     read: dict[str, Predictions] = {}
     own = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
-    if own and all(system.name != ROLEGPT_NAME for system in systems):
+    if own and ROLEGPT_NAME not in systems:
         read[ROLEGPT_NAME] = Predictions.from_texts(list(own), list(own.values()))
-    read |= {system.name: read_predictions(system.paths) for system in systems}
+    read |= {name: read_predictions(paths) for name, paths in systems.items()}
     reports = {name: _score(name, rows, predictions, scoring) for name, predictions in read.items()}
     answers = {name: _answers(rows, read[name], report) for name, report in reports.items()}
     kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in read else {}

@@ -9,24 +9,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import ModelError, RecipeError, require
+from rolellm.core.errors import ModelError, RecipeError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.settings import dump
-from rolellm.models.load import load_failure
+from rolellm.models.load import fetch, load_failure
 from rolellm.prompts.encode import end_token_id
 from rolellm.prompts.render import chat_template, prompt_messages
-from rolellm.rocit.loading import fetch, load_tokenizer
+from rolellm.rocit.loading import load_tokenizer
 from rolellm.rocit.packing.examples import Examples
-from rolellm.rocit.recipe import MethodRecipe, Recipe, TrainingRecipe, check_recipe
+from rolellm.rocit.recipe import MethodRecipe, Recipe, TrainingRecipe
 from rolellm.rocit.rows import Conversation, encode, templates
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-# --- What a tiny model is built from: the training rows' own tokens, random weights, and plain answers to warm it
-
 
 # Bumped when what is built from the same recipe and rows changes, so that an older build is not taken for it.
 _BUILD_VERSION = 2
@@ -46,7 +43,6 @@ _SHARED = (
 def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
     """SHA-256 in hex of all that decides what is built."""
     template = templates(recipe.prompt)
-    training = {key: getattr(recipe.training, key) for key in _SHARED}
     return hash_json(
         {
             "version": _BUILD_VERSION,
@@ -55,7 +51,7 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
             "tiny": dump(recipe.base.tiny),
             "warm": dump(recipe.base.warm),
             "templates": [template("en").hash, template("zh").hash],
-            "training": training,
+            "training": {key: getattr(recipe.training, key) for key in _SHARED},
             "rows": [asdict(row) for row in rows],
         }
     )
@@ -88,7 +84,6 @@ def warming(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTrainedTokenizerB
 
 def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerBase:
     """A byte-level BPE trained on the rows as training shows them, so that what repeats becomes few tokens."""
-    require("torch", "transformers", extra="train")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -150,35 +145,14 @@ def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
     return model
 
 
-# --- The base of a recipe: on the Hub, in a folder, or a tiny model built from the training rows without a
-
-
 _DONE = "base.json"
-
-
-def check_base(recipe: Recipe) -> None:
-    """Check, before any work, that the base a recipe names is there.
-
-    Raises:
-        ModelError: When ``base.path`` is not a folder with a model.
-    """
-    path = recipe.base.path
-    if path is None:
-        return
-    if not path.is_dir():
-        raise ModelError(
-            f"base.path: no folder at {path}; give one that save_pretrained or `rolellm convert-chatglm` wrote, "
-            "a base.model on the Hub, or build: tiny-llama"
-        )
-    if not (path / "config.json").is_file():
-        raise ModelError(f"base.path: {path} has no config.json, so it is not a saved model")
 
 
 def base_config(recipe: Recipe) -> Any:
     """The configuration of a recipe's base, without its weights; ``None`` for one that is built to fit the recipe.
 
     Raises:
-        ModelError: When it cannot be read.
+        ModelError: When there is no base, or its configuration cannot be read.
     """
     if recipe.base.build is not None:
         return None
@@ -203,11 +177,8 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
         ModelError: When the configuration makes no causal language model.
         RecipeError: When a target is no layer; names those that are.
     """
-    lora = recipe.method.lora
-    saved = lora.others.get("modules_to_save") or []
-    targets = [] if isinstance(lora.target_modules, str) else lora.target_modules
-    pattern = lora.target_modules if isinstance(lora.target_modules, str) else ""
-    if recipe.method.name == "full" or (pattern == "all-linear" and not saved):
+    targets, saved = recipe.method.lora.target_modules, recipe.method.lora.others.get("modules_to_save") or []
+    if recipe.method.name == "full" or (targets == "all-linear" and not saved):
         return
     import torch
     from transformers import AutoModelForCausalLM
@@ -222,21 +193,22 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
             )
         except ValueError as error:
             raise ModelError(f"the base is no causal language model: {error}") from error
-    layers = torch.nn.Linear, torch.nn.Embedding, Conv1D
-    names = [f".{name}" for name, module in empty.named_modules() if isinstance(module, layers)]
-    unknown = [target for target in targets if not any(name.endswith(f".{target}") for name in names)]
-    if pattern not in ("", "all-linear") and not any(re.fullmatch(pattern, name[1:]) for name in names):
-        unknown = [pattern]
-    key = "target_modules"
-    if not unknown:
-        key, modules = "modules_to_save", [f".{name}" for name, _ in empty.named_modules()]
-        unknown = [target for target in saved if not any(name.endswith(f".{target}") for name in modules)]
-    if unknown:
-        known = sorted({name.rpartition(".")[2] for name in names})
-        raise RecipeError(
-            f"method.lora.{key}: the base has no layer {', '.join(unknown)}; it has {', '.join(known)}"
-            + ("; all-linear takes every linear one" if key == "target_modules" else "")
-        )
+    modules = dict(empty.named_modules())
+    kinds = torch.nn.Linear, torch.nn.Embedding, Conv1D
+    layers = [name for name, module in modules.items() if isinstance(module, kinds)]
+
+    def check(key: str, unknown: list[str], way_out: str = "") -> None:
+        if unknown:
+            known = ", ".join(sorted({name.rpartition(".")[2] for name in layers}))
+            raise RecipeError(f"method.lora.{key}: the base has no layer {', '.join(unknown)}; it has {known}{way_out}")
+
+    if isinstance(targets, list):
+        unknown = [target for target in targets if not any(f".{name}".endswith(f".{target}") for name in layers)]
+    else:
+        found = targets == "all-linear" or any(re.fullmatch(targets, name) for name in layers)
+        unknown = [] if found else [targets]
+    check("target_modules", unknown, "; all-linear takes every linear one")
+    check("modules_to_save", [name for name in saved if not any(f".{one}".endswith(f".{name}") for one in modules)])
 
 
 def base_tokenizer(recipe: Recipe, rows: Sequence[Row], out: Path) -> PreTrainedTokenizerBase:
@@ -250,13 +222,10 @@ def base_tokenizer(recipe: Recipe, rows: Sequence[Row], out: Path) -> PreTrained
     Raises:
         ModelError: When it cannot be loaded.
     """
-    check_base(recipe)
-    if recipe.base.build is None:
-        return load_tokenizer(_given(recipe), recipe.prompt.form)
-    folder = _built(recipe, rows, out)
-    if (folder / _DONE).is_file():
-        return load_tokenizer(folder, recipe.prompt.form)
-    return build_tokenizer(recipe, rows)
+    folder = _given(recipe) if recipe.base.build is None else _built(recipe, rows, out)
+    if recipe.base.build is not None and not (folder / _DONE).is_file():
+        return build_tokenizer(recipe, rows)
+    return load_tokenizer(folder, recipe.prompt.form)
 
 
 def pinned(recipe: Recipe, commit: str | None = None) -> Recipe:
@@ -267,10 +236,22 @@ def pinned(recipe: Recipe, commit: str | None = None) -> Recipe:
 
 
 def _given(recipe: Recipe, *, weights: bool = False) -> Path:
-    """The folder of a base that is there already, or on the Hub."""
-    if recipe.base.path is not None:
-        return recipe.base.path
-    return fetch(str(recipe.base.model), recipe.base.revision, weights=weights)
+    """The folder of a base that is there already, or on the Hub.
+
+    Raises:
+        ModelError: When ``base.path`` is not a folder with a model, or the Hub does not give ``base.model``.
+    """
+    path = recipe.base.path
+    if path is None:
+        return fetch(str(recipe.base.model), recipe.base.revision, weights=weights)
+    if not path.is_dir():
+        raise ModelError(
+            f"base.path: no folder at {path}; give one that save_pretrained or `rolellm convert-chatglm` wrote, "
+            "a base.model on the Hub, or build: tiny-llama"
+        )
+    if not (path / "config.json").is_file():
+        raise ModelError(f"base.path: {path} has no config.json, so it is not a saved model")
+    return path
 
 
 def _built(recipe: Recipe, rows: Sequence[Row], out: Path) -> Path:
@@ -296,14 +277,11 @@ def build_base(
         ModelError: When the base is not there.
         RecipeError: When the rows have nothing to warm on, or something that cannot be trained on.
     """
-    check_recipe(recipe)
-    check_base(recipe)
     if recipe.base.build is None:
         return _given(recipe, weights=True)
     folder = _built(recipe, rows, out)
     if (folder / _DONE).is_file():
         return folder
-    require("torch", "transformers", "trl", "peft", "accelerate", extra="train")
     from rolellm.rocit.fit import Fit, fit, world
 
     chosen = tokenizer or build_tokenizer(recipe, rows)

@@ -17,21 +17,23 @@ from typing import Any
 import torch
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
-from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback, ProgressCallback
+from peft import LoraConfig
+from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 from trl import SFTConfig
 
 from rolellm.core.errors import RecipeError, quiet_peft
 from rolellm.core.files import write_json
 from rolellm.core.settings import dump
+from rolellm.models.load import stop_at
 from rolellm.prompts.encode import end_token_id
 from rolellm.rocit import checkpoints
 from rolellm.rocit.callbacks import Recorder, Sealer, heeding
-from rolellm.rocit.loading import on_cpu, stop_at
+from rolellm.rocit.loading import on_cpu
 from rolellm.rocit.packing.attention import attend
 from rolellm.rocit.packing.examples import Example, Examples
 from rolellm.rocit.packing.layout import Layout
 from rolellm.rocit.packing.plan import Plan, plan
-from rolellm.rocit.recipe import Lora, MethodRecipe, TrainingRecipe
+from rolellm.rocit.recipe import MethodRecipe, TrainingRecipe
 from rolellm.rocit.run_folder import METRICS
 from rolellm.rocit.trainer import RocitTrainer
 
@@ -69,7 +71,7 @@ class Fitted:
 
     Attributes:
         trainer: The trainer that holds the model.
-        losses: The loss of each optimiser step, in order, those of an earlier part of the run included.
+        losses: The loss of each optimizer step, in order, those of an earlier part of the run included.
         seconds: Wall time of training alone, as `Recorder` has it.
     """
 
@@ -130,14 +132,12 @@ def fit(model: Any, tokenizer: Any, examples: Examples | Sequence[Example], job:
         trained=passes.trained(held),
     )
     trainer = _trainer(model, tokenizer, held, passes, job)
-    trainer.add_callback(recorder)
-    for callback in job.callbacks:
+    for callback in (recorder, *job.callbacks):
         trainer.add_callback(callback)
     if training.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
-    # They print every step's numbers to standard output, which belongs to the command's own result.
+    # It prints every step's numbers to standard output, which belongs to the command's own result.
     trainer.remove_callback(PrinterCallback)
-    trainer.remove_callback(ProgressCallback)
     try:
         _run(trainer, job, facts, start)
     finally:
@@ -160,9 +160,7 @@ def _trainer(model: Any, tokenizer: Any, examples: Examples, passes: Plan, job: 
         pad_to = training.pack_tokens if flex else None
         return Layout(held, order, packed=training.shared_prefix, pad_id=tokenizer.pad_token_id or 0, pad_to=pad_to)
 
-    held_out = (
-        None if job.held_out is None else layout(job.held_out, _held_out_plan(job.held_out, job.training, passes))
-    )
+    held_out = None if job.held_out is None else layout(job.held_out, _held_out_plan(job.held_out, training, passes))
     stop_at(model.generation_config, end_token_id(tokenizer))
     with quiet_peft():
         return RocitTrainer(
@@ -170,7 +168,9 @@ def _trainer(model: Any, tokenizer: Any, examples: Examples, passes: Plan, job: 
             args=_arguments(job, passes.passes, passes.steps_per_epoch),
             train_dataset=Dataset.from_dict({"pass": range(len(passes))}),
             processing_class=tokenizer,
-            peft_config=None if job.method.name == "full" else _lora(job.method.lora),
+            peft_config=None
+            if job.method.name == "full"
+            else LoraConfig(task_type="CAUSAL_LM", **dump(job.method.lora)),
             eval_dataset=None if held_out is None else Dataset.from_dict({"pass": range(len(held_out.plan))}),
             layout=layout(examples, passes),
             held_out=held_out,
@@ -217,12 +217,6 @@ def _held_out_plan(held: Examples, training: TrainingRecipe, passes: Plan) -> Pl
     return plan(held, once, passes.processes)
 
 
-def _lora(lora: Lora) -> Any:
-    from peft import LoraConfig
-
-    return LoraConfig(task_type="CAUSAL_LM", **dump(lora))
-
-
 def _name_base(folder: Path, base: str | None, revision: str | None) -> None:
     """Name an adapter's base; one in the run's own folder by its place there, so that the folder can be moved."""
     file = folder / "adapter_config.json"
@@ -239,21 +233,16 @@ def _name_base(folder: Path, base: str | None, revision: str | None) -> None:
 def _arguments(job: Fit, passes: int, steps_per_epoch: int) -> SFTConfig:
     training = job.training
     evaluated = training.eval_strategy if job.held_out is not None else "no"
+    same = ("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "bf16", "seed")
     values: dict[str, Any] = {
+        **{name: getattr(training, name) for name in same},
         "output_dir": str(job.folder),
         # All epochs lie one after the other in the passes, so the loop sees one.
         "num_train_epochs": 1,
-        "learning_rate": training.learning_rate,
-        "lr_scheduler_type": training.lr_scheduler_type,
-        "warmup_steps": training.warmup_steps,
-        "weight_decay": training.weight_decay,
-        "max_grad_norm": training.max_grad_norm,
         "per_device_train_batch_size": 1,
         "gradient_accumulation_steps": passes,
         "activation_checkpointing": training.gradient_checkpointing,
-        "bf16": training.bf16,
         "use_cpu": on_cpu(training),
-        "seed": training.seed,
         "data_seed": training.seed,
         "save_strategy": "steps" if job.kept else "no",
         "save_steps": training.save_steps or steps_per_epoch,

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, require
 from rolellm.core.settings import dump
-from rolellm.models.load import fetch, load_whole, open_tokenizer, stop_at
+from rolellm.models.load import load_whole, open_tokenizer
 from rolellm.prompts.render import chat_template
 from rolellm.prompts.settle import check_settled, settle
-from rolellm.rocit.recipe import MethodRecipe, PromptRecipe, Quantization, TrainingRecipe
-
-__all__ = ["fetch", "load_model", "load_tokenizer", "load_whole", "on_cpu", "open_tokenizer", "stop_at"]
+from rolellm.rocit.recipe import MethodRecipe, PromptRecipe, TrainingRecipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -50,7 +48,7 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
     Args:
         path: A folder as ``save_pretrained`` writes it.
         method: What is trained.
-        training: Its ``precision`` and ``device``.
+        training: Its ``bf16`` and ``use_cpu``.
 
     Raises:
         ModelError: When it cannot be loaded, or its weights are not all there.
@@ -58,11 +56,12 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
     require("torch", "transformers", *(["bitsandbytes"] if method.name == "qlora" else []), extra="train")
     import torch
     from accelerate import PartialState
+    from transformers import BitsAndBytesConfig
 
     half = method.name != "full" and training.bf16
     options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
     if method.name == "qlora":
-        options["quantization_config"] = _bits(method.quantization)
+        options["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, **dump(method.quantization))
         # Always given: bitsandbytes would take a GPU that the recipe stays off.
         options["device_map"] = {"": "cpu" if on_cpu(training) else PartialState().local_process_index}
     model = load_whole(path, **options)
@@ -75,12 +74,6 @@ def on_cpu(training: TrainingRecipe) -> bool:
     import torch
 
     return training.use_cpu or not torch.cuda.is_available()
-
-
-def _bits(quantization: Quantization) -> Any:
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(load_in_4bit=True, **dump(quantization))
 
 
 def _keep_gradients_right(model: Any) -> None:

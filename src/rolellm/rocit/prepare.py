@@ -12,7 +12,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row
 from rolellm.models.training_record import Seen, instruction_hash
 from rolellm.prompts.render import prompt_messages
-from rolellm.rocit.bases import base_config, base_tokenizer, check_base, check_targets
+from rolellm.rocit.bases import base_config, base_tokenizer, check_targets
 from rolellm.rocit.loading import on_cpu
 from rolellm.rocit.packing.examples import Examples
 from rolellm.rocit.recipe import Recipe, check_recipe
@@ -32,6 +32,24 @@ from rolellm.rocit.rows import (
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+Replies = Sequence[Row] | Sequence[Conversation]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the caller of a training gives besides a recipe.
+
+    Attributes:
+        rows: What to train on, in place of what the recipe's data section names.
+        held_out: What to evaluate on; by default split off the training rows, by instruction.
+        callbacks: Further callbacks of transformers.
+    """
+
+    rows: Replies | None = None
+    held_out: Replies | None = None
+    callbacks: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +88,24 @@ def load_rows(recipe: Recipe) -> list[Row]:
     return select_rows(rows, recipe.data, recipe.training.seed)
 
 
-def prepare(
-    recipe: Recipe,
-    out: Path,
-    rows: Sequence[Row] | Sequence[Conversation] | None = None,
-    held_out: Sequence[Row] | Sequence[Conversation] | None = None,
-) -> Prepared:
+def prepare(recipe: Recipe, out: Path, given: Given | None = None) -> Prepared:
     """Choose what is trained on and turn it into tokens, without building or loading a model.
 
     Args:
         recipe: The recipe.
         out: The run's folder, which may already hold a built base.
-        rows: What to train on, in place of what the recipe's data section names.
-        held_out: What to evaluate on; by default split off the training rows, by instruction.
+        given: What the recipe is to be carried out on, if not on what it names.
 
     Raises:
         ModelError: When the base is missing, or packs are not known to be exact for it.
         RecipeError: When a row cannot be trained on, or a target of the adapter is not a layer of the base; names it.
     """
     check_recipe(recipe)
-    check_base(recipe)
-    training = recipe.training
+    training, given = recipe.training, given or Given()
     config = base_config(recipe)
     check_positions(training.max_length, getattr(config, "max_position_embeddings", None))
-    replies: list[Any] = list(_replies(recipe) if rows is None else rows)
+    replies: list[Any] = list(_replies(recipe) if given.rows is None else given.rows)
+    held_out = given.held_out
     if training.eval_strategy != "no" and held_out is None:
         replies, held_out = split_off(replies, recipe.data.held_out, training.seed)
     chosen = _for_base(recipe, replies)
@@ -101,8 +113,10 @@ def prepare(
     check_targets(recipe, config, tokenizer)
     ask, hashes = _asking(recipe, [item for item in [*replies, *(held_out or ())] if isinstance(item, Row)])
 
-    def encoded(items: Sequence[Any]) -> Examples:
-        chats = [chat for item in items for chat in _chats(item, ask, recipe)]
+    def encoded(items: Replies) -> Examples:
+        rows = [item for item in items if isinstance(item, Row)]
+        chats = [item for item in items if isinstance(item, Conversation)]
+        chats += conversations(rows, ask, first_only=recipe.data.replies == "first")
         return encode(chats, tokenizer, max_length=training.max_length, truncate_replies=training.truncate_replies)
 
     examples = encoded(replies)
@@ -120,11 +134,11 @@ def prepare(
         system_hashes=hashes,
         trained=len(replies),
         held_out=held,
-        fingerprint=None if rows is None else hash_json([asdict(item) for item in replies]),
+        fingerprint=None if given.rows is None else hash_json([asdict(item) for item in replies]),
     )
 
 
-def _replies(recipe: Recipe) -> Sequence[Row] | Sequence[Conversation]:
+def _replies(recipe: Recipe) -> Replies:
     """What the recipe's data section names."""
     if recipe.data.source == "dataset":
         raise RecipeError("data.source: dataset is for rolellm.train(recipe, train_dataset=...)")
@@ -133,7 +147,7 @@ def _replies(recipe: Recipe) -> Sequence[Row] | Sequence[Conversation]:
     return load_rows(recipe)
 
 
-def _for_base(recipe: Recipe, replies: Sequence[Row] | Sequence[Conversation]) -> list[Row]:
+def _for_base(recipe: Recipe, replies: Replies) -> list[Row]:
     """The rows that a base is built from: those trained on or, where they have no plain answers, the recipe's."""
     rows = [item for item in replies if isinstance(item, Row)]
     if recipe.base.build is None or recipe.data.source == "rolebench" or any(row.raw_reference for row in rows):
@@ -141,13 +155,7 @@ def _for_base(recipe: Recipe, replies: Sequence[Row] | Sequence[Conversation]) -
     return load_rows(recipe)
 
 
-def _chats(item: Row | Conversation, ask: _Ask, recipe: Recipe) -> Sequence[Conversation]:
-    if isinstance(item, Conversation):
-        return [item]
-    return list(conversations([item], ask, first_only=recipe.data.replies == "first"))
-
-
-def _seen(recipe: Recipe, replies: Sequence[Row] | Sequence[Conversation]) -> Seen:
+def _seen(recipe: Recipe, replies: Replies) -> Seen:
     rows = [item for item in replies if isinstance(item, Row)]
     chats = [item for item in replies if isinstance(item, Conversation)]
     # The lines before a line of a script are not an instruction.

@@ -1,9 +1,9 @@
-"""What training sees: every token of a row, trained or not, in colour, as plain text or as JSON."""
+"""What training sees: every token of a row, trained or not, in color, as plain text or as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +40,7 @@ def to_dict(example: Example, tokenizer: PreTrainedTokenizerBase) -> dict[str, A
         "reference": example.reference,
         "prompt": tokenizer.decode(list(example.prompt_ids)),
         "trained_text": tokenizer.decode(list(example.reply_ids)),
-        "tokens": [
-            {"id": token.id, "text": token.text, "trained": token.trained} for token in tokens(example, tokenizer)
-        ],
+        "tokens": [asdict(token) for token in tokens(example, tokenizer)],
     }
 
 

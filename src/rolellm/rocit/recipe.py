@@ -2,22 +2,24 @@
 
 The paper (arXiv 2310.00746) names no rank, learning rate, number of epochs or batch size, so the defaults are our
 choice. `training` takes the fields of TRL's `SFTConfig` and `method.lora` those of PEFT's `LoraConfig`, under their own
-names: the fields that rolellm uses itself are declared here, any other is checked against the installed library.
+names: those that rolellm has another default for or reads itself are declared here, any other is checked against the
+installed library.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import enum
 import importlib
 import importlib.util
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError, field_validator, model_serializer, model_validator
+from pydantic import field_validator, model_serializer, model_validator
 from pydantic_core import ArgsKwargs
 
 from rolellm.core.errors import RecipeError, SettingsError
@@ -40,26 +42,9 @@ from rolellm.core.settings import (
 
 #: The one key of a file that is not part of the recipe: the files that it builds on.
 EXTENDS = "extends"
-_SKETCH = "section.key=value, such as training.max_steps=5"
-_RENAMED = {
-    "training.epochs": "training.num_train_epochs",
-    "training.schedule": "training.lr_scheduler_type",
-    "training.warmup": "training.warmup_steps",
-    "training.warmup_ratio": "training.warmup_steps (below 1, it is a share of all steps)",
-    "training.batch_size": "training.per_device_train_batch_size",
-    "training.grad_accumulation": "training.gradient_accumulation_steps",
-    "training.precision": "training.bf16 (true or false)",
-    "training.device": "training.use_cpu (true or false)",
-    "training.activation_checkpointing": "training.gradient_checkpointing",
-    "method.lora.alpha": "method.lora.lora_alpha",
-    "method.lora.dropout": "method.lora.lora_dropout",
-    "method.lora.targets": "method.lora.target_modules",
-    "method.quantization.type": "method.quantization.bnb_4bit_quant_type",
-    "method.quantization.double": "method.quantization.bnb_4bit_use_double_quant",
-    "method.quantization.compute": "method.quantization.bnb_4bit_compute_dtype (bfloat16 or float32)",
-    "output.checkpoint_every": "training.save_steps",
-    "output.keep_checkpoints": "training.save_total_limit",
-}
+Count = Annotated[int, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def _refused(reasons: Mapping[str, str]) -> dict[str, str]:
@@ -90,9 +75,8 @@ _NOT_TRL = _refused(
             "save_strategy save_only_model save_on_each_node enable_jit_checkpoint "
             "restore_callback_states_from_checkpoint"
         ),
-        "a run ends with the weights of its last step; use early_stopping_patience to stop in time": (
-            "load_best_model_at_end"
-        ),
+        "the newest save_total_limit checkpoints are kept, so the best step may have none, and a run ends with the "
+        "weights of its last step; use early_stopping_patience to stop in time": "load_best_model_at_end",
         "metrics.jsonl has one line for every step": (
             "logging_strategy logging_steps logging_first_step logging_nan_inf_filter disable_tqdm"
         ),
@@ -133,115 +117,181 @@ _ON_THE_SIDE = (
 class Mix:
     """The share of rows kept from each subset; row ids and the seed decide which rows."""
 
-    general: float = Field(default=1.0, ge=0, le=1, description="Share of general rows to keep.")
-    role_specific: float = Field(default=1.0, ge=0, le=1, description="Share of role-specific rows to keep.")
+    general: Share = 1.0
+    role_specific: Share = 1.0
 
 
 @settings
 class DataRecipe:
-    """Which rows to train on."""
+    """Which rows to train on.
 
-    source: Literal["rolebench", "script", "dataset"] = Field(
-        default="rolebench",
-        description="rolebench: questions and replies; script: the roles' own lines, after the lines before them (the "
-        "paper's baseline LLaMA-script); dataset: the train_dataset given to rolellm.train.",
-    )
-    script_turns: int = Field(
-        default=6, gt=0, description="With source: script, maximum turns before the line to learn."
-    )
-    config: str = Field(default="instruction-generalization-eng", description="Config of the dataset, or sample.")
-    split: str = Field(default="train", description="Split of the dataset.")
-    data_dir: FilePath | None = Field(default=None, description="Local copy of the release; found by default.")
-    roles: tuple[str, ...] | None = Field(default=None, min_length=1, description="Use only these roles.")
-    languages: tuple[Language, ...] | None = Field(default=None, min_length=1, description="Use only these languages.")
+    Attributes:
+        source: ``rolebench``: questions and replies; ``script``: the roles' own lines, after the lines before them (the
+            paper's baseline LLaMA-script); ``dataset``: the train_dataset given to rolellm.train.
+        script_turns: With ``source: script``, maximum turns before the line to learn.
+        config: Config of the dataset, or sample.
+        split: Split of the dataset.
+        data_dir: Local copy of the release; found by default.
+        roles: Use only these roles.
+        languages: Use only these languages.
+        mix: The share of rows kept from each subset.
+        max_rows: Use only the first N rows, after all other choices.
+        replies: Train on all references of a row, or on the first.
+        held_out: With ``training.eval_strategy``, share of instructions held out for eval_loss.
+    """
+
+    source: Literal["rolebench", "script", "dataset"] = "rolebench"
+    script_turns: Count = 6
+    config: str = "instruction-generalization-eng"
+    split: str = "train"
+    data_dir: FilePath | None = None
+    roles: tuple[str, ...] | None = Field(default=None, min_length=1)
+    languages: tuple[Language, ...] | None = Field(default=None, min_length=1)
     mix: Mix = Field(default_factory=Mix)
-    max_rows: int | None = Field(default=None, gt=0, description="Use only the first N rows, after all other choices.")
-    replies: Literal["all", "first"] = Field(
-        default="all", description="Train on all references of a row, or on the first."
-    )
-    held_out: float = Field(
-        default=0.05,
-        gt=0,
-        lt=1,
-        description="With training.eval_strategy, share of instructions held out for eval_loss.",
-    )
+    max_rows: Count | None = None
+    replies: Literal["all", "first"] = "all"
+    held_out: float = Field(default=0.05, gt=0, lt=1)
 
 
 @settings
 class Tiny:
-    """The size of a model built from the data."""
+    """The size of a model built from the data.
 
-    hidden_size: int = Field(default=192, gt=0, description="Width; a multiple of twice the heads.")
-    intermediate_size: int = Field(default=512, gt=0, description="Width of the feed-forward layers.")
-    layers: int = Field(default=3, gt=0, description="Number of layers.")
-    heads: int = Field(default=4, gt=0, description="Number of attention heads.")
-    vocab_size: int = Field(
-        default=3000, ge=300, le=1_000_000, description="Maximum number of tokens in the vocabulary."
-    )
-    initializer_range: float = Field(
-        default=0.05, gt=0, description="Standard deviation of new weights; wide, because narrow networks start slowly."
-    )
+    Attributes:
+        hidden_size: Width; a multiple of twice the heads.
+        intermediate_size: Width of the feed-forward layers.
+        layers: Number of layers.
+        heads: Number of attention heads.
+        vocab_size: Maximum number of tokens in the vocabulary.
+        initializer_range: Standard deviation of new weights; wide, because narrow networks start slowly.
+    """
+
+    hidden_size: Count = 192
+    intermediate_size: Count = 512
+    layers: Count = 3
+    heads: Count = 4
+    vocab_size: int = Field(default=3000, ge=300, le=1_000_000)
+    initializer_range: Positive = 0.05
 
 
 @settings
 class Warm:
-    """How a built base is warmed up, so that there is something to tune."""
+    """How a built base is warmed up, so that there is something to tune.
 
-    alone: int = Field(default=30, gt=0, description="Passes over the instructions with their role-free answers alone.")
-    in_role: int = Field(default=4, gt=0, description="Passes over the same under each role's system instruction.")
-    batch_size: int = Field(default=8, gt=0, description="Examples per step.")
-    learning_rate: float = Field(default=2e-3, gt=0, description="Peak learning rate.")
+    Attributes:
+        alone: Passes over the instructions with their role-free answers alone.
+        in_role: Passes over the same under each role's system instruction.
+        batch_size: Examples per step.
+        learning_rate: Peak learning rate.
+    """
+
+    alone: Count = 30
+    in_role: Count = 4
+    batch_size: Count = 8
+    learning_rate: Positive = 2e-3
 
 
 @settings
 class BaseRecipe:
-    """The model to tune: on the Hub, in a folder, or built from the data (exactly one of the three)."""
+    """The model to tune: on the Hub, in a folder, or built from the data (exactly one of the three).
 
-    model: str | None = Field(default=None, description="Repository on the Hub.")
-    revision: str | None = Field(default=None, description="Its branch, tag or commit.")
-    path: FilePath | None = Field(default=None, description="Folder with a model and its tokenizer.")
-    build: Literal["tiny-llama", "tiny-glm", "tiny-glm4"] | None = Field(
-        default=None, description="Build a model of this family and its tokenizer from the training rows."
-    )
+    Attributes:
+        model: Repository on the Hub.
+        revision: Its branch, tag or commit.
+        path: Folder with a model and its tokenizer.
+        build: Build a model of this family and its tokenizer from the training rows.
+        tiny: The size of a model that is built.
+        warm: How a model that is built is warmed up.
+    """
+
+    model: str | None = None
+    revision: str | None = None
+    path: FilePath | None = None
+    build: Literal["tiny-llama", "tiny-glm", "tiny-glm4"] | None = None
     tiny: Tiny = Field(default_factory=Tiny)
     warm: Warm = Field(default_factory=Warm)
 
 
 @settings
-class Lora:
-    """A LoRA adapter, with the fields of PEFT's `LoraConfig`."""
+class _Section:
+    """A section that also takes any field of a library's class that is not refused.
 
-    r: int = Field(default=16, gt=0, description="Rank.")
-    lora_alpha: float = Field(default=32.0, gt=0, description="Scale of the adapter.")
-    lora_dropout: float = Field(default=0.05, ge=0, le=0.99, description="Dropout in front of the adapter.")
-    target_modules: str | list[str] = Field(
-        default="all-linear", min_length=1, description="Layer names, a regular expression, or all-linear."
-    )
-    others: Values = Field(default_factory=dict, description="Any other field of PEFT's LoraConfig.")
+    Attributes:
+        others: Those fields; in a file they are written like the section's own.
+        library: The class.
+        refused: Why a field of it cannot be set.
+    """
+
+    others: Values = Field(default_factory=dict)
+    library = ""
+    refused = _refused({})
 
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, given: Any) -> Any:
-        return _gathered(cls, given, "peft.LoraConfig", _NOT_PEFT)
+        values = given.kwargs if isinstance(given, ArgsKwargs) else given
+        if not isinstance(values, dict):
+            return given
+        own = {field.name for field in dataclasses.fields(cls)}
+        others = dict(values.get("others") or {}) | {str(key): item for key, item in values.items() if key not in own}
+        if others:
+            cls.check(others)
+        return {key: item for key, item in values.items() if key in own} | {"others": others}
+
+    @classmethod
+    def check(cls, values: Values) -> None:
+        """Check values of the library's class by name and type.
+
+        Raises:
+            RecipeError: For a field that is refused or unknown, with the nearest known one, and a wrong value.
+        """
+        hints, own = (
+            _library_hints(cls.library),
+            [field.name for field in dataclasses.fields(cls) if field.name != "others"],
+        )
+        for key in values:
+            if key in cls.refused:
+                raise RecipeError(f"{key} cannot be set: {cls.refused[key]}")
+            if key in hints:
+                continue
+            hint = nearest(key, [*own, *(name for name in hints if name not in cls.refused)])
+            hint = hint if hint.startswith("; did") else nearest(key, known_keys(Recipe))
+            known = (
+                hint if hint.startswith("; did") else f"; known keys: {', '.join(own)}, and the fields of {cls.library}"
+            )
+            raise RecipeError(f"unknown key {key}{known}")
+        fields = {"__annotations__": {key: hints[key] for key in values}, **dict.fromkeys(values)}
+        with _recipe_errors():
+            read(settings(type(cls.library, (), fields)), values)
 
     @model_serializer(mode="wrap")
     def _flat(self, dumped: Any) -> Values:
-        return _flattened(dumped(self))
+        values: Values = dumped(self)
+        others: Values = values.pop("others")
+        return values | others
+
+
+@settings
+class Lora(_Section):
+    """A LoRA adapter, with the fields of PEFT's `LoraConfig`."""
+
+    library = "peft.LoraConfig"
+    refused = _NOT_PEFT
+    r: Count = 16
+    lora_alpha: Positive = 32.0
+    lora_dropout: float = Field(default=0.05, ge=0, le=0.99)
+    target_modules: str | list[str] = Field(default="all-linear", min_length=1)
 
 
 @settings
 class Quantization:
     """How `qlora` holds the frozen base (arXiv 2305.14314, sections 2 and 3): fields of `BitsAndBytesConfig`."""
 
-    bnb_4bit_quant_type: Literal["nf4", "fp4"] = Field(default="nf4", description="4-bit data type.")
-    bnb_4bit_use_double_quant: bool = Field(default=True, description="Quantize the quantization constants, too.")
-    bnb_4bit_compute_dtype: Literal["bfloat16", "float32"] = Field(
-        default="bfloat16", description="Type that weights are unpacked to for each product."
-    )
-    bnb_4bit_quant_storage: Literal["uint8", "bfloat16", "float32"] = Field(
-        default="uint8", description="Type that packed weights are stored in."
-    )
-    llm_int8_skip_modules: list[str] | None = Field(default=None, description="Modules to leave unquantized.")
+    bnb_4bit_quant_type: Literal["nf4", "fp4"] = "nf4"
+    bnb_4bit_use_double_quant: bool = True
+    bnb_4bit_compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    bnb_4bit_quant_storage: Literal["uint8", "bfloat16", "float32"] = "uint8"
+    llm_int8_skip_modules: list[str] | None = None
 
 
 @settings
@@ -255,95 +305,76 @@ class MethodRecipe:
 
 @settings
 class PromptRecipe:
-    """The text form of a prompt."""
+    """The text form of a prompt.
 
-    form: Literal["rolellama", "chatglm2", "chatglm3", "model"] = Field(
-        default="rolellama",
-        description="The paper's text form for base models, that of a ChatGLM, or the tokenizer's own chat template.",
-    )
-    system_template: FilePath | None = Field(
-        default=None,
-        description="System instruction to use in place of the built-in one; with {examples} for retrieval.",
-    )
-    profile: Literal["description", "retrieval"] = Field(
-        default="description",
-        description="What a prompt says about the role: its description, or script lines found by BM25 for each "
-        "question (the paper's ablation).",
-    )
-    retrieved: int = Field(default=5, gt=0, description="With profile: retrieval, number of exchanges.")
+    Attributes:
+        form: The paper's text form for base models, that of a ChatGLM, or the tokenizer's own chat template.
+        system_template: System instruction to use in place of the built-in one; with {examples} for retrieval.
+        profile: What a prompt says about the role: its description, or script lines found by BM25 for each question
+            (the paper's ablation).
+        retrieved: With ``profile: retrieval``, number of exchanges.
+    """
+
+    form: Literal["rolellama", "chatglm2", "chatglm3", "model"] = "rolellama"
+    system_template: FilePath | None = None
+    profile: Literal["description", "retrieval"] = "description"
+    retrieved: Count = 5
 
 
 @settings
-class TrainingRecipe:
-    """How to train: rolellm's own fields, and those of TRL's `SFTConfig`.
+class TrainingRecipe(_Section):
+    """How to train: the fields of TRL's `SFTConfig`, and rolellm's own.
 
     An optimizer step covers per_device_train_batch_size x gradient_accumulation_steps x processes replies, however they
     are laid out.
+
+    Attributes:
+        shared_prefix: Compute the system instruction and question that replies share only once; same gradients.
+        pack_tokens: With ``shared_prefix``, maximum tokens per forward pass.
+        roles_per_step: With ``shared_prefix``, minimum groups of one role each in a step; more is closer to random.
+        truncate_replies: Cut replies that are too long, instead of refusing their rows.
+        group_by_length: Without ``shared_prefix``, batch replies of similar length.
+        threads: CPU threads; torch's own choice by default.
+        early_stopping_patience: Stop after N evaluations without improvement; needs ``eval_strategy``.
+        save_steps: Steps between checkpoints; by default, an epoch.
     """
 
-    num_train_epochs: float = Field(default=3.0, gt=0, description="Passes over the replies.")
-    max_steps: int = Field(
-        default=-1, ge=-1, description="Stop after N optimizer steps; -1 trains for num_train_epochs."
-    )
-    learning_rate: float = Field(default=2e-4, gt=0, description="Peak learning rate.")
-    lr_scheduler_type: str = Field(
-        default="cosine", description="Schedule of the learning rate, such as linear or constant."
-    )
-    warmup_steps: float = Field(default=0.03, ge=0, description="Steps of warm-up; below 1, a share of all steps.")
-    weight_decay: float = Field(default=0.0, ge=0, description="Weight decay.")
-    max_grad_norm: float = Field(default=1.0, gt=0, description="Clip gradients to this norm.")
-    per_device_train_batch_size: int = Field(default=8, gt=0, description="Replies per device and forward pass.")
-    gradient_accumulation_steps: int = Field(default=1, gt=0, description="Forward passes per optimizer step.")
-    shared_prefix: bool = Field(
-        default=True,
-        description="Compute the system instruction and question that replies share only once; same gradients.",
-    )
-    pack_tokens: int = Field(default=2048, gt=1, description="With shared_prefix, maximum tokens per forward pass.")
-    roles_per_step: int = Field(
-        default=4,
-        gt=0,
-        description="With shared_prefix, minimum groups of one role each in a step; more is closer to random.",
-    )
-    max_length: int = Field(default=1024, gt=1, description="Maximum tokens of prompt and reply together.")
-    truncate_replies: bool = Field(
-        default=False, description="Cut replies that are too long, instead of refusing their rows."
-    )
-    group_by_length: bool = Field(default=True, description="Without shared_prefix, batch replies of similar length.")
-    gradient_checkpointing: bool = Field(default=False, description="Use less memory, for about a third more time.")
-    bf16: bool = Field(default=False, description="Train in bfloat16 instead of float32.")
-    use_cpu: bool = Field(default=False, description="Stay on the CPU even where there is a GPU.")
-    threads: int | None = Field(default=None, gt=0, description="CPU threads; torch's own choice by default.")
-    seed: int = Field(default=42, ge=0, description="Random seed for the order of rows, new weights and dropout.")
-    save_steps: int | None = Field(default=None, gt=0, description="Steps between checkpoints; by default, an epoch.")
-    save_total_limit: int = Field(default=2, gt=0, description="Number of checkpoints to keep.")
-    eval_strategy: Literal["no", "steps", "epoch"] = Field(
-        default="no", description="When to compute the held-out loss."
-    )
-    eval_steps: int | None = Field(
-        default=None, gt=0, description="With eval_strategy: steps, steps between evaluations."
-    )
-    early_stopping_patience: int | None = Field(
-        default=None, gt=0, description="Stop after N evaluations without improvement; needs eval_strategy."
-    )
-    report_to: str | list[str] = Field(default="none", description="Trackers, such as tensorboard, trackio or wandb.")
-    others: Values = Field(default_factory=dict, description="Any other field of TRL's SFTConfig.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _gather(cls, given: Any) -> Any:
-        return _gathered(cls, given, "trl.SFTConfig", _NOT_TRL)
+    library = "trl.SFTConfig"
+    refused = _NOT_TRL
+    num_train_epochs: Positive = 3.0
+    max_steps: int = Field(default=-1, ge=-1)
+    learning_rate: Positive = 2e-4
+    lr_scheduler_type: str = "cosine"
+    warmup_steps: float = Field(default=0.03, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: Positive = 1.0
+    per_device_train_batch_size: Count = 8
+    gradient_accumulation_steps: Count = 1
+    shared_prefix: bool = True
+    pack_tokens: int = Field(default=2048, gt=1)
+    roles_per_step: Count = 4
+    max_length: int = Field(default=1024, gt=1)
+    truncate_replies: bool = False
+    group_by_length: bool = True
+    gradient_checkpointing: bool = False
+    bf16: bool = False
+    use_cpu: bool = False
+    threads: Count | None = None
+    seed: int = Field(default=42, ge=0)
+    save_steps: Count | None = None
+    save_total_limit: Count = 2
+    eval_strategy: Literal["no", "steps", "epoch"] = "no"
+    eval_steps: Count | None = None
+    early_stopping_patience: Count | None = None
+    report_to: str | list[str] = "none"
 
     @field_validator("lr_scheduler_type")
     @classmethod
     def _is_schedule(cls, value: str) -> str:
         # The most common ones are known without an import of seconds.
-        return (
-            value if value in ("linear", "cosine", "constant") else _typed("trl.SFTConfig", "lr_scheduler_type", value)
-        )
-
-    @model_serializer(mode="wrap")
-    def _flat(self, dumped: Any) -> Values:
-        return _flattened(dumped(self))
+        if value not in ("linear", "cosine", "constant"):
+            cls.check({"lr_scheduler_type": value})
+        return value
 
     @property
     def replies_per_step(self) -> int:
@@ -359,16 +390,23 @@ class TrainingRecipe:
 
 @settings
 class OutputRecipe:
-    """Where a run goes, and whether it is published."""
+    """Where a run goes, and whether it is published.
 
-    dir: Path = Field(default=Path("runs/rocit"), description="The run's folder.")
-    push_to_hub: bool = Field(default=False, description="Publish the finished run, as `rolellm push` does.")
-    hub_repo: str | None = Field(default=None, description="Repository, OWNER/NAME.")
-    license: str | None = Field(
-        default=None, description="License of the model, such as apache-2.0; the base must allow it."
-    )
-    private: bool = Field(default=True, description="Make a newly created repository private.")
-    merge: bool = Field(default=False, description="Publish the adapter merged into its base.")
+    Attributes:
+        dir: The run's folder.
+        push_to_hub: Publish the finished run, as `rolellm push` does.
+        hub_repo: Repository, OWNER/NAME.
+        license: License of the model, such as apache-2.0; the base must allow it.
+        private: Make a newly created repository private.
+        merge: Publish the adapter merged into its base.
+    """
+
+    dir: Path = Path("runs/rocit")
+    push_to_hub: bool = False
+    hub_repo: str | None = None
+    license: str | None = None
+    private: bool = True
+    merge: bool = False
 
 
 @settings
@@ -389,98 +427,38 @@ class Recipe:
     @property
     def hash(self) -> str:
         """SHA-256 in hex of `decisive`."""
-        return hash_json(self.decisive())
-
-    def decisive(self, values: Values | None = None) -> Values:
-        """What decides the result, as JSON values: not where data and runs are, what is logged, or what is kept.
-
-        Args:
-            values: What `to_dict` gave, of this recipe or another; by default of this one.
-        """
-        whole = self.to_dict() if values is None else values
-        kept = {section: dict(keys) for section, keys in whole.items() if section != "output"}
-        kept["data"].pop("data_dir", None)
-        for key in _ON_THE_SIDE:
-            kept["training"].pop(key, None)
-        for section, key in (("base", "path"), ("prompt", "system_template")):
-            if kept[section].get(key) is not None:
-                kept[section][key] = Path(kept[section][key]).name
-        return kept
+        return hash_json(decisive(self.to_dict()))
 
 
-def _gathered(cls: Any, given: Any, library: str, refused: Mapping[str, str]) -> Any:
-    """The values of a class, with those that it does not declare checked and put under ``others``."""
-    values = given.kwargs if isinstance(given, ArgsKwargs) else given
-    if not isinstance(values, dict):
-        return given
-    own = cls.__dataclass_fields__
-    others = dict(values.get("others") or {}) | {str(key): item for key, item in values.items() if key not in own}
-    for key in others:
-        if key in refused:
-            raise RecipeError(f"{key} cannot be set: {refused[key]}")
-    checked = {
-        key: _typed(library, key, item, [name for name in own if name != "others"]) for key, item in others.items()
-    }
-    return {key: item for key, item in values.items() if key in own} | {"others": checked}
+def decisive(recipe: Values) -> Values:
+    """What decides the result of a recipe's values: not where data and runs are, what is logged, or what is kept."""
+    kept = {section: dict(keys) for section, keys in recipe.items() if section != "output"}
+    kept["data"].pop("data_dir", None)
+    for key in _ON_THE_SIDE:
+        kept["training"].pop(key, None)
+    for section, key in (("base", "path"), ("prompt", "system_template")):
+        if kept[section].get(key) is not None:
+            kept[section][key] = Path(kept[section][key]).name
+    return kept
 
 
-def _flattened(dumped: Values) -> Values:
-    flat: Values = {key: item for key, item in dumped.items() if key != "others"} | dumped["others"]
-    return flat
-
-
-@lru_cache
-def _library_hints(library: str) -> Mapping[str, Any]:
-    """The fields of a configuration class and their types; none where the library is not installed."""
-    package, _, name = library.partition(".")
-    if importlib.util.find_spec(package) is None:
-        return {}
-    hints = get_type_hints(getattr(importlib.import_module(package), name))
-    return {key: hint for key, hint in hints.items() if not key.startswith("_")}
-
-
-def _typed(library: str, key: str, value: Any, own: Sequence[str] = ()) -> Any:
-    """A value of a library's configuration class, checked against the type of its field.
-
-    Raises:
-        RecipeError: For an unknown name, with the nearest known one, and a value of another type.
-    """
-    hints = _library_hints(library)
-    if key not in hints:
-        hint = nearest(key, [*own, *hints])
-        hint = hint if hint.startswith("; did") else nearest(key, known_keys(Recipe))
-        known = hint if hint.startswith("; did") else f"; known keys: {', '.join(own)}, and the fields of {library}"
-        raise RecipeError(f"unknown key {key}{known}")
-    enums: list[Any] = [part for part in get_args(hints[key]) if isinstance(part, enum.EnumType)]
-    if enums:
-        names = [str(choice.value) for choice in enums[0]]
-        if value not in names:
-            raise RecipeError(f"{key}: unknown value {value!r}{nearest(str(value), names)}")
-        return value
-    try:
-        TypeAdapter(hints[key]).validate_json(json.dumps(value), strict=True)
-    except ValidationError as error:
-        problem = error.errors()[0]["msg"].replace("Input should be", "must be").replace(" valid ", " ")
-        raise RecipeError(f"{key}: {problem}, found {value!r}") from None
-    except (TypeError, ValueError) as error:
-        raise RecipeError(f"{key}: not a plain value: {error}") from None
-    return value
+def leaves(values: Mapping[Any, Any], dotted: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of all sections by dotted key."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{dotted}{key}.")
+        else:
+            yield f"{dotted}{key}", value
 
 
 def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:
     """A recipe from plain values; choices that depend on each other are not checked.
 
     Raises:
-        RecipeError: For an unknown or renamed key, and a value of the wrong type or outside its limits.
+        RecipeError: For an unknown key, and a value of the wrong type or outside its limits.
     """
-    where = f"{source}: " if source else ""
-    for name in _names(values):
-        if name in _RENAMED:
-            raise RecipeError(f"{where}{name} is now called {_RENAMED[name]}")
-    try:
-        return read(Recipe, values, source)
-    except SettingsError as error:
-        raise RecipeError(str(error)) from None
+    with _recipe_errors(source):
+        return read(Recipe, values)
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -491,13 +469,18 @@ def shipped_recipes() -> dict[str, Path]:
     return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
 
 
-def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe: a path, or the name of one that ships, such as ``smoke-cpu``.
+def find_recipe(name: str | Path, folder: Path = Path()) -> Path:
+    """The file of a recipe: a path from a folder, or the name of one that ships, such as ``smoke-cpu``.
 
     Raises:
         RecipeError: When there is neither; names those that ship.
     """
-    return _find(Path(name), str(name))
+    path, shipped = folder / name, shipped_recipes()
+    if path.is_file():
+        return path
+    if str(name) in shipped:
+        return shipped[str(name)]
+    raise RecipeError(f"no recipe at {path}; those that ship: {', '.join(sorted(shipped)) or 'none'}")
 
 
 def load_recipe(
@@ -522,10 +505,8 @@ def load_recipe(
         layers = list(_extended(dict(source), "recipe", Path(), ()))
     else:
         layers = list(_layers(find_recipe(source), ()))
-    layers += [_sections(override) for override in overrides]
-    layers += [{"training": training}] if training else []
     values: Values = {}
-    for layer in layers:
+    for layer in [*layers, *map(_sections, overrides), {"training": training}]:
         _check_nulls(layer)
         values = laid_over(values, layer)
     recipe = read_recipe(values)
@@ -577,25 +558,14 @@ def _check_tracker(name: str) -> None:
     raise RecipeError(f"training.report_to: {name} is not installed; install it with: pip install {name}")
 
 
-def _find(path: Path, name: str) -> Path:
-    if path.is_file():
-        return path
-    shipped = shipped_recipes()
-    if name in shipped:
-        return shipped[name]
-    raise RecipeError(f"no recipe at {path}; those that ship: {', '.join(sorted(shipped)) or 'none'}")
-
-
 def _layers(file: Path, above: tuple[Path, ...]) -> Iterator[Values]:
     """What a file builds on, the lowest first, and then what it says itself."""
     here = file.resolve()
     if here in above:
         chain = " extends ".join(path.name for path in (*above[above.index(here) :], here))
         raise RecipeError(f"{file}: a recipe cannot extend itself: {chain}")
-    try:
+    with _recipe_errors():
         values = read_file(file)
-    except SettingsError as error:
-        raise RecipeError(str(error)) from error
     yield from _extended(values, str(file), file.parent, (*above, here))
 
 
@@ -605,53 +575,59 @@ def _extended(values: Values, source: str, folder: Path, above: tuple[Path, ...]
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise RecipeError(f"{source}: {EXTENDS}: expected a recipe's file or a list of files, found {named!r}")
     for name in names:
-        yield from _layers(_find(folder / name, name), above)
+        yield from _layers(find_recipe(name, folder), above)
     if close := difflib.get_close_matches(EXTENDS, [key for key in values if isinstance(key, str)], n=1):
         raise RecipeError(f"{source}: unknown key {close[0]}; did you mean {EXTENDS}?")
     _check_nulls(values)
-    try:
-        read_recipe(values)
-    except RecipeError as error:
-        # Whoever asks for a recipe need not know what it extends.
-        raise RecipeError(f"{source}: {error}") from error
+    # Whoever asks for a recipe need not know what it extends.
+    read_recipe(values, source)
     yield beside(Recipe, values, folder.absolute())
-
-
-def _names(values: Mapping[Any, Any], dotted: str = "") -> Iterator[str]:
-    """The dotted names of all keys."""
-    for key, value in values.items():
-        yield f"{dotted}{key}"
-        if isinstance(value, Mapping):
-            yield from _names(value, f"{dotted}{key}.")
 
 
 def _check_nulls(layer: Values) -> None:
     """Refuse a misspelled key that has no value: laying it over another file would drop it silently."""
-    known = known_keys(Recipe)
-    for section, values in layer.items():
-        for key, value in values.items() if isinstance(values, dict) else ():
-            name = f"{section}.{key}"
-            if value is not None or name in known:
-                continue
-            if section == "training":
-                others = [*TrainingRecipe.__dataclass_fields__, *_library_hints("trl.SFTConfig")]
-                if key in others:
-                    continue
-                hint = nearest(key, others)
-                raise RecipeError(f"unknown key {name}{hint if hint.startswith('; did') else ''}")
-            raise RecipeError(f"unknown key {name}{nearest(name, known)}")
+    sections: dict[str, type[_Section]] = {"training": TrainingRecipe, "method.lora": Lora}
+    for name, value in leaves(layer):
+        section, _, key = name.rpartition(".")
+        if value is not None or name in known_keys(Recipe):
+            continue
+        if section not in sections:
+            raise RecipeError(f"unknown key {name}{nearest(name, known_keys(Recipe))}")
+        sections[section].check({key: None})
 
 
 def _sections(override: str) -> Values:
     """An override as a file would say it: ``a.b=1`` is ``a: {b: 1}``."""
     key, equals, text = override.partition("=")
     if not equals or not key.strip():
-        raise RecipeError(f"{override!r} is not an override; write {_SKETCH}")
-    try:
+        raise RecipeError(f"{override!r} is not an override; write section.key=value, such as training.max_steps=5")
+    with _recipe_errors():
         value = parse_yaml(text, override)
-    except SettingsError as error:
-        raise RecipeError(str(error)) from error
     for name in reversed(key.strip().split(".")):
         value = {name: value}
     sections: Values = value
     return sections
+
+
+@lru_cache
+def _library_hints(library: str) -> Mapping[str, Any]:
+    """The fields of a configuration class and their types; none where the library is not installed."""
+    package, _, name = library.partition(".")
+    if importlib.util.find_spec(package) is None:
+        return {}
+    hints = get_type_hints(getattr(importlib.import_module(package), name))
+    # Fields of a few choices are of an enumeration or any text.
+    return {
+        key: next((part for part in get_args(hint) if isinstance(part, enum.EnumType)), hint)
+        for key, hint in hints.items()
+        if not key.startswith("_")
+    }
+
+
+@contextmanager
+def _recipe_errors(source: str = "") -> Iterator[None]:
+    """Make errors of settings errors of the recipe."""
+    try:
+        yield
+    except SettingsError as error:
+        raise RecipeError(f"{source}: {error}" if source else str(error)) from None

@@ -1,7 +1,7 @@
 """Row → conversation → tokens and mask, as two steps; what cannot be trained on is refused by row id, never dropped.
 
 The loss falls on the reply and its end token only (facts on RoCIT: the role lives in the system instruction, which is
-read and not learnt to be written).
+read and not learned to be written).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rolellm.core.records import Language, Profile, Row, Turn
 from rolellm.core.text import listed
 from rolellm.models.training_record import instruction_hash
 from rolellm.prompts.encode import PromptEncoder, encode_replies, end_token_id
-from rolellm.prompts.render import ONWARD, OPENING, SystemTemplate, script_line, shorten, system_template
-from rolellm.rocit.packing.examples import Examples, Store
+from rolellm.prompts.render import ONWARD, OPENING, Template, script_line, shorten, system_template
+from rolellm.rocit.packing.examples import Example, Examples
 from rolellm.rocit.recipe import DataRecipe, Mix, PromptRecipe
 from rolellm.runtime.progress import Progress
 
@@ -173,10 +173,7 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
         RecipeError: When a role is not in the rows (with those that are), or nothing is left.
     """
     everything = list(rows)
-    known = {row.role for row in everything}
-    strange = sorted(set(data.roles or ()) - known)
-    if strange:
-        raise RecipeError(f"data.roles: {', '.join(strange)} not in the rows; there are {', '.join(sorted(known))}")
+    _check_roles(data, {row.role for row in everything})
     shares = {"general": data.mix.general, "role_specific": data.mix.role_specific}
     chosen = [
         row
@@ -190,19 +187,24 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
     return chosen
 
 
+def _check_roles(data: DataRecipe, known: Iterable[str]) -> None:
+    if strange := sorted(set(data.roles or ()) - set(known)):
+        raise RecipeError(f"data.roles: {', '.join(strange)} not in the rows; there are {', '.join(sorted(known))}")
+
+
 def _draw(row_id: str, seed: int) -> float:
     digest = hashlib.sha256(f"{seed}\0{row_id}".encode()).digest()
     return int.from_bytes(digest[:7], "big") / 2**56
 
 
-def templates(prompt: PromptRecipe) -> Callable[[Language], SystemTemplate]:
+def templates(prompt: PromptRecipe) -> Callable[[Language], Template]:
     """The system instruction of each language under a recipe, each file read once.
 
     Raises:
         RecipeError: When the recipe's template is not there or has no slot for the role.
     """
     path: Path | None = prompt.system_template
-    made: dict[Language, SystemTemplate] = {"en": system_template("en", path), "zh": system_template("zh", path)}
+    made: dict[Language, Template] = {"en": system_template("en", path), "zh": system_template("zh", path)}
     return made.__getitem__
 
 
@@ -249,58 +251,51 @@ def encode(
         RecipeError: When a prompt alone fills ``max_length``, a reply is blank, or a reply does not fit and may not be
             cut; names the rows of each kind.
     """
-    end = end_token_id(tokenizer)
     problems: dict[str, list[str]] = {}
-    store = Store()
-    encode_prompt = PromptEncoder(tokenizer)
-    messages: tuple[dict[str, str], ...] = ()
-    prompt: tuple[int, ...] = ()
-    for block in _blocks(chats):
-        replies = encode_replies(tokenizer, [chat.reply for chat in block])
-        for chat, tokens in zip(block, replies, strict=True):
-            if (
-                chat.messages != messages or not prompt
-            ):  # A row's replies follow each other: its prompt is encoded once.
+    limit = f"training.max_length ({max_length})"
+
+    def examples() -> Iterator[Example]:
+        end, encode_prompt = end_token_id(tokenizer), PromptEncoder(tokenizer)
+        messages: tuple[dict[str, str], ...] = ()
+        prompt: tuple[int, ...] = ()
+        for chat, tokens in _with_replies(chats, tokenizer):
+            # A row's replies follow each other: its prompt is encoded once.
+            if chat.messages != messages or not prompt:
                 messages, prompt = chat.messages, tuple(encode_prompt(chat.messages))
-            room = max_length - len(prompt)
-            reply = [*tokens, end]
-            problem = _problem(chat.reply, len(reply), room, truncate_replies)
-            if problem:
-                problems.setdefault(problem, []).append(chat.row_id)
+            room, reply = max_length - len(prompt), (*tokens, end)
+            if not chat.reply.strip():
+                problem = "a blank reply, so not one token to train on"
+            elif room < 1:
+                problem = (
+                    f"a prompt that alone fills training.max_length ({max_length}); raise it or leave the rows out"
+                )
+            elif len(reply) > room and not truncate_replies:
+                problem = f"a reply that does not fit {limit}; raise it, or set training.truncate_replies: true"
+            else:
+                yield Example(chat.row_id, prompt, reply[:room], chat.reference, messages[0]["content"])
                 continue
-            store.prompt(chat.row_id, prompt, messages[0]["content"])
-            store.reply(reply[:room], chat.reference)
+            problems.setdefault(problem, []).append(chat.row_id)
+
+    made = Examples.of(examples())
     if problems:
-        raise RecipeError("; ".join(_refusal(kind, ids, max_length) for kind, ids in sorted(problems.items())))
-    return store.examples()
+        raise RecipeError("; ".join(_refusal(problem, ids) for problem, ids in sorted(problems.items())))
+    return made
 
 
-def _blocks(chats: Sequence[Conversation]) -> Iterator[Sequence[Conversation]]:
-    """A few thousand at a time: tokenised together for speed, let go of for memory."""
+def _with_replies(
+    chats: Sequence[Conversation], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[Conversation, list[int]]]:
+    """Each conversation with the tokens of its reply; a few thousand are tokenized together, for speed."""
     with Progress("tokenizing", len(chats), unit="replies") as bar:
         for start in range(0, len(chats), _BLOCK):
-            yield chats[start : start + _BLOCK]
-            bar.advance(len(chats[start : start + _BLOCK]))
+            block = chats[start : start + _BLOCK]
+            yield from zip(block, encode_replies(tokenizer, [chat.reply for chat in block]), strict=True)
+            bar.advance(len(block))
 
 
-def _problem(text: str, tokens: int, room: int, truncate: bool) -> str | None:
-    if not text.strip():
-        return "blank"
-    if room < 1:
-        return "prompt"
-    return "reply" if tokens > room and not truncate else None
-
-
-def _refusal(kind: str, row_ids: Sequence[str], max_length: int) -> str:
-    ids = set(row_ids)
-    named = listed(row_ids, _NAMED)
-    texts = {
-        "blank": "a blank reply, so not one token to train on",
-        "prompt": f"a prompt that alone fills training.max_length ({max_length}); raise it or leave the rows out",
-        "reply": f"a reply that does not fit training.max_length ({max_length}); raise it, or set "
-        "training.truncate_replies: true",
-    }
-    return f"{len(ids)} rows have {texts[kind]}: {named}" if len(ids) > 1 else f"row {named} has {texts[kind]}"
+def _refusal(problem: str, row_ids: Sequence[str]) -> str:
+    count, named = len(set(row_ids)), listed(row_ids, _NAMED)
+    return f"{count} rows have {problem}: {named}" if count > 1 else f"row {named} has {problem}"
 
 
 def check_positions(max_length: int, positions: int | None) -> None:
@@ -311,12 +306,6 @@ def check_positions(max_length: int, positions: int | None) -> None:
     """
     if positions is not None and max_length > positions:
         raise ModelError(f"the base model takes {positions} tokens, fewer than training.max_length ({max_length})")
-
-
-# --- Script dialogue → conversations, for ``data.source: script``: the paper's baselines LLaMA-script and
-
-
-_PREFIX = "script/"
 
 
 def script_profiles(data: DataRecipe) -> list[Profile]:
@@ -338,10 +327,7 @@ def script_profiles(data: DataRecipe) -> list[Profile]:
         raise RecipeError("data.mix: script dialogue is neither general nor role-specific; leave the key out")
     rows = load_split(data)
     languages = dict(zip(rows["role"], rows["language"], strict=True))
-    strange = sorted(set(data.roles or ()) - languages.keys())
-    if strange:
-        known = ", ".join(sorted(languages))
-        raise RecipeError(f"data.roles: {', '.join(strange)} not in the rows; there are {known}")
+    _check_roles(data, languages)
     roles = [
         role
         for role, language in languages.items()
@@ -353,7 +339,7 @@ def script_profiles(data: DataRecipe) -> list[Profile]:
 
 
 def script_conversations(
-    profiles: Iterable[Profile], template: Callable[[Language], SystemTemplate], data: DataRecipe
+    profiles: Iterable[Profile], template: Callable[[Language], Template], data: DataRecipe
 ) -> list[Conversation]:
     """One conversation a line of the role, in the order of the script; ``row_id`` is ``script/ROLE/N``, N from 1.
 
@@ -364,7 +350,8 @@ def script_conversations(
     """
     chats: list[Conversation] = []
     for profile in profiles:
-        system = {"role": "system", "content": template(profile.language).fill(profile.role, profile.description)}
+        content = template(profile.language).fill(role=profile.role, description=profile.description)
+        system = {"role": "system", "content": content}
         number = 0
         for _, group in groupby(profile.turns, key=lambda turn: turn.scene):
             scene = list(group)
@@ -374,7 +361,7 @@ def script_conversations(
                 number += 1
                 first = max(0, place - data.script_turns)
                 before = _alternating(profile, scene[first:place], opening=first == 0)
-                row_id = f"{_PREFIX}{profile.role}/{number}"
+                row_id = f"script/{profile.role}/{number}"
                 chats.append(Conversation(row_id, (system, *before), line.content, role=profile.role))
     return chats[: data.max_rows]
 

@@ -1,4 +1,4 @@
-"""A run's folder: who may write there, what is cleared away, and whether a run can be taken up again."""
+"""A training run's folder: what a run leaves there, what is cleared away, and whether a run can be resumed."""
 
 from __future__ import annotations
 
@@ -6,102 +6,69 @@ import json
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rolellm.core.errors import RecipeError, RoleLLMError, StoppedShortError
 from rolellm.core.files import NO_ROOM, write_json
 from rolellm.core.fingerprint import hash_file
+from rolellm.core.settings import Values
 from rolellm.models.training_record import MANIFEST
 from rolellm.rocit import checkpoints
-from rolellm.rocit.recipe import Recipe
-from rolellm.runtime import locks
+from rolellm.rocit.recipe import Recipe, decisive, leaves
 from rolellm.version import __version__
-
-# --- What a run says about itself: ``manifest.json``, written last, so that a folder with one holds a finished run
-
-
-__all__ = ["MANIFEST", "file_hashes", "loss_summary", "versions", "write_manifest"]
-
-_PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
-_WEIGHTS = (
-    "*.safetensors",
-    "pytorch_model*.bin",
-    "adapter_config.json",
-    "config.json",
-    "tokenizer.json",
-    "chat_template.jinja",
-)
-
-
-def versions() -> dict[str, str]:
-    """The versions that a result depends on, by package."""
-    found = {"rolellm": __version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def file_hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 in hex of the files that make up the model or adapter in a folder, by name."""
-    files = {path for pattern in _WEIGHTS for path in folder.glob(pattern)}
-    return {path.name: hash_file(path) for path in sorted(files)}
-
-
-def write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write ``manifest.json`` into a folder, complete or not at all."""
-    write_json(folder / MANIFEST, content)
-
-
-def loss_summary(losses: Sequence[float]) -> dict[str, float]:
-    """The first loss and the mean of the last tenth of the steps (at least one), in nats a trained token."""
-    tail = losses[-max(1, len(losses) // 10) :]
-    return {"first": losses[0], "last": sum(tail) / len(tail)}
-
-
-# --- A run's folder: who may write there, what is cleared away, and whether a run can be taken up again
-
 
 Start = Literal["new", "overwrite", "resume"]
 RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"
 # Beside a recipe's sections, the commit that a base on the Hub was at when the run began.
 _COMMIT = "base_commit"
-_MODEL = (
-    "model*.safetensors",
-    "model.safetensors.index.json",
-    "adapter_model.safetensors",
-    "adapter_config.json",
-    "config.json",
-    "generation_config.json",
-    "tokenizer*",
-    "special_tokens_map.json",
-    "chat_template.jinja",
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+FULL = ("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
+# What a run writes into its folder besides checkpoints and metrics; nothing else there is ever removed.
+_MODEL = (*FULL, *ADAPTER, "tokenizer*", "special_tokens_map.json", "chat_template.jinja")
+# What a model or adapter is known by.
+_HASHED = (
+    *("*.safetensors", "pytorch_model*.bin", "adapter_config.json"),
+    *("config.json", "tokenizer.json", "chat_template.jinja"),
 )
-# What a run writes into its folder besides checkpoints; nothing else there is ever removed.
-_OWN_FILES = (METRICS, *_MODEL)
-# No run writes these, but they belong to a model, which a run would be mixed up with.
-_STRANGE = ("*.bin", "*.bin.index.json")
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on, by package."""
+    found = {"rolellm": __version__, "python": platform.python_version()}
+    for package in ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers"):
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 in hex of the files that make up the model or adapter in a folder, by name."""
+    return {path.name: hash_file(path) for path in sorted(set(_files(folder, _HASHED)))}
 
 
 def check_free(run: Path, recipe: Recipe, start: Start) -> None:
-    """Refuse a folder that holds something that the run would destroy, or cannot go on from.
+    """Refuse a folder that holds something that the run would destroy, or nothing that it can continue.
 
     Raises:
-        RecipeError: When it holds a run and ``start`` is ``new``, a finished run or one of another recipe and ``start``
-            is ``resume``, a model or checkpoints that no run of ours left, the recipe's own base, or when it is a file.
+        RecipeError: When it holds a run and ``start`` is ``new``, no run, a finished one or one of another recipe and
+            ``start`` is ``resume``, a model or checkpoints that no run of ours left, the recipe's own base, or when it
+            is a file.
     """
     if run.exists() and not run.is_dir():
         raise RecipeError(f"{run} is a file; a run needs a folder")
-    _check_base_apart(run, recipe.base.path)
-    left = [*_files(run, (*_MODEL, *_STRANGE)), *checkpoints.folders(run)]
+    base = recipe.base.path
+    if base is not None and base.resolve() in [folder.resolve() for folder in (run, *checkpoints.folders(run))]:
+        raise RecipeError(
+            f"{run} is to hold the run, and base.path ({base}) is there; choose another folder with --out"
+        )
+    # No run writes *.bin, but they belong to a model, which a run would be mixed up with.
+    left = [*_files(run, (*_MODEL, "*.bin", "*.bin.index.json")), *checkpoints.folders(run)]
     if left and not (run / RECIPE).is_file() and not (run / MANIFEST).is_file():
         raise RecipeError(f"{run} holds {left[0].name}, but no run of this command; choose another folder with --out")
     if start == "overwrite":
@@ -109,7 +76,7 @@ def check_free(run: Path, recipe: Recipe, start: Start) -> None:
     if (run / MANIFEST).is_file():
         raise RecipeError(f"{run} holds a finished run; choose another folder with --out, or --overwrite it")
     if start == "resume":
-        _check_recipe(run, recipe)
+        _check_recipe(run / RECIPE, recipe)
     elif left:
         raise RecipeError(
             f"{run} holds an unfinished run; go on with it (--resume), choose another folder (--out), or --overwrite it"
@@ -125,15 +92,12 @@ def begun(run: Path, recipe: Recipe) -> tuple[Recipe, str | None]:
     Returns:
         The recipe as given and ``None``, where the folder records no commit for this base.
     """
-    file = run / RECIPE
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+    with suppress(OSError, ValueError, KeyError, TypeError):  # `check_free` says what is wrong with the file.
+        content = json.loads((run / RECIPE).read_text(encoding="utf-8"))
         commit, base = content[_COMMIT], content["base"]
-        if base["model"] != recipe.base.model or recipe.base.revision not in (base["revision"], commit):
-            return recipe, None
-        return replace(recipe, base=replace(recipe.base, revision=base["revision"])), commit
-    except (OSError, ValueError, KeyError, TypeError):
-        return recipe, None  # `check_free` says what is wrong with it.
+        if base["model"] == recipe.base.model and recipe.base.revision in (base["revision"], commit):
+            return replace(recipe, base=replace(recipe.base, revision=base["revision"])), commit
+    return recipe, None
 
 
 def claim(run: Path, recipe: Recipe, start: Start, commit: str | None = None) -> None:
@@ -151,37 +115,25 @@ def claim(run: Path, recipe: Recipe, start: Start, commit: str | None = None) ->
         (run / MANIFEST).unlink(missing_ok=True)
         for checkpoint in checkpoints.folders(run):
             shutil.rmtree(checkpoint)
-        for file in _files(run, _OWN_FILES):
+        for file in _files(run, (METRICS, *_MODEL)):
             file.unlink()
     # Last: until then, the old one says whose the rest is.
     write_json(run / RECIPE, recipe.to_dict() | ({} if commit is None else {_COMMIT: commit}))
 
 
-def _files(run: Path, patterns: Iterable[str]) -> list[Path]:
-    return [path for pattern in patterns for path in sorted(run.glob(pattern)) if path.is_file()]
+def _files(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    return [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
 
 
-def _check_base_apart(run: Path, base: Path | None) -> None:
-    """A run may read its base from anywhere but from what it clears away or writes over."""
-    if base is None:
-        return
-    inside = [run, *checkpoints.folders(run)]
-    if base.resolve() in [folder.resolve() for folder in inside]:
-        raise RecipeError(
-            f"{run} is to hold the run, and base.path ({base}) is there; choose another folder with --out"
-        )
-
-
-def _check_recipe(run: Path, recipe: Recipe) -> None:
-    file = run / RECIPE
+def _check_recipe(file: Path, recipe: Recipe) -> None:
     if not file.is_file():
-        return
+        raise RecipeError(f"{file.parent} holds no run to resume; run it without --resume to start one")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        began = dict(_leaves(recipe.decisive({key: value for key, value in content.items() if key != _COMMIT})))
+        began = _texts({key: value for key, value in content.items() if key != _COMMIT})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecipeError(f"{file} cannot be read ({error}); choose another folder, or --overwrite it") from error
-    now = dict(_leaves(recipe.decisive()))
+    now = _texts(recipe.to_dict())
     other = [
         f"{key} (was {began.get(key, 'not there')}, is now {now.get(key, 'not there')})"
         for key in sorted({*began, *now})
@@ -189,22 +141,13 @@ def _check_recipe(run: Path, recipe: Recipe) -> None:
     ]
     if other:
         raise RecipeError(
-            f"{run} was begun with another recipe, which differs in {'; '.join(other)}; give it the same again to "
-            "--resume, choose another folder, or --overwrite it"
+            f"{file.parent} was begun with another recipe, which differs in {'; '.join(other)}; give it the same again "
+            "to --resume, choose another folder, or --overwrite it"
         )
 
 
-def _leaves(value: Any, dotted: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _leaves(item, f"{dotted}.{key}" if dotted else key)
-    else:
-        yield dotted, json.dumps(value, ensure_ascii=False)
-
-
-# How libraries in C++ and Rust say that a write failed: torch gives no reason, safetensors the system's number.
-_TORCH = re.compile(r"PytorchStreamWriter|unexpected pos")
-_NUMBER = re.compile(r"os error ([0-9]+)")
+def _texts(recipe: Values) -> dict[str, str]:
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in leaves(decisive(recipe))}
 
 
 @contextmanager
@@ -244,9 +187,10 @@ def _found_no_room(error: BaseException) -> bool:
     if isinstance(error, RoleLLMError):
         return False  # It has its own words.
     number = error.errno if isinstance(error, OSError) else None
-    if numbered := _NUMBER.search(str(error)):
+    # Libraries in C++ and Rust: torch gives no reason, safetensors the system's number.
+    if numbered := re.search(r"os error ([0-9]+)", str(error)):
         number = int(numbered[1])
-    if number in NO_ROOM or _TORCH.search(str(error)):
+    if number in NO_ROOM or re.search("PytorchStreamWriter|unexpected pos", str(error)):
         return True
     cause = error.__cause__ or error.__context__
     return cause is not None and _found_no_room(cause)
@@ -256,27 +200,3 @@ def _begun(run: Path) -> int:
     """Tells one beginning of a run, resumed ones included, from another."""
     recipe = run / RECIPE
     return recipe.stat().st_mtime_ns if recipe.is_file() else 0
-
-
-# --- The lock of a training run's folder, see `rolellm.locks`
-
-
-LOCK = ".rocit.lock"
-
-
-def locked(run: Path) -> AbstractContextManager[None]:
-    """Hold a run's folder.
-
-    Raises:
-        RunInUseError: When another process holds it; names that one.
-    """
-    return locks.locked(run, LOCK)
-
-
-def check_unlocked(run: Path) -> None:
-    """Refuse a folder in use at once, without writing there where nobody has.
-
-    Raises:
-        RunInUseError: When another process holds it; names that one.
-    """
-    locks.check_unlocked(run, LOCK)

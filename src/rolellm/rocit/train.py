@@ -7,29 +7,35 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 from __future__ import annotations
 
 import json
-import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rolellm.core.errors import HubError, RecipeError, require
+from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
-from rolellm.core.records import Row
+from rolellm.models.training_record import MANIFEST
 from rolellm.prompts.settle import switched_off
-from rolellm.rocit import run_folder as manifest
 from rolellm.rocit.bases import build_base, pinned
 from rolellm.rocit.loading import load_model
-from rolellm.rocit.prepare import Prepared, prepare
+from rolellm.rocit.prepare import Given, Prepared, prepare
 from rolellm.rocit.recipe import OutputRecipe, Recipe, load_recipe
-from rolellm.rocit.rows import Conversation, dataset_rows, languages_of
-from rolellm.rocit.run_folder import METRICS, Start, begun, check_free, check_unlocked, claim, locked, stopped_short
-
-if TYPE_CHECKING:
-    from rolellm.rocit.fit import Fitted
+from rolellm.rocit.rows import dataset_rows, languages_of
+from rolellm.rocit.run_folder import (
+    METRICS,
+    Start,
+    begun,
+    check_free,
+    claim,
+    file_hashes,
+    stopped_short,
+    versions,
+)
+from rolellm.runtime.folders import temporary_folder
+from rolellm.runtime.locks import check_unlocked, locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +79,6 @@ class Run:
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
         return {**asdict(self), "out": str(self.out), "base": str(self.base)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Base:
-    folder: Path
-    hashes: dict[str, str]
 
 
 def train(
@@ -131,7 +131,7 @@ def train(
     rows = None if train_dataset is None else dataset_rows(train_dataset)
     if rows is not None:
         chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=languages_of(rows)))
-    data = _Data(rows, None if eval_dataset is None else dataset_rows(eval_dataset))
+    given = Given(rows, None if eval_dataset is None else dataset_rows(eval_dataset), callbacks)
     shipped = isinstance(recipe, str) and not Path(recipe).is_file()
     if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
         out = chosen.output.dir
@@ -140,29 +140,18 @@ def train(
     folder = _temporary() if out is None else Path(out)
     again = f"the same call with out={str(folder)!r}"
     with stopped_short(folder, again=again, resume=f"{again} and resume=True"):
-        return _train(chosen, data, folder, "overwrite" if overwrite else "resume" if resume else "new", callbacks)
-
-
-@dataclass(frozen=True, slots=True)
-class _Data:
-    """What to train and evaluate on, where it was given; by default, what the recipe names."""
-
-    rows: list[Row] | list[Conversation] | None = None
-    held_out: list[Row] | list[Conversation] | None = None
+        return _train(chosen, given, folder, "overwrite" if overwrite else "resume" if resume else "new")
 
 
 def _temporary() -> Path:
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
-    made = [tempfile.mkdtemp(prefix="rolellm-run-") if PartialState().is_main_process else ""]
-    folder = str(broadcast_object_list(made)[0])
-    if PartialState().is_main_process:
-        sys.stderr.write(f"run folder: {folder}\n")
-    return Path(folder)
+    made = [str(temporary_folder("train")) if PartialState().is_main_process else ""]
+    return Path(broadcast_object_list(made)[0])
 
 
-def _train(recipe: Recipe, data: _Data, run: Path, start: Start, callbacks: Sequence[Any]) -> Run:
+def _train(recipe: Recipe, given: Given, run: Path, start: Start) -> Run:
     began = time.monotonic()
     check_unlocked(run)
     recipe, commit = begun(run, recipe) if start == "resume" else (recipe, None)
@@ -172,9 +161,9 @@ def _train(recipe: Recipe, data: _Data, run: Path, start: Start, callbacks: Sequ
 
         check_publishing(recipe)
     fixed = pinned(recipe, commit)
-    prepared = prepare(fixed, run, data.rows, data.held_out)
+    prepared = prepare(fixed, run, given)
     # Not at the head: what is refused is refused before these slow imports.
-    from rolellm.rocit.fit import world
+    from rolellm.rocit.fit import Fit, fit, world
 
     here = world(recipe.training)
     # No process may look at the folder after the first one has begun to write there.
@@ -183,77 +172,54 @@ def _train(recipe: Recipe, data: _Data, run: Path, start: Start, callbacks: Sequ
         if here.is_main_process:
             check_free(run, recipe, start)
             claim(run, recipe, start, fixed.base.revision)
-        folder = build_base(fixed, prepared.rows, run, prepared.tokenizer)
+        base = build_base(fixed, prepared.rows, run, prepared.tokenizer)
         # By the first process alone, and once: a large base takes a while to read.
-        base = _Base(folder, manifest.file_hashes(folder) if here.is_main_process else {})
-        fitted = _fit(recipe, run, prepared, base, start == "resume", callbacks)
+        hashes = file_hashes(base) if here.is_main_process else {}
+        job = Fit(
+            training=recipe.training,
+            method=recipe.method,
+            folder=run,
+            label="tuning",
+            kept=True,
+            resume=start == "resume",
+            held_out=prepared.held_out,
+            callbacks=given.callbacks,
+            facts={"recipe": recipe.hash, "base": hash_json(hashes)},
+        )
+        model = load_model(base, recipe.method, recipe.training)
+        fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
-        result = _result(run, folder, prepared, fitted, time.monotonic() - began)
+        last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
+        result = Run(
+            out=run,
+            base=base,
+            rows=prepared.trained,
+            examples=len(prepared.examples),
+            steps=len(fitted.losses),
+            first_loss=fitted.losses[0],
+            last_loss=sum(last) / len(last),
+            seconds=round(time.monotonic() - began, 2),
+            training_seconds=round(fitted.seconds, 2),
+        )
         if here.is_main_process:
-            manifest.write_manifest(run, _manifest(recipe, prepared, result, base, here.num_processes))
+            write_json(run / MANIFEST, _manifest(recipe, prepared, result, hashes, here.num_processes))
         here.wait_for_everyone()
     # After the others were let go: an upload may take longer than processes wait for each other.
-    return _publish(recipe, run, result) if here.is_main_process else result
+    return _publish(recipe.output, result) if here.is_main_process and recipe.output.push_to_hub else result
 
 
-def _publish(recipe: Recipe, run: Path, result: Run) -> Run:
-    """Publish a finished run where the recipe says so."""
-    output = recipe.output
-    if not output.push_to_hub:
-        return result
-    from rolellm.hub import PushOptions
-    from rolellm.rocit.publish import PublishOptions, publish_run
+def _publish(output: OutputRecipe, run: Run) -> Run:
+    from rolellm.rocit.publish import push
 
-    options = PublishOptions(merge=output.merge, push=PushOptions(private=output.private))
     try:
-        return replace(result, url=publish_run(run, str(output.hub_repo), options).url)
+        pushed = push(run, str(output.hub_repo), merge=output.merge, private=output.private)
+        return replace(run, url=pushed.url)
     except HubError as error:
-        again = f"rolellm push {run} {output.hub_repo}{' --merge' if output.merge else ''}"
-        raise type(error)(f"{error}\nThe run in {run} is finished; publish it with: {again}") from error
+        again = f"rolellm push {run.out} {output.hub_repo}{' --merge' if output.merge else ''}"
+        raise type(error)(f"{error}\nThe run in {run.out} is finished; publish it with: {again}") from error
 
 
-def _fit(recipe: Recipe, run: Path, prepared: Prepared, base: _Base, resume: bool, callbacks: Sequence[Any]) -> Fitted:
-    """Tune the base."""
-    from rolellm.rocit.fit import Fit, fit
-
-    model = load_model(base.folder, recipe.method, recipe.training)
-    job = Fit(
-        training=recipe.training,
-        method=recipe.method,
-        folder=run,
-        label="tuning",
-        kept=True,
-        resume=resume,
-        held_out=prepared.held_out,
-        callbacks=callbacks,
-        facts={"recipe": recipe.hash, "base": hash_json(base.hashes)},
-    )
-    return fit(model, prepared.tokenizer, prepared.examples, job)
-
-
-def is_first_process() -> bool:
-    """Whether this process is the one that writes and prints; always so when nothing launched several."""
-    from accelerate import PartialState
-
-    return bool(PartialState().is_main_process)
-
-
-def _result(run: Path, base: Path, prepared: Prepared, fitted: Fitted, seconds: float) -> Run:
-    losses = manifest.loss_summary(fitted.losses)
-    return Run(
-        out=run,
-        base=base,
-        rows=prepared.trained,
-        examples=len(prepared.examples),
-        steps=len(fitted.losses),
-        first_loss=losses["first"],
-        last_loss=losses["last"],
-        seconds=round(seconds, 2),
-        training_seconds=round(fitted.seconds, 2),
-    )
-
-
-def _manifest(recipe: Recipe, prepared: Prepared, result: Run, base: _Base, processes: int) -> dict[str, Any]:
+def _manifest(recipe: Recipe, prepared: Prepared, result: Run, base: dict[str, str], processes: int) -> dict[str, Any]:
     from rolellm.rolebench import dataset_fingerprint
 
     examples = prepared.examples
@@ -286,13 +252,13 @@ def _manifest(recipe: Recipe, prepared: Prepared, result: Run, base: _Base, proc
             "name": recipe.base.model or result.base.name,
             "model": recipe.base.model,
             "revision": None if recipe.base.model is None else result.base.name,
-            "files": base.hashes,
+            "files": base,
         },
         "method": recipe.method.name,
         "seed": recipe.training.seed,
         "result": {"steps": result.steps, "first_loss": result.first_loss, "last_loss": result.last_loss},
         "seconds": {"all": result.seconds, "training": result.training_seconds},
         "processes": processes,
-        "versions": manifest.versions(),
-        "files": manifest.file_hashes(result.out),
+        "versions": versions(),
+        "files": file_hashes(result.out),
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rolellm.core.errors import ReleaseNotFoundError
 from rolellm.core.fingerprint import hash_file, hash_json
+from rolellm.core.scrub import without_hub_token
 from rolellm.rolebench.schema import BUILD_FORMAT, REPO_ID, REVISION, SAMPLE, Config
 
 ENVIRONMENT = "ROLEBENCH_DIR"
@@ -101,10 +102,10 @@ def _from_hub(config: Config, revision: str, token: str | bool | None) -> Source
             REPO_ID, repo_type="dataset", revision=revision, allow_patterns=config.patterns(), token=token
         )
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = (without_hub_token(error, token).strip().splitlines() or [type(error).__name__])[0]
         raise ReleaseNotFoundError(
             f"the release could not be fetched from the Hub ({REPO_ID} at {revision}: {reason}). {_PLACES}"
-        ) from error
+        ) from None
     return Source(Path(folder), f"{REPO_ID}@{revision}")
 
 

@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rolellm.core.errors import RunInUseError
+from rolellm.core.errors import DataError, RunInUseError
+from rolellm.core.jsonl import read_json
 
 # Processes that start together look at the same moment, and must not take each other for another run.
 _PATIENCE = 0.5
@@ -69,7 +70,7 @@ def _self() -> dict[str, str | int]:
 
 def _holder(path: Path) -> str:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
         return f" (process {found['pid']} on {found['host']}, since {found['since']})"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (DataError, KeyError):
         return ""

@@ -49,6 +49,7 @@ def inert(text: str) -> bool:
     return all(character.isprintable() or character == "\n" for character in text)
 
 
+@pytest.mark.slow
 def test_in_and_out_as_a_user_does_it(folder: Path) -> None:
     done = rolellm(folder, "import-card", "ada.json", "--out", "ada", "--language", "en")
     assert (done.returncode, done.stderr) == (0, "")

@@ -142,6 +142,7 @@ def test_the_script_is_not_written_over(script: Path, tmp_path: Path) -> None:
     assert script.read_text(encoding="utf-8") == SCRIPT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [

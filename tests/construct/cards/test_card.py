@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.cards import load_card, parse_card
+from rolellm.construct.cards.card import parse_card
+from rolellm.construct.cards.folder import load_card
 from rolellm.construct.cards.png import MAX_CARD
 from rolellm.core.errors import CardError
 

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.cards import parse_card, read_as_character
-from rolellm.construct.cards.convert import Names, block_of, blocks, clean_name, fill, joined, turns_of
+from rolellm.construct.cards.card import parse_card
+from rolellm.construct.cards.convert import (
+    Names,
+    block_of,
+    blocks,
+    clean_name,
+    fill,
+    joined,
+    read_as_character,
+    turns_of,
+)
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.records import Turn
 from rolellm.core.sanitize import visible
@@ -280,6 +289,7 @@ def test_lorebook_entries(make_card: MakeCard) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_lorebook_of_100_000_entries(make_card: MakeCard) -> None:
     entries = [{"keys": [f"k{n}"], "content": f"c{n}", "enabled": True, "insertion_order": n} for n in range(100_000)]
     raw = make_card(character_book={"entries": entries})

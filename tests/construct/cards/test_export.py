@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.cards import Card, export_character, parse_card, read_as_character
-from rolellm.construct.cards.export import EXAMPLES
+from rolellm.construct.cards.card import Card, parse_card
+from rolellm.construct.cards.convert import read_as_character
+from rolellm.construct.cards.export import EXAMPLES, export_character
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Turn
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.cards import export_card, import_card, load_card
+from rolellm.construct.cards.folder import export_card, import_card, load_card
 from rolellm.construct.cards.png import read_png
 from rolellm.construct.sheet import read_sheet, write_sheet
 from rolellm.core.errors import CardError, DataError, SettingsError

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.construct.cards import load_card, parse_card, png
+from rolellm.construct.cards import png
+from rolellm.construct.cards.card import parse_card
+from rolellm.construct.cards.folder import load_card
 from rolellm.construct.cards.png import read_png, write_png
 from rolellm.core.errors import CardError
 

@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.cards import Card, export_character, parse_card, read_as_character
-from rolellm.construct.cards.card import dump
+from rolellm.construct.cards.card import Card, dump, parse_card
+from rolellm.construct.cards.convert import read_as_character
+from rolellm.construct.cards.export import export_character
 from rolellm.construct.sheet import Sheet
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.context_instruct import (
+from rolellm.construct.context_instruct.run import (
     InstructResult,
     context_instruct,
     planned_requests,
@@ -27,6 +27,7 @@ from rolellm.core.records import Turn
 from rolellm.llm.client import Client
 from rolellm.llm.model import Price, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
+from rolellm.rolebench.profiles import load_profiles
 
 Answer = Callable[[Request], Any]
 QUIET = RunOptions(show_progress=False, max_attempts=2)
@@ -262,14 +263,14 @@ def test_questions_are_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        pytest.param({"id": "a", "question": "Q?", "answer": "A."}, "`type`", id="no type"),
-        pytest.param({"id": "a", "question": " ", "answer": "A.", "type": "script_based"}, "`question`", id="blank"),
-        pytest.param({"question": "Q?", "answer": "A.", "type": "script_based"}, "`id`", id="no id"),
+        pytest.param({"id": "a", "question": "Q?", "answer": "A."}, "type", id="no type"),
+        pytest.param({"id": "a", "question": " ", "answer": "A.", "type": "script_based"}, "question", id="blank"),
+        pytest.param({"question": "Q?", "answer": "A.", "type": "script_based"}, "id", id="no id"),
     ],
 )
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: dict[str, Any], problem: str) -> None:
     (tmp_path / "kept.jsonl").write_text(json.dumps(line), encoding="utf-8")
-    with pytest.raises(DataError, match=f"kept.jsonl:1: expected.*{problem}"):
+    with pytest.raises(DataError, match=f"kept.jsonl:1: the pair is damaged at {problem}"):
         read_questions(tmp_path)
 
 
@@ -313,7 +314,9 @@ def test_a_run_stopped_by_its_budget_goes_on_where_it_was(tmp_path: Path) -> Non
 
 
 def test_the_docs_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_sheet(with_script(1), tmp_path / "characters/ahab")
+    (profile,) = load_profiles("sample", roles=["Queen of Hearts"])
+    ahab = Sheet("Queen of Hearts", "en", profile.turns, profile.description)
+    write_sheet(ahab, tmp_path / "characters/ahab")
     monkeypatch.chdir(tmp_path)
     text = (root / "docs/context_instruct.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.profile import build_profile, planned_requests
-from rolellm.construct.profile.build import notes_of, result_hash
+from rolellm.construct.profile.build import build_profile, notes_of, planned_requests, result_hash
 from rolellm.construct.settings import BuildSettings
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import ModelError, ScriptError, SettingsError
 from rolellm.core.records import Turn
 from rolellm.llm.client import Client
 from rolellm.llm.model import RunOptions
-from rolellm.llm.tokens import TokenCounter
+from rolellm.llm.tokens import TokenCounter, most_prompt_tokens
 
 Make = Callable[..., Any]
 QUIET = RunOptions(show_progress=False)
@@ -130,7 +129,7 @@ def test_what_is_planned_is_what_is_asked(tmp_path: Path, scripted: Make, keeper
     planned = planned_requests(keeper)
     assert [request.tag for request in planned] == [request.tag for request in model.asked]
     assert planned[0] == model.asked[0] and planned[2] == model.asked[2]
-    bound = TokenCounter().request_upper_bound
+    bound = most_prompt_tokens
     assert all(bound(plan) >= bound(asked) for plan, asked in zip(planned, model.asked, strict=True))
     checked = planned_requests(keeper, BuildSettings(check_knowledge=True, description="You.", catchphrases=0))
     assert {request.tag.rpartition("/")[0] for request in checked} == {"profile/knowledge"}

@@ -6,20 +6,25 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.asking import Asking
-from rolellm.construct.profile import Built, build_folder
+from rolellm.construct.profile.folder import Built, build_folder
 from rolellm.construct.settings import BuildSettings
 from rolellm.construct.sheet import Sheet, read_sheet, write_sheet
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_file
+from rolellm.llm.llm import LLM
 from rolellm.llm.model import RunOptions
 
 Make = Callable[..., Any]
-QUIET = RunOptions(show_progress=False, max_attempts=1)
+
+
+def quiet(model: Any) -> LLM:
+    llm = LLM.of(model)
+    llm.options = RunOptions(show_progress=False, max_attempts=1)
+    return llm
 
 
 def run(start: Sheet, folder: Path, model: Any, settings: BuildSettings | None = None, **options: Any) -> Built:
-    return build_folder(start, folder, settings or BuildSettings(), Asking([model], QUIET), **options)
+    return build_folder(start, folder, settings or BuildSettings(), quiet(model), **options)
 
 
 def change(folder: Path, **values: Any) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.profile import start_sheet
+from rolellm.construct.profile.folder import start_sheet
 from rolellm.core.errors import DataError, ScriptError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Turn

@@ -154,7 +154,7 @@ def test_only_questions_still_make_a_release(tmp_path: Path) -> None:
         pytest.param(
             lambda folder: (folder / "profile.json").write_text('{"role": 3}'),
             DataError,
-            "text `role`",
+            "damaged at role",
             id="bad-profile",
         ),
         pytest.param(
@@ -163,13 +163,13 @@ def test_only_questions_still_make_a_release(tmp_path: Path) -> None:
         pytest.param(
             lambda folder: (folder / "instruct" / "kept.jsonl").write_text('{"id": "1", "question": "x"}\n'),
             DataError,
-            r"kept.jsonl:1: expected a text `answer`",
+            r"kept.jsonl:1: the pair is damaged at answer",
             id="bad-question",
         ),
         pytest.param(
             lambda folder: (folder / "respond" / "replies.jsonl").write_text('{"question": "x", "generated": "y"}\n'),
             DataError,
-            r"replies.jsonl:1: expected a list of texts",
+            r"replies.jsonl:1: the line is damaged at generated",
             id="bad-replies",
         ),
     ],
@@ -242,7 +242,7 @@ def test_the_rule_depends_on_the_text_alone(questions: list[str], share: float, 
 
 def test_an_overlap_would_be_refused() -> None:
     with pytest.raises(DataError, match="share 1 questions, such as 'same one'"):
-        check_disjoint({"train": ["Same  one"]}, {"test": ["same one "]}, "question")
+        check_disjoint(["Same  one"], ["same one "], "question")
 
 
 @pytest.mark.parametrize("share", [pytest.param(0.0, id="none"), pytest.param(1.0, id="all")])

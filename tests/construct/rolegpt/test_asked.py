@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.construct.rolegpt.respond import Asked, read_asked
+from rolellm.construct.rolegpt.respond import Asked, instructions_of
 from rolellm.core.errors import DataError
 
 LINES = """\
@@ -25,7 +25,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 def test_instructions_and_questions(tmp_path: Path) -> None:
-    assert read_asked(write(tmp_path, LINES), "Fox") == [
+    assert instructions_of(write(tmp_path, LINES), "Fox").asked == [
         Asked("Name a colour.", "Red."),
         Asked("Fox, who has the key?", None, {"answer": "The parrot.", "type": "script_based"}),
         Asked("Why?"),
@@ -51,9 +51,9 @@ def test_instructions_and_questions(tmp_path: Path) -> None:
 )
 def test_files_that_will_not_do(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        read_asked(write(tmp_path, text), "Fox")
+        instructions_of(write(tmp_path, text), "Fox")
 
 
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file; `rolellm instructions sample` makes one"):
-        read_asked(tmp_path / "none.jsonl", "Fox")
+        instructions_of(tmp_path / "none.jsonl", "Fox")

@@ -17,7 +17,7 @@ def test_the_best_come_first_with_the_words_they_share(character: Sheet) -> None
     assert [item.shared for item in found] == [("captain", "map"), ("parrot",), ("parrot",)]
     scores = [item.score for item in found]
     assert scores == sorted(scores, reverse=True) and scores[-1] > 0
-    assert found[0].exchange.line.content == "His map? I ate his map."
+    assert found[0].text == "His map? I ate his map."
 
 
 def test_without_a_shared_word_the_script_decides(character: Sheet) -> None:

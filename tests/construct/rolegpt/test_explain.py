@@ -19,9 +19,7 @@ def test_what_is_picked_why_and_for_how_much(character: Sheet, strategy: Strateg
     prompt = prompts(QUESTION)
     assert found.question == QUESTION and found.tokens == prompt.tokens and not found.exact
     shown = [line for line in found.lines if line.kind == "demonstration"]
-    assert [(line.text, line.shared) for line in shown] == [
-        (item.exchange.line.content, item.shared) for item in prompt.demonstrations
-    ]
+    assert [(line.text, line.shared) for line in shown] == [(item.text, item.shared) for item in prompt.demonstrations]
     lore = [line for line in found.lines if line.kind == "lore"]
     assert [(line.by, line.shared, line.before) for line in lore] == [("key", ("kettle",), "Kettle")]
     # An estimate rounds each message by itself; what is above the base is what the lines add.

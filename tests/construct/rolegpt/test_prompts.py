@@ -28,7 +28,7 @@ def messages(character: Sheet, strategy: Strategy, question: str = QUESTION, **o
 
 
 def described(character: Sheet) -> str:
-    return system_template(character.language).fill(character.role, character.described())
+    return system_template(character.language).fill(role=character.role, description=character.described())
 
 
 def test_zero_shot_is_the_system_instruction_and_the_question(character: Sheet) -> None:

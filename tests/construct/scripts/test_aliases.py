@@ -56,13 +56,12 @@ def test_no_likeness(role: str, other: str) -> None:
             "Coriolanus",
             "MARCIUS",
             "call him\nCAIUS MARCIUS CORIOLANUS! Bear",
-            "‘MARCIUS CORIOLANUS’ is one name in the text (once)",
+            "‘MARCIUS CORIOLANUS’ is one name in the text",
             id="one name",
         ),
         pytest.param("Smith", "THE FOX", "Smith, hereafter called the Fox, left.", "called the Fox", id="called"),
         pytest.param("Smith", "FOX", "Old Smith (also known as “Fox”) left.", "known as “Fox", id="known as"),
         pytest.param("宋江", "及时雨", "这宋江，人称及时雨，好义。", "人称及时雨", id="Chinese"),
-        pytest.param("张生", "小官人", "张生小官人来了。张生小官人去了。", "2 times", id="together"),
     ],
 )
 def test_what_the_text_says(role: str, other: str, text: str, reason: str) -> None:
@@ -76,7 +75,8 @@ def test_what_the_text_says(role: str, other: str, text: str, reason: str) -> No
         pytest.param("Coriolanus", "MARCIUS", "Marcius, Coriolanus came.", id="two with a comma"),
         pytest.param("Smith", "FOX", "Smith left. The dog is called Fox.", id="another sentence"),
         pytest.param("Smith", "FOX", "Smithson, called Foxy, left.", id="parts of words"),
-        pytest.param("张生", "小官人", "张生小官人来了。", id="together once, by chance"),
+        pytest.param("张生", "小官人", "张生小官人来了。张生小官人去了。", id="together, by chance"),
+        pytest.param("Smith", "FOX", "Smith saw them catch a dog called Fox.", id="somebody else in between"),
     ],
 )
 def test_what_the_text_does_not_say(role: str, other: str, text: str) -> None:

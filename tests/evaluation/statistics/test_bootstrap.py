@@ -19,7 +19,7 @@ from rolellm.evaluation.statistics import (
     bootstrap_stratum,
     mean_of_means,
 )
-from rolellm.judging.result import ResultOptions
+from rolellm.judging.settings import JudgingSettings
 
 
 def clustered(seed: int, *, clusters: int = 80) -> tuple[list[float], list[int]]:
@@ -37,6 +37,7 @@ def covered(interval: Interval, truth: float = 0.4) -> bool:
     return interval.low <= truth <= interval.high
 
 
+@pytest.mark.slow
 def test_coverage_is_near_95_percent_and_only_because_questions_are_drawn() -> None:
     by_question, by_row, runs = 0, 0, 800
     for seed in range(runs):
@@ -157,4 +158,4 @@ def test_bad_settings_are_refused_in_words(settings: dict[str, int], words: str)
 
 
 def test_two_thousand_resamples_are_drawn_unless_somebody_says_otherwise():
-    assert Bootstrap().resamples == ResultOptions().resamples == ScoreOptions().resamples == 2000
+    assert Bootstrap().resamples == JudgingSettings().resamples == ScoreOptions().resamples == 2000

@@ -4,6 +4,7 @@ import itertools
 import random
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def write_labels(run: JudgeRun, who: str, ranks: Mapping[str, Mapping[str, float
         names = tuple(given or answers_to(run.comparison, rows[row], list(TWO)))
         about = content_hash(rows[row], answers_to(run.comparison, rows[row], names))
         ranked = None if given is None else tuple(given.values())
-        labels.append(RankingLabel(row, who, names, ranked, 4.0, about).to_dict())
+        labels.append(asdict(RankingLabel(row, who, names, ranked, 4.0, about)))
     write_jsonl(rankings_path(run.folder, who), labels)
 
 

@@ -2,7 +2,7 @@
 
 import json
 import random
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -191,12 +191,12 @@ def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.Tem
     [
         pytest.param("{", "not valid JSON", id="no JSON"),
         pytest.param("[1]", "expected a JSON object", id="no object"),
-        pytest.param("{}", "not a label", id="empty"),
-        pytest.param({"ranks": [1, 2]}, "not a label", id="a rank too few"),
-        pytest.param({"ranks": [1, 2, 2]}, "not a label", id="no mid-ranks"),
-        pytest.param({"ranks": [1, 2, float("nan")]}, "not a label", id="a rank that is no number"),
-        pytest.param({"ranks": "abc"}, "not a label", id="ranks that are words"),
-        pytest.param({"order": ["quill-7b", "quill-7b", "marrow-13b"]}, "not a label", id="a name twice"),
+        pytest.param("{}", "the label is damaged", id="empty"),
+        pytest.param({"ranks": [1, 2]}, "the label is damaged", id="a rank too few"),
+        pytest.param({"ranks": [1, 2, 2]}, "the label is damaged", id="no mid-ranks"),
+        pytest.param({"ranks": [1, 2, float("nan")]}, "the label is damaged", id="a rank that is no number"),
+        pytest.param({"ranks": "abc"}, "the label is damaged", id="ranks that are words"),
+        pytest.param({"order": ["quill-7b", "quill-7b", "marrow-13b"]}, "the label is damaged", id="a name twice"),
         pytest.param({"order": ["quill-7b", "nullmodel", "marrow-13b"]}, "takes no part", id="a canary"),
         pytest.param({"row": "row-999"}, "not in this run", id="another row"),
         pytest.param({"row": "row-002"}, "other answers", id="a row of this run, but not its answers"),
@@ -207,7 +207,7 @@ def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.Tem
 def test_a_line_that_is_no_label_of_this_run_is_refused_by_its_number(run: JudgeRun, line: Any, said: str) -> None:
     path = rankings_path(run.folder, "anna")
     append_label(path, ranking(run))
-    text = line if isinstance(line, str) else json.dumps(ranking(run, 1).to_dict() | line)
+    text = line if isinstance(line, str) else json.dumps(asdict(ranking(run, 1)) | line)
     with path.open("a") as stream:
         stream.write(text + "\n")
     append_label(path, ranking(run, 3))
@@ -228,8 +228,8 @@ def test_a_line_that_is_no_label_of_this_run_is_refused_by_its_number(run: Judge
 def test_an_audit_that_is_none_is_refused(run: JudgeRun, changed: dict[str, Any]) -> None:
     path = audit_path(run.folder, "anna")
     path.parent.mkdir()
-    path.write_text(json.dumps(audit(run).to_dict() | changed) + "\n")
-    with pytest.raises(DataError, match="not a label"):
+    path.write_text(json.dumps(asdict(audit(run)) | changed) + "\n")
+    with pytest.raises(DataError, match="the label is damaged"):
         read_audit(run, "anna")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import ModelError
-from rolellm.rocit.chatglm.config import native_config, read_config
+from rolellm.rocit.chatglm.config import read_config
 
 from .published import CONFIG
 
@@ -31,7 +31,7 @@ def write(folder: Path, **changed: Any) -> Path:
             "apply_residual_connection_post_layernorm is True, fp32_residual_connection is True",
             id="two at once",
         ),
-        pytest.param({"quantization_bit": 4}, "quantised to 4 bits; convert the full checkpoint", id="int4"),
+        pytest.param({"quantization_bit": 4}, "quantized to 4 bits; convert the full checkpoint", id="int4"),
         pytest.param({"pre_seq_len": 128}, "P-tuning prefix", id="P-tuning"),
         pytest.param({"position_encoding_2d": True}, "this is ChatGLM-6B, the first one", id="ChatGLM-6B"),
         pytest.param({"inner_hidden_size": 16384}, "this is ChatGLM-6B, the first one", id="ChatGLM-6B, by its width"),
@@ -101,10 +101,11 @@ def test_a_family_that_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_the_native_configuration_survives_saving(tmp_path: Path) -> None:
-    from transformers import AutoConfig
+    from transformers import AutoConfig, GlmConfig
 
     model = read_config(write(tmp_path, rope_ratio=50), "chatglm3")
-    native_config(model, dtype="float16", stops=[2, 7], padding=0).save_pretrained(tmp_path)
+    tokens = {"eos_token_id": [2, 7], "pad_token_id": 0}
+    GlmConfig(**model.native | tokens, dtype="float16").save_pretrained(tmp_path)
     found = AutoConfig.from_pretrained(tmp_path, local_files_only=True)
     expected = {
         "model_type": "glm",

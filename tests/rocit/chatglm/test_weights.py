@@ -30,6 +30,7 @@ def load(folder: Path) -> Any:
     return model.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["chatglm2", "chatglm3"])
 @pytest.mark.parametrize("form", ["bin", "safetensors", "bin-1", "safetensors-1"])
 def test_every_tensor_is_the_published_one(published: Publish, tmp_path: Path, family: str, form: str) -> None:
@@ -62,6 +63,7 @@ def test_every_tensor_is_the_published_one(published: Publish, tmp_path: Path, f
     assert load(tmp_path / "native").dtype == torch.float16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "changed"),
     [
@@ -149,8 +151,8 @@ NORM = "transformer.encoder.final_layernorm.weight"
         pytest.param(
             {NORM: torch.ones(31)}, rf"{NORM} has the shape \(31,\); config.json asks for \(32,\)", id="shape"
         ),
-        pytest.param({NORM: torch.ones(32, dtype=torch.int8)}, "is of type torch.int8.*quantised", id="integers"),
-        pytest.param({NORM + "_scale": torch.ones(1)}, "quantised.*convert the full checkpoint", id="scales"),
+        pytest.param({NORM: torch.ones(32, dtype=torch.int8)}, "is of type torch.int8.*quantized", id="integers"),
+        pytest.param({NORM + "_scale": torch.ones(1)}, "quantized.*convert the full checkpoint", id="scales"),
         pytest.param({NORM: torch.ones(32).half()}, "both float32 and float16.*--dtype", id="two types"),
     ],
 )

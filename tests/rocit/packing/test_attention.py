@@ -112,6 +112,7 @@ def test_blocks_in_which_nothing_is_seen_are_left_out() -> None:
     assert int(seen.sum()) < 0.75 * causal
 
 
+@pytest.mark.slow
 @UNFUSED
 @pytest.mark.parametrize("heads", [4, 2], ids=["every-head-its-keys", "grouped-heads"])
 @pytest.mark.parametrize("padding", [0, 40])

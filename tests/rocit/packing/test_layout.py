@@ -140,6 +140,7 @@ def test_a_pass_that_takes_nothing_is_a_loss_of_nothing(packed: bool, pad_to: in
     assert all(weight.grad is not None and not weight.grad.any() for weight in model.parameters())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(example_lists(), st.sampled_from([0, 1, 30]))
 def test_the_loss_of_a_tree_is_the_sum_of_its_rows_losses(made: list[Example], padding: int) -> None:

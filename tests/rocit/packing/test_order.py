@@ -5,27 +5,22 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.rocit.packing.plan import GroupedOrder
+from rolellm.rocit.packing.plan import grouped
 
 
 @given(lengths=st.lists(st.integers(1, 500), max_size=200), batch=st.integers(1, 9), seed=st.integers(0, 3))
 def test_every_example_comes_once_and_the_order_hangs_on_seed_and_epoch_alone(
     lengths: list[int], batch: int, seed: int
 ) -> None:
-    order = GroupedOrder(lengths, batch, seed)
-    first = list(order)
+    first = grouped(lengths, batch, seed)
     assert sorted(first) == list(range(len(lengths)))
-    assert len(order) == len(lengths)
-    assert list(GroupedOrder(lengths, batch, seed)) == first
-    order.set_epoch(1)
-    other = GroupedOrder(lengths, batch, seed)
-    other.set_epoch(1)
-    assert list(order) == list(other)
+    assert grouped(lengths, batch, seed) == first
+    assert grouped(lengths, batch, seed, 1) == grouped(lengths, batch, seed, 1)
 
 
 def test_batches_hold_like_lengths_and_do_not_come_in_order_of_length() -> None:
     lengths = [(number * 37) % 101 for number in range(1000)]
-    indices = list(GroupedOrder(lengths, 4, 0))
+    indices = grouped(lengths, 4, 0)
     batches = [[lengths[index] for index in indices[at : at + 4]] for at in range(0, len(indices), 4)]
     spread = sum(max(batch) - min(batch) for batch in batches) / len(batches)
     assert spread < 10
@@ -35,7 +30,4 @@ def test_batches_hold_like_lengths_and_do_not_come_in_order_of_length() -> None:
 
 
 def test_an_epoch_has_its_own_order() -> None:
-    order = GroupedOrder(list(range(50)), 4, 0)
-    first = list(order)
-    order.set_epoch(1)
-    assert list(order) != first
+    assert grouped(list(range(50)), 4, 0, 1) != grouped(list(range(50)), 4, 0)

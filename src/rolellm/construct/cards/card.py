@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 from rolellm.construct.cards.png import MAX_CARD
 from rolellm.core.errors import CardError
-
-# --- Typed values of a card's JSON
-
 
 _NAMED = 20
 
@@ -43,135 +40,6 @@ class Notes:
         return (*self.texts, *([f"and {self.more:,} more such notes"] if self.more else []))
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """The members of one object of a card.
-
-    What becomes part of a character must have its type. Of anything else a wrong type is noted, and it counts as
-    absent: it stays in the card as it is. A member that is null counts as absent, for many writers leave it so.
-
-    Attributes:
-        values: The object.
-        path: Its place in the card, ending in a point; empty at the top.
-        notes: What is noted.
-    """
-
-    values: Mapping[str, Any]
-    path: str
-    notes: Notes
-
-    def text(self, name: str) -> str:
-        """A text, empty where there is none.
-
-        Raises:
-            CardError: When it is something else.
-        """
-        value = self.values.get(name)
-        if not isinstance(value, str | None):
-            raise self._wrong(name, "a text", value)
-        return value or ""
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts.
-
-        Raises:
-            CardError: When it is something else.
-        """
-        value = self.values.get(name)
-        if value is None:
-            return ()
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self._wrong(name, "a list of texts", value)
-        return tuple(value)
-
-    def flag(self, name: str, default: bool) -> bool:
-        """True or false.
-
-        Raises:
-            CardError: When it is something else.
-        """
-        value = self.values.get(name)
-        if not isinstance(value, bool | None):
-            raise self._wrong(name, "true or false", value)
-        return default if value is None else value
-
-    def objects(self, name: str) -> list[Fields]:
-        """A list of objects.
-
-        Raises:
-            CardError: When it is something else.
-        """
-        value = self.values.get(name)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise self._wrong(name, "a list of objects", value)
-        for place, item in enumerate(value):
-            if not isinstance(item, dict):
-                raise self._wrong(f"{name}[{place}]", "an object", item)
-        return [Fields(item, f"{self.path}{name}[{place}].", self.notes) for place, item in enumerate(value)]
-
-    def object(self, name: str) -> Fields | None:
-        """An object, where there is one.
-
-        Raises:
-            CardError: When it is something else.
-        """
-        value = self.values.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise self._wrong(name, "an object", value)
-        return Fields(value, f"{self.path}{name}.", self.notes)
-
-    def noted_text(self, name: str) -> str:
-        """A text that nothing depends on; of anything else, a note."""
-        return str(self._noted(name, "a text", "", self.values.get(name), isinstance(self.values.get(name), str)))
-
-    def noted_flag(self, name: str) -> bool:
-        """True or false, false where there is none; of anything else, a note."""
-        value = self.values.get(name)
-        return bool(self._noted(name, "true or false", False, value, isinstance(value, bool)))
-
-    def noted_number(self, name: str) -> float | None:
-        """A number that nothing depends on; of anything else, a note."""
-        value = self.values.get(name)
-        good = isinstance(value, int | float) and not isinstance(value, bool)
-        found = self._noted(name, "a number", None, value, good)
-        return None if found is None else float(found)
-
-    def noted_texts(self, name: str) -> tuple[str, ...]:
-        """Texts that nothing depends on; of anything else, a note."""
-        value = self.values.get(name)
-        good = isinstance(value, list) and all(isinstance(item, str) for item in value)
-        return tuple(self._noted(name, "a list of texts", (), value, good))
-
-    def noted_mapping(self, name: str) -> Mapping[str, str]:
-        """An object of texts that nothing depends on; of anything else, a note."""
-        value = self.values.get(name)
-        good = isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
-        return dict(self._noted(name, "an object of texts", {}, value, good))
-
-    def noted_objects(self, name: str) -> tuple[Mapping[str, Any], ...]:
-        """Objects that nothing depends on; of anything else, a note."""
-        value = self.values.get(name)
-        good = isinstance(value, list) and all(isinstance(item, dict) for item in value)
-        return tuple(self._noted(name, "a list of objects", (), value, good))
-
-    def _noted(self, name: str, expected: str, default: Any, value: Any, good: bool) -> Any:
-        if good:
-            return value
-        if value is not None:
-            self.notes.add(f"{self._found(name, expected, value)}; it is kept in the card, and not used")
-        return default
-
-    def _wrong(self, name: str, expected: str, value: Any) -> CardError:
-        return CardError(f"{self._found(name, expected, value)}; correct it in the card")
-
-    def _found(self, name: str, expected: str, value: Any) -> str:
-        return f"expected `{self.path}{name}` to be {expected}, found {shown(value)}"
-
-
 def shown(value: Any) -> str:
     """A value in a message: what cannot be seen is escaped, what is large is named by its kind."""
     if isinstance(value, dict):
@@ -182,35 +50,22 @@ def shown(value: Any) -> str:
     return ascii(value)[:60] if isinstance(value, str) else str(value)[:60]
 
 
-# --- JSON edited in place
-
-
 _WHITE = re.compile(r"[ \t\n\r]*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DIGITS = 300
 
-
-class Span(NamedTuple):
-    """A value's place in a text, end exclusive."""
-
-    start: int
-    end: int
+#: A value's place in a text, end exclusive.
+Span = tuple[int, int]
+#: Where a part of a text begins and ends, and what takes its place.
+Edit = tuple[int, int, str]
 
 
-class Member(NamedTuple):
-    """A member of an object: its name, and the places of name and value."""
+class Part(NamedTuple):
+    """A member of an object or an item of a list: its name, if any, and the places of name and value."""
 
-    name: str
+    name: str | None
     key: Span
     value: Span
-
-
-class Edit(NamedTuple):
-    """A part of a text and what takes its place."""
-
-    start: int
-    end: int
-    text: str
 
 
 def _whole_number(digits: str) -> float:
@@ -219,7 +74,7 @@ def _whole_number(digits: str) -> float:
 
 
 def _no_number(word: str) -> Any:
-    raise CardError(f"not valid JSON: {word} is no value that JSON has")
+    raise CardError(f"not valid JSON: {word} is not a value that JSON has")
 
 
 _DECODER = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_number)
@@ -231,8 +86,8 @@ def parse(text: str) -> Any:
     Raises:
         CardError: When it is not JSON, or is nested so deep that reading it would need more stack than there is.
     """
-    value, span = _value(text, begin(text))
-    rest = _white(text, span.end)
+    value, end = _value(text, begin(text))
+    rest = _white(text, end)
     if rest != len(text):
         raise CardError(f"not valid JSON: something follows its end, at character {rest:,}")
     return value
@@ -243,37 +98,26 @@ def begin(text: str) -> int:
     return _white(text, 1 if text.startswith("\ufeff") else 0)
 
 
-def first(text: str, start: int) -> int:
-    """Where the first member or item of the object or list that begins there stands, or would."""
-    return _white(text, start + 1)
-
-
-def members(text: str, start: int) -> list[Member]:
-    """The members of the object that begins there, in their order, two of one name both."""
+def parts(text: str, start: int) -> list[Part]:
+    """The members of the object, or the items of the list, that begins there: in order, two of one name both."""
     found = []
-    place = first(text, start)
-    while text[place] != "}":
-        name, key = _value(text, place)
-        _, value = _value(text, _white(text, _white(text, key.end) + 1))
-        found.append(Member(name, key, value))
-        place = _next(text, value.end)
+    named, place = text[start] == "{", _white(text, start + 1)
+    while text[place] not in "}]":
+        name, key_end = _value(text, place) if named else (None, place)
+        key = (place, key_end)
+        if named:
+            place = _white(text, _white(text, key_end) + 1)
+        _, end = _value(text, place)
+        found.append(Part(name, key, (place, end)))
+        place = _white(text, end)
+        if text[place] == ",":
+            place = _white(text, place + 1)
     return found
 
 
-def items(text: str, start: int) -> list[Span]:
-    """The items of the list that begins there."""
-    found = []
-    place = first(text, start)
-    while text[place] != "]":
-        _, value = _value(text, place)
-        found.append(value)
-        place = _next(text, value.end)
-    return found
-
-
-def member(text: str, start: int, name: str) -> Member | None:
-    """The member of that name; of several the last, which is the one that readers use."""
-    return next((found for found in reversed(members(text, start)) if found.name == name), None)
+def member(text: str, start: int, name: str) -> Span | None:
+    """The place of the value of that name; of several the last, which is the one that readers use."""
+    return next((found.value for found in reversed(parts(text, start)) if found.name == name), None)
 
 
 def dump(value: Any, indent: int | None = None) -> str:
@@ -282,61 +126,46 @@ def dump(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent) if _SURROGATE.search(text) else text
 
 
-def setting(text: str, start: int, values: Mapping[str, str]) -> list[Edit]:
-    """The edits that give members of the object at `start` new values; a member that is not there comes last.
-
-    Args:
-        text: The JSON text.
-        start: Where the object begins.
-        values: By name, the new value as JSON.
-    """
-    there = members(text, start)
-    last = {found.name: found for found in there}
-    edits = [Edit(*last[name].value, value) for name, value in values.items() if name in last]
-    new = [(name, value) for name, value in values.items() if name not in last]
+def setting(text: str, start: int, values: Mapping[str, Any]) -> list[Edit]:
+    """The edits that give members of the object at `start` new values; a member that is not there comes last."""
+    there = parts(text, start)
+    last = {found.name: found.value for found in there}
+    edits = [(*last[name], dump(value)) for name, value in values.items() if name in last]
+    new = [(name, dump(value)) for name, value in values.items() if name not in last]
     if not new:
         return edits
     if not there:
         inside = ", ".join(f"{dump(name)}: {value}" for name, value in new)
-        return [*edits, Edit(start + 1, start + 1, inside)]
+        return [*edits, (start + 1, start + 1, inside)]
     # As the first member is written, with its line break and indent, so is each new one.
-    space = text[start + 1 : there[0].key.start]
-    colon = text[there[0].key.end : there[0].value.start]
-    end = there[-1].value.end
+    space = text[start + 1 : there[0].key[0]]
+    colon = text[there[0].key[1] : there[0].value[0]]
+    end = there[-1].value[1]
     added = "".join(f",{space or ' ' * (': ' in colon)}{dump(name)}{colon}{value}" for name, value in new)
-    return [*edits, Edit(end, end, added)]
+    return [*edits, (end, end, added)]
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:
     """The text after edits, which must not overlap; those at one place come in the order given."""
-    parts, place = [], 0
-    for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        parts += [text[place : edit.start], edit.text]
-        place = edit.end
-    return "".join([*parts, text[place:]])
+    pieces, place = [], 0
+    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
+        pieces += [text[place:start], new]
+        place = end
+    return "".join([*pieces, text[place:]])
 
 
-def _value(text: str, start: int) -> tuple[Any, Span]:
+def _value(text: str, start: int) -> tuple[Any, int]:
     try:
-        value, end = _DECODER.raw_decode(text, start)
+        return _DECODER.raw_decode(text, start)
     except json.JSONDecodeError as error:
         raise CardError(f"not valid JSON: {error}") from error
     except RecursionError as error:
         raise CardError("nested too deep to be read; a card is a few levels deep") from error
-    return value, Span(start, end)
 
 
 def _white(text: str, start: int) -> int:
     found = _WHITE.match(text, start)
     return start if found is None else found.end()
-
-
-def _next(text: str, end: int) -> int:
-    place = _white(text, end)
-    return _white(text, place + 1) if text[place] == "," else place
-
-
-# --- Cards read from JSON
 
 
 Spec = Literal["v1", "v2", "v3"]
@@ -359,6 +188,7 @@ class Entry:
         enabled: Whether it is used at all.
         insertion_order: Lower comes first.
         name: What it is called, else its comment; may be empty.
+        comment: A note on it.
         constant: Whether it is used without being called.
         selective: Whether a secondary key is needed, too.
         secondary_keys: See `selective`.
@@ -370,6 +200,7 @@ class Entry:
     enabled: bool = True
     insertion_order: float = 0.0
     name: str = ""
+    comment: str = ""
     constant: bool = False
     selective: bool = False
     secondary_keys: tuple[str, ...] = ()
@@ -456,8 +287,10 @@ def parse_card(raw: bytes) -> Card:
         raise CardError(f"not a card: expected a JSON object, found {type(value).__name__}")
     notes = Notes()
     spec = _spec(value, notes)
-    data = value if spec == "v1" else value["data"]
-    return _card(spec, Fields(data, "" if spec == "v1" else "data.", notes), text)
+    data, path = (value, "") if spec == "v1" else (value["data"], "data.")
+    made = _known(Card, data, path, notes)
+    entries = tuple(_entries(data, path, notes))
+    return Card(**{"name": "", **made}, spec=spec, entries=entries, data=data, text=text, notes=notes.all())
 
 
 def _spec(value: Mapping[str, Any], notes: Notes) -> Spec:
@@ -487,49 +320,64 @@ def _spec(value: Mapping[str, Any], notes: Notes) -> Spec:
     return known
 
 
-def _card(spec: Spec, fields: Fields, text: str) -> Card:
-    book = fields.object("character_book")
-    return Card(
-        spec=spec,
-        name=fields.text("name"),
-        description=fields.text("description"),
-        personality=fields.text("personality"),
-        scenario=fields.text("scenario"),
-        first_mes=fields.text("first_mes"),
-        mes_example=fields.text("mes_example"),
-        system_prompt=fields.noted_text("system_prompt"),
-        post_history_instructions=fields.noted_text("post_history_instructions"),
-        alternate_greetings=fields.texts("alternate_greetings"),
-        group_only_greetings=fields.noted_texts("group_only_greetings"),
-        tags=fields.noted_texts("tags"),
-        creator=fields.noted_text("creator"),
-        character_version=fields.noted_text("character_version"),
-        creator_notes=fields.noted_text("creator_notes"),
-        creator_notes_multilingual=fields.noted_mapping("creator_notes_multilingual"),
-        nickname=fields.text("nickname"),
-        source=fields.noted_texts("source"),
-        assets=fields.noted_objects("assets"),
-        creation_date=fields.noted_number("creation_date"),
-        modification_date=fields.noted_number("modification_date"),
-        entries=tuple(_entry(item) for item in book.objects("entries")) if book else (),
-        data=fields.values,
-        text=text,
-        notes=fields.notes.all(),
-    )
+#: By the type of a field, what it is called, and what has that type.
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "float": ("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
+    "tuple[str, ...]": ("a list of texts", lambda value: _is_list(value, str)),
+    "tuple[Mapping[str, Any], ...]": ("a list of objects", lambda value: _is_list(value, dict)),
+    "Mapping[str, str]": (
+        "an object of texts",
+        lambda value: isinstance(value, dict) and _is_list(list(value.values()), str),
+    ),
+}
+#: What becomes part of a character must have its type. Anything else of a wrong type is noted, and counts as absent.
+_NEEDED = {*V1_FIELDS, "alternate_greetings", "nickname", "character_book", "entries", "content", "keys", "enabled"}
 
 
-def _entry(fields: Fields) -> Entry:
-    return Entry(
-        content=fields.text("content"),
-        keys=fields.texts("keys"),
-        enabled=fields.flag("enabled", True),
-        insertion_order=fields.noted_number("insertion_order") or 0.0,
-        name=fields.noted_text("name") or fields.noted_text("comment"),
-        constant=fields.noted_flag("constant"),
-        selective=fields.noted_flag("selective"),
-        secondary_keys=fields.noted_texts("secondary_keys"),
-        use_regex=fields.noted_flag("use_regex"),
-    )
+def _is_list(value: Any, kind: type) -> bool:
+    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
+
+
+def _known(cls: type, values: Mapping[str, Any], path: str, notes: Notes) -> dict[str, Any]:
+    """The members that a dataclass has as fields, where they are of its types; null counts as absent.
+
+    Raises:
+        CardError: When one that makes up the character has another type.
+    """
+    found = {}
+    for item in fields(cls):
+        kind = _KINDS.get(str(item.type).removesuffix(" | None"))
+        value = values.get(item.name)
+        if kind and value is not None and _is(value, *kind, path + item.name, notes):
+            found[item.name] = tuple(value) if isinstance(value, list) else value
+    return found
+
+
+def _is(value: Any, expected: str, good: Callable[[Any], bool], path: str, notes: Notes) -> bool:
+    if good(value):
+        return True
+    problem = f"expected `{path}` to be {expected}, found {shown(value)}"
+    if path.rpartition(".")[2].partition("[")[0] in _NEEDED:
+        raise CardError(f"{problem}; correct it in the card")
+    notes.add(f"{problem}; it is kept in the card, and not used")
+    return False
+
+
+def _entries(data: Mapping[str, Any], path: str, notes: Notes) -> Iterator[Entry]:
+    book, path = data.get("character_book"), f"{path}character_book"
+    if book is None:
+        return
+    _is(book, "an object", lambda value: isinstance(value, dict), path, notes)
+    entries, path = book.get("entries"), f"{path}.entries"
+    if entries is None:
+        return
+    _is(entries, "a list of objects", lambda value: isinstance(value, list), path, notes)
+    for place, item in enumerate(entries):
+        _is(item, "an object", lambda value: isinstance(value, dict), f"{path}[{place}]", notes)
+        made = _known(Entry, item, f"{path}[{place}].", notes)
+        yield Entry(**{"content": "", **made, "name": made.get("name") or made.get("comment", "")})
 
 
 # --- Another specification's card
@@ -537,15 +385,7 @@ def _entry(fields: Fields) -> Entry:
 
 #: What V2 asks for, with the values that stand for nothing.
 V2_DEFAULTS: Mapping[str, Any] = {
-    "name": "",
-    "description": "",
-    "personality": "",
-    "scenario": "",
-    "first_mes": "",
-    "mes_example": "",
-    "creator_notes": "",
-    "system_prompt": "",
-    "post_history_instructions": "",
+    **dict.fromkeys((*V1_FIELDS, "creator_notes", "system_prompt", "post_history_instructions"), ""),
     "alternate_greetings": [],
     "tags": [],
     "creator": "",
@@ -572,55 +412,51 @@ def as_spec(text: str, now: Spec, spec: Spec) -> str:
     if now == spec:
         return text
     head, version = HEADS[spec]
+    edits: list[Edit] = []
     if now == "v1":
         data = text[begin(text) :].rstrip(" \t\r\n")
         text = f'{{"spec": {dump(head)}, "spec_version": {dump(version)}, "data": {data}}}\n'
-        edits = []
     else:
-        edits = setting(text, begin(text), {"spec": dump(head), "spec_version": dump(version)})
+        edits = setting(text, begin(text), {"spec": head, "spec_version": version})
     start = data_start(text, spec)
+    there = {found.name for found in parts(text, start)}
     defaults = V3_DEFAULTS if spec == "v3" else V2_DEFAULTS
-    there = {found.name for found in members(text, start)}
-    edits += setting(text, start, {name: dump(value) for name, value in defaults.items() if name not in there})
-    if spec == "v3":
-        edits += _with_regex(text, start)
-    return edited(text, edits)
+    edits += setting(text, start, {name: value for name, value in defaults.items() if name not in there})
+    return edited(text, [*edits, *_with_regex(text, start)] if spec == "v3" else edits)
 
 
 def backfilled(text: str) -> str:
     """A V3 card as the V2 card next to it in a PNG, with the warning that V3 asks for in its notes."""
     text = as_spec(text, "v3", "v2")
     start = data_start(text, "v2")
-    there = member(text, start, "creator_notes")
-    notes = parse(text[slice(*there.value)]) if there else ""
+    notes = (place := member(text, start, "creator_notes")) and parse(text[slice(*place)])
     warned = f"{_BACKFILLED}\n\n{notes}" if notes and isinstance(notes, str) else _BACKFILLED
-    return edited(text, setting(text, start, {"creator_notes": dump(warned)}))
+    return edited(text, setting(text, start, {"creator_notes": warned}))
 
 
 def data_start(text: str, spec: Spec) -> int:
     """Where the object with the card's fields begins."""
     start = begin(text)
-    if spec == "v1":
-        return start
-    data = member(text, start, "data")
-    return start if data is None else data.value.start
+    data = None if spec == "v1" else member(text, start, "data")
+    return data[0] if data else start
 
 
-def book_start(text: str, data: int) -> int | None:
-    """Where the lorebook begins, where there is one."""
+def entries_span(text: str, data: int) -> tuple[int | None, Span | None]:
+    """Where the lorebook begins, and the place of its list of entries; each ``None`` where there is none."""
     book = member(text, data, "character_book")
-    return book.value.start if book and text[book.value.start] == "{" else None
+    if book is None or text[book[0]] != "{":
+        return None, None
+    entries = member(text, book[0], "entries")
+    return book[0], entries if entries and text[entries[0]] == "[" else None
 
 
 def _with_regex(text: str, data: int) -> list[Edit]:
     """V3 wants each entry of a lorebook to say whether its keys are patterns."""
-    book = book_start(text, data)
-    entries = None if book is None else member(text, book, "entries")
-    if entries is None or text[entries.value.start] != "[":
-        return []
-    values = parse(text[slice(*entries.value)])
-    return [
-        Edit(first(text, item.start), first(text, item.start), '"use_regex": false' + (", " if value else ""))
-        for item, value in zip(items(text, entries.value.start), values, strict=True)
-        if isinstance(value, dict) and "use_regex" not in value
-    ]
+    _, entries = entries_span(text, data)
+    edits = []
+    for item in parts(text, entries[0]) if entries else []:
+        value = parse(text[slice(*item.value)])
+        if isinstance(value, dict) and "use_regex" not in value:
+            place = _white(text, item.value[0] + 1)
+            edits.append((place, place, '"use_regex": false' + (", " if value else "")))
+    return edits

@@ -14,17 +14,16 @@ from rolellm.construct.cards.card import (
     V3_DEFAULTS,
     Card,
     Edit,
-    Span,
     Spec,
     as_spec,
     begin,
-    book_start,
     data_start,
     dump,
     edited,
-    items,
+    entries_span,
     member,
     parse,
+    parts,
     setting,
 )
 from rolellm.construct.cards.convert import (
@@ -78,22 +77,20 @@ def book_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[s
     if character.lore == reading.character.lore:
         return {}, []
     data = data_start(card.text, card.spec)
-    book = book_start(card.text, data)
+    book, entries = entries_span(card.text, data)
     last = max((entry.insertion_order for entry in card.entries), default=-1.0)
     first = int(min(last, _LATE)) + 1
     if book is None:
         return {"character_book": new_book(character.lore, first)}, []
-    entries = member(card.text, book, "entries")
-    if entries is None or card.text[entries.value.start] != "[":
-        made = dump(new_book(character.lore, first)["entries"])
-        return {}, setting(card.text, book, {"entries": made})
+    if entries is None:
+        return {}, setting(card.text, book, {"entries": new_book(character.lore, first)["entries"]})
     changed, gone, new = _compared(character.lore, reading)
-    spans = items(card.text, entries.value.start)
+    spans = [item.value for item in parts(card.text, entries[0])]
     edits = []
     for place, (now, was, decorators) in changed.items():
-        edits += setting(card.text, spans[place].start, _entry_changes(now, was, decorators, card, place))
+        edits += setting(card.text, spans[place][0], _entry_changes(now, was, decorators, card, place))
     added = [dump(new_entry(lore, order)) for order, lore in enumerate(new, start=first)]
-    return {}, [*edits, *_list_edits(card.text, entries.value, spans, gone, added)]
+    return {}, [*edits, *_list_edits(card.text, entries, spans, gone, added)]
 
 
 def _compared(
@@ -129,7 +126,7 @@ def _compared(
     return changed, {reading.lore[index][0] for index in gone}, [lore[number] for number in left]
 
 
-def _entry_changes(now: Lore, was: Lore, decorators: str, card: Card, place: int) -> dict[str, str]:
+def _entry_changes(now: Lore, was: Lore, decorators: str, card: Card, place: int) -> dict[str, Any]:
     entry = card.data["character_book"]["entries"][place]
     values: dict[str, Any] = {}
     if now.content != was.content:
@@ -140,19 +137,21 @@ def _entry_changes(now: Lore, was: Lore, decorators: str, card: Card, place: int
             values["use_regex"] = False
     if now.name != was.name:
         values["comment" if entry.get("comment") and not entry.get("name") else "name"] = now.name
-    return {name: dump(value) for name, value in values.items()}
+    return values
 
 
-def _list_edits(text: str, whole: Span, spans: Sequence[Span], gone: set[int], added: Sequence[str]) -> list[Edit]:
+def _list_edits(
+    text: str, whole: tuple[int, int], spans: Sequence[tuple[int, int]], gone: set[int], added: Sequence[str]
+) -> list[Edit]:
     """The edits that take items out of a list and add others at its end."""
     kept = [place for place in range(len(spans)) if place not in gone]
     if not kept:
-        return [Edit(whole.start, whole.end, f"[{', '.join(added)}]")] if gone or added else []
+        return [(*whole, f"[{', '.join(added)}]")] if gone or added else []
     last = kept[-1]
-    space = text[whole.start + 1 : spans[0].start] or " "
+    space = text[whole[0] + 1 : spans[0][0]] or " "
     end = "".join(f",{space}{item}" for item in added)
-    edits = [Edit(spans[place].start, spans[place + 1].start, "") for place in gone if place < last]
-    return [*edits, Edit(spans[last].end, spans[-1].end, end)] if end or last < len(spans) - 1 else edits
+    edits = [(spans[place][0], spans[place + 1][0], "") for place in gone if place < last]
+    return [*edits, (spans[last][1], spans[-1][1], end)] if end or last < len(spans) - 1 else edits
 
 
 # --- Turns as a card's scenario, greetings and example talk
@@ -309,8 +308,7 @@ def export_character(character: Sheet, card: Card | None = None, spec: Spec | No
     talk, notes = talk_changes(character, card, reading)
     book, in_book = book_changes(character, card, reading)
     values = _told(character, card, reading) | talk | book
-    fields = {name: dump(value) for name, value in values.items()}
-    edits = [*setting(card.text, data_start(card.text, card.spec), fields), *_copies(card, values), *in_book]
+    edits = [*setting(card.text, data_start(card.text, card.spec), values), *_copies(card, values), *in_book]
     changed = (*values, *(["character_book"] if in_book else []))
     target = spec or card.spec
     return Exported(as_spec(edited(card.text, edits), card.spec, target), target, changed, tuple(notes))
@@ -350,12 +348,9 @@ def _copies(card: Card, values: Mapping[str, Any]) -> list[Edit]:
     if card.spec == "v1":
         return []
     top = begin(card.text)
-    copies = {}
-    for name in V1_FIELDS:
-        there = member(card.text, top, name) if name in values else None
-        if there and parse(card.text[slice(*there.value)]) == card.data.get(name):
-            copies[name] = dump(values[name])
-    return setting(card.text, top, copies)
+    there = {name: member(card.text, top, name) for name in V1_FIELDS if name in values}
+    same = {name for name, span in there.items() if span and parse(card.text[slice(*span)]) == card.data.get(name)}
+    return setting(card.text, top, {name: values[name] for name in values if name in same})
 
 
 def _new_card(character: Sheet, spec: Spec) -> Exported:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -28,19 +28,23 @@ WORDS: Final = MappingProxyType[Language, Mapping[Level, str]](
 _LABELS: Final = MappingProxyType[Language, tuple[str, str, str]](
     {"en": ("Completeness: {}.", "Factualness: {}.", " {}"), "zh": ("完整度：{}。", "真实度：{}。", "理由：{}")}
 )
-#: What models write for a level, found at the beginning of what they write; longest first.
-_SPELLINGS: Final[tuple[tuple[Level, tuple[str, ...]], ...]] = (
-    (
-        "low",
-        ("very low", "low", "none", "incomplete", "insufficient", "unlikely", "poor", "not ", "不完整", "不足", "低"),
-    ),
-    ("low", ("很低", "较低", "极低", "差")),
-    ("medium", ("medium", "moderate", "partial", "likely", "fair", "average", "mid", "中", "部分", "一般", "尚可")),
-    ("high", ("very high", "high", "full", "complete", "strong", "certain", "excellent", "good")),
-    ("high", ("高", "很高", "较高", "极高", "非常高", "完整", "完全", "充分", "好")),
+#: How models write a level, at the beginning of what they write.
+_SPELLINGS: Final[Mapping[Level, tuple[str, ...]]] = MappingProxyType(
+    {
+        "low": (
+            *("very low", "low", "none", "incomplete", "insufficient", "unlikely", "poor", "not "),
+            *("不完整", "不足", "低", "很低", "较低", "极低", "差"),
+        ),
+        "medium": (
+            *("medium", "moderate", "partial", "likely", "fair", "average", "mid", "中", "部分", "一般", "尚可"),
+        ),
+        "high": (
+            *("very high", "high", "full", "complete", "strong", "certain", "excellent", "good"),
+            *("高", "很高", "较高", "极高", "非常高", "完整", "完全", "充分", "好"),
+        ),
+    }
 )
-_FRACTION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|out of|分?之)\s*(\d+(?:\.\d+)?)")
-_PERCENT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*[%％]")
+_REASON: Final = re.compile(r"\s*[:：,，。;；–—]\s*|\.\s+|\s+-\s+|\s*[(（]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,6 @@ class Rating:
     level: Level | None
     said: str = ""
     reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object."""
-        return {"level": self.level, "said": self.said, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,7 @@ class Origin:
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object, the segment without its text."""
-        names = ("round", "visit", "place", "focus", "prompt", "repeat", "model", "endpoint", "key")
-        return {"segment": self.segment.to_dict(), **{name: getattr(self, name) for name in names}}
+        return {**asdict(self), "segment": self.segment.to_dict()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,39 +198,18 @@ def rating_of(value: Any) -> Rating:
     if isinstance(value, Mapping):
         said = _text(value.get("level", value.get("rating", value.get("score"))))
         return Rating(level_of(said), said, _text(value.get("reason", value.get("rationale"))))
-    text = _text(value)
-    said, _, reason = (part.strip() for part in _split(text))
-    return Rating(level_of(said), said, reason)
-
-
-def _split(text: str) -> tuple[str, str, str]:
-    found = re.search(r"\s*[:：,，。;；–—]\s*|\.\s+|\s+-\s+|\s*[(（]", text)
-    return (text, "", "") if found is None else (text[: found.start()], found.group(), text[found.end() :])
+    said, *reason = _REASON.split(_text(value), maxsplit=1)
+    return Rating(level_of(said), said.strip(), "".join(reason).strip())
 
 
 def level_of(said: str) -> Level | None:
-    """The level that a word of a model's stands for; ``None`` for one that says nothing of it.
+    """The level that a word of a model's means; ``None`` for one that says nothing of it.
 
-    >>> level_of("Full"), level_of("中等"), level_of("2/10"), level_of("blue")
+    >>> level_of("Full"), level_of("中等"), level_of("incomplete"), level_of("blue")
     ('high', 'medium', 'low', None)
     """
     text = said.strip(" \"'“”*.。").casefold()
-    for level, spellings in _SPELLINGS:
-        if text.startswith(spellings):
-            return level
-    share = _share(text)
-    if share is None or not 0 <= share <= 1:
-        return None
-    return "high" if share >= 0.75 else "medium" if share >= 0.5 else "low"
-
-
-def _share(text: str) -> float | None:
-    if found := _FRACTION.match(text):
-        whole = float(found.group(2))
-        return float(found.group(1)) / whole if whole else None
-    if found := _PERCENT.match(text):
-        return float(found.group(1)) / 100
-    return None
+    return next((level for level, spellings in _SPELLINGS.items() if text.startswith(spellings)), None)
 
 
 def _text(value: Any) -> str:

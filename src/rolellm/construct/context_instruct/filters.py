@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -197,8 +197,8 @@ class Verdict:
             "question": pair.question,
             "answer": pair.answer,
             "type": pair.type,
-            "completeness": pair.completeness.to_dict(),
-            "factualness": pair.factualness.to_dict(),
+            "completeness": asdict(pair.completeness),
+            "factualness": asdict(pair.factualness),
             "confidence": pair.confidence(language),
             "receipt": receipt,
         }

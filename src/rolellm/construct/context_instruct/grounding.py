@@ -21,35 +21,26 @@ from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, chinese_words
 
-# --- Numbers in a text
-
-
-_UNITS: Final = {
-    word: value
-    for value, words in enumerate(
-        (
-            "zero", "one first", "two second twice", "three third thrice", "four fourth", "five fifth", "six sixth",
-            "seven seventh", "eight eighth", "nine ninth", "ten tenth", "eleven eleventh", "twelve twelfth",
-            "thirteen thirteenth", "fourteen fourteenth", "fifteen fifteenth", "sixteen sixteenth",
-            "seventeen seventeenth", "eighteen eighteenth", "nineteen nineteenth",
-        )
-    )
-    for word in words.split()
-}  # fmt: skip
+_CARDINALS: Final = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+)
+_ORDINALS: Final = (
+    "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
+    "fifteenth sixteenth seventeenth eighteenth nineteenth"
+)
+_UNITS: Final = {"twice": 2, "thrice": 3} | {
+    word: value for words in (_CARDINALS, _ORDINALS) for value, word in enumerate(words.split())
+}
 _TENS: Final = {
     word + ending: value * 10
     for value, word in enumerate(("twent", "thirt", "fort", "fift", "sixt", "sevent", "eight", "ninet"), start=2)
     for ending in ("y", "ieth")
 }
 _SCALES: Final = {"hundred": 100, "thousand": 1000, "million": 1_000_000, "dozen": 12, "score": 20}
-_DIGITS: Final = re.compile(r"\d+(?:[,.]\d+)*")
-_TOKEN: Final = re.compile(r"[a-z]+|\d+(?:,\d{3})+|\d+")
-
-_HAN_DIGITS: Final = {digit: value for value, digits in enumerate(
-    ("零〇", "一壹", "二两贰兩", "三叁", "四肆", "五伍", "六陆", "七柒", "八捌", "九玖")
-) for digit in digits}  # fmt: skip
-_HAN_UNITS: Final = {"十": 10, "拾": 10, "百": 100, "佰": 100, "千": 1000, "仟": 1000, "万": 10_000, "亿": 100_000_000}
-_HAN_NUMBER: Final = "[" + "".join((*_HAN_DIGITS, *_HAN_UNITS)) + "]+"
+_WORDS: Final = "|".join(sorted((*_UNITS, *_TENS, *_SCALES), key=len, reverse=True))
+_NUMBER: Final = re.compile(rf"\b(?:{_WORDS})(?:[\s-]+(?:{_WORDS}))*\b|\d+(?:,\d{{3}})+|\d+")
+_HAN_NUMBER: Final = "[零〇一壹二两贰兩三叁四肆五伍六陆七柒八捌九玖十拾百佰千仟万亿]+"
 #: What is counted with; after other words a numeral is mostly part of a phrase, such as 千万 or 三思.
 _MEASURE: Final = (
     "[个個名位人天日年月岁歲里斤两兩壶坛碗杯车車辆輛头頭匹张張把本卷条條只隻块塊文钱錢回次场場遍更夜时時刻步丈尺寸座间間道件样樣路军軍骑騎"
@@ -82,28 +73,10 @@ def numbers_in(text: str, language: Language, *, loose: bool = False) -> dict[st
 
 def _numerals_english(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
-    run: list[str] = []
-    for match in [*_TOKEN.finditer(text), None]:
-        word = "" if match is None else match.group()
-        known = word in _UNITS or word in _TENS or word in _SCALES
-        if known and (not run or _joins(run[-1], word)):
-            run.append(word)
-            continue
-        if run:
-            found[" ".join(run)] = _value(run)
-        run = [word] if known else []
-        if word[:1].isdigit():
-            found[word] = int(word.replace(",", ""))
+    for match in _NUMBER.finditer(text):
+        said = " ".join(re.split(r"[\s-]+", match.group()))
+        found[said] = int(said.replace(",", "")) if said[0].isdigit() else _value(said.split())
     return {said: value for said, value in found.items() if said not in _SCALES}
-
-
-def _joins(before: str, word: str) -> bool:
-    """Whether two words are of one number: "twenty two", "two hundred", "hundred ten"."""
-    if before in _TENS:
-        return word in _SCALES or (word in _UNITS and 0 < _UNITS[word] < 10)
-    if before in _UNITS:
-        return word in _SCALES
-    return before in ("hundred", "thousand", "million")
 
 
 def _value(words: list[str]) -> int:
@@ -119,37 +92,28 @@ def _value(words: list[str]) -> int:
 
 
 def _numerals_chinese(text: str, loose: bool) -> dict[str, int]:
-    pattern = _HAN_ANY if loose else _HAN_COUNTED
-    found = {}
-    for match in pattern.finditer(text):
-        said = match.group(1) if not loose else match.group()
-        value = _han_value(said)
-        if value is not None:
-            found[said] = value
-    return found
+    return {said: _han_value(said) for said in (_HAN_ANY if loose else _HAN_COUNTED).findall(text)}
 
 
-def _han_value(said: str) -> int | None:
-    if said.isdigit() and said.isascii():
-        return int(said[:18])
-    if not any(unit in said for unit in _HAN_UNITS):
+def _han_value(said: str) -> int:
+    values = [int(unicodedata.numeric(sign)) for sign in said.replace("两", "二")]
+    if max(values) < 10:
         # 一九三七: digits in a row.
-        return int("".join(str(_HAN_DIGITS[digit]) for digit in said)[:18])
+        return int("".join(map(str, values))[:18])
     total = section = digit = 0
-    for sign in said:
-        if sign in _HAN_DIGITS:
-            digit = _HAN_DIGITS[sign]
+    for value in values:
+        if value < 10:
+            digit = value
             continue
-        unit = _HAN_UNITS[sign]
-        if unit >= 10_000:
-            total, section = (total + section + digit or 1) * unit if not total else total + (section + digit) * unit, 0
+        if value >= 10_000:
+            total, section = (
+                (total + section + digit or 1) * value if not total else total + (section + digit) * value,
+                0,
+            )
         else:
-            section += (digit or 1) * unit
+            section += (digit or 1) * value
         digit = 0
     return total + section + digit
-
-
-# --- Word lists, short on purpose
 
 
 _STOP_EN = """
@@ -196,9 +160,6 @@ _NO_SURNAMES = """
 """
 #: Words that begin with one of them and name nobody, whatever jieba's dictionary says.
 NO_SURNAMES: Final = frozenset(_NO_SURNAMES.split())
-
-
-# --- Names in a text: precise rather than complete, since a missed name does no harm
 
 
 WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
@@ -259,9 +220,6 @@ def _dictionary() -> tuple[frozenset[str], frozenset[str]]:
                 if tag.startswith("nr"):
                     names.add(word)
     return frozenset(names), frozenset(words)
-
-
-# --- The grounding check
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from rolellm.construct.asking import Asking
 from rolellm.construct.context_instruct.candidates import Candidate, Origin, candidate_of, pairs_of
 from rolellm.construct.context_instruct.filters import FILTERS, Verdict, judge
 from rolellm.construct.context_instruct.prompts import (
@@ -27,12 +26,14 @@ from rolellm.construct.context_instruct.prompts import (
 )
 from rolellm.construct.context_instruct.segments import Count, QuestionType, Segment, segments_of
 from rolellm.construct.settings import InstructSettings
-from rolellm.construct.sheet import Sheet, check_run_folder
+from rolellm.construct.sheet import NonBlank, Sheet, check_run_folder
 from rolellm.core.errors import DataError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.typed_json import read_as
 from rolellm.llm.client import Client
+from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.settings import described
 from rolellm.llm.tokens import TokenCounter
@@ -93,26 +94,6 @@ class InstructResult:
         }
 
 
-@dataclass(slots=True)
-class _Plan:
-    """The lanes of a character, and all its segments."""
-
-    character: Sheet
-    settings: InstructSettings
-    segments: list[Segment]
-    lanes: list[Lane]
-    rounds: int = 0
-    candidates: list[Candidate] = field(default_factory=list)
-
-    def next_round(self) -> list[tuple[Lane, Task]]:
-        if self.rounds >= self.settings.rounds:
-            return []
-        wanted = wanted_of(self.lanes, self.settings.per_role)
-        tasks = [(lane, task) for lane in self.lanes for task in lane.next_round(wanted(lane))]
-        self.rounds += bool(tasks)
-        return tasks
-
-
 def context_instruct(
     character: Sheet, client: Client, settings: InstructSettings | None = None, *, count: Count | None = None
 ) -> InstructResult:
@@ -130,34 +111,26 @@ def context_instruct(
         EndpointError: When no endpoint answers.
     """
     chosen = settings or InstructSettings()
-    plan = _plan(character, chosen, count or TokenCounter().count)
-    rounds: list[dict[str, Any]] = []
-    failures: list[Failure] = []
-    while tasks := plan.next_round():
-        requests = [request_of(character, task, chosen.sampling) for _, task in tasks]
-        label = f"round {plan.rounds}"
-        outcomes = client.ask(requests, pairs_of, label=label, also=_CUT_OFF)
-        failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
-        failures += failed
-        rounds.append(_take(plan, tasks, outcomes))
-        if len(failed) == len(outcomes):
+    plan = _Plan(character, chosen, count or TokenCounter().count)
+    while len(plan.rounds) < chosen.rounds and (tasks := plan.next_round()):
+        requests = [request for *_, request in tasks]
+        outcomes = client.ask(requests, pairs_of, label=f"round {len(plan.rounds) + 1}", also=_CUT_OFF)
+        if not plan.take(tasks, outcomes):
             break
-    verdicts = judge(plan.candidates, character, chosen.filters)
-    distinct = {lane.type: len(lane.distinct) for lane in plan.lanes}
     return InstructResult(
         character=character,
         settings=chosen,
-        verdicts=tuple(verdicts),
+        verdicts=tuple(judge(plan.candidates, character, chosen.filters)),
         segments=tuple(plan.segments),
-        rounds=tuple(rounds),
-        failures=tuple(failures),
-        distinct=distinct,
-        shortfall=_shortfall(plan, sum(distinct.values()), failures),
+        rounds=tuple(plan.rounds),
+        failures=tuple(plan.failures),
+        distinct=plan.distinct,
+        shortfall=_shortfall(plan),
     )
 
 
 def instruct_folder(
-    character: Sheet, folder: str | Path, settings: InstructSettings, asking: Asking
+    character: Sheet, folder: str | Path, settings: InstructSettings, llm: LLM
 ) -> tuple[InstructResult, dict[str, Any]]:
     """Run Context-Instruct in a folder that keeps every reply, and write the result there.
 
@@ -165,7 +138,7 @@ def instruct_folder(
         character: Whose questions to make.
         folder: The run's; a run that stopped short goes on from what is in it.
         settings: How many, from what, and with which filters.
-        asking: The models.
+        llm: Who is asked.
 
     Returns:
         The result, and what its manifest says.
@@ -175,8 +148,8 @@ def instruct_folder(
         RoleLLMError: As `context_instruct`.
     """
     check_run_folder(folder, "replies.jsonl")
-    with Client(folder, asking.models, asking.options) as client:
-        result = context_instruct(character, client, settings, count=asking.counter.count)
+    with Client(folder, llm.models, llm.options) as client:
+        result = context_instruct(character, client, settings, count=llm.counter.count)
         return result, write_result(result, folder, client)
 
 
@@ -196,11 +169,11 @@ def planned_requests(
         DataError: For a character of whom there is nothing to make questions from.
     """
     chosen = settings or InstructSettings()
-    plan = _plan(character, chosen, count or TokenCounter().count)
+    plan = _Plan(character, chosen, count or TokenCounter().count)
     requests: list[Request] = []
-    while tasks := plan.next_round():
-        for lane, task in tasks:
-            requests.append(request_of(character, task, chosen.sampling))
+    for _ in range(chosen.rounds):
+        for lane, task, request in plan.next_round():
+            requests.append(request)
             lane.note(task, [_stand_in(character, task, number) for number in range(task.count)])
     return requests
 
@@ -216,93 +189,102 @@ def _stand_in(character: Sheet, task: Task, number: int) -> str:
     return f"{character.role}, {mark} {words}"
 
 
-def _plan(character: Sheet, settings: InstructSettings, count: Count) -> _Plan:
-    segments = segments_of(character, count, chunk_tokens=settings.chunk_tokens, overlap_tokens=settings.overlap_tokens)
-    used = [segment for segment in segments if segment.about_role]
-    if not used:
-        raise DataError(
-            f"nothing to ask {character.role} about: no description, no catchphrases, no lore, and no part "
-            "of a script in which the role speaks or is named. Build a profile first: rolellm role build"
+class _Plan:
+    """The lanes of a character, all its segments, and what was made of them so far."""
+
+    def __init__(self, character: Sheet, settings: InstructSettings, count: Count) -> None:
+        self.character, self.settings = character, settings
+        self.segments = segments_of(
+            character, count, chunk_tokens=settings.chunk_tokens, overlap_tokens=settings.overlap_tokens
         )
-    agnostic = [segment for segment in used if segment.type == "script_agnostic"]
-    based = shuffled([segment for segment in used if segment.type == "script_based"], settings.seed, character.role)
-    share = settings.script_agnostic_share if agnostic and based else float(bool(agnostic))
-    target = round(settings.per_role * share)
-    parts: tuple[tuple[QuestionType, list[Segment], int], ...] = (
-        ("script_agnostic", agnostic, target),
-        ("script_based", based, settings.per_role - target),
-    )
-    lanes = [
-        Lane(kind, group, wanted, character.language, settings.per_request, settings.asked_tokens, count)
-        for kind, group, wanted in parts
-    ]
-    return _Plan(character, settings, segments, lanes)
-
-
-def _take(plan: _Plan, tasks: Sequence[tuple[Lane, Task]], outcomes: Sequence[Outcome[list[Any]]]) -> dict[str, Any]:
-    """Note what a round brought."""
-    before = {lane.type: len(lane.distinct) for lane in plan.lanes}
-    made = 0
-    for (lane, task), outcome in zip(tasks, outcomes, strict=True):
-        if isinstance(outcome, Failure):
-            continue
-        found = _candidates(plan, task, outcome, outcome.key)
-        made += len(found)
-        plan.candidates += found
-        lane.note(task, [item.question for item in found if item.problem is None])
-    return {
-        "requests": dict(Counter(lane.type for lane, _ in tasks)),
-        "failed": sum(isinstance(outcome, Failure) for outcome in outcomes),
-        "candidates": made,
-        "distinct": {lane.type: len(lane.distinct) - before[lane.type] for lane in plan.lanes},
-    }
-
-
-def _candidates(plan: _Plan, task: Task, outcome: Answer[list[Any]], key: str) -> list[Candidate]:
-    focus = focuses(plan.character.language, task.segment.kind)[task.focus]
-    return [
-        candidate_of(
-            item,
-            Origin(
-                segment=task.segment,
-                round=plan.rounds - 1,
-                visit=task.visit,
-                place=place,
-                focus=focus,
-                prompt=outcome.request.prompt_hash,
-                repeat=task.repeat,
-                model=outcome.reply.model,
-                endpoint=outcome.reply.endpoint,
-                key=key,
-            ),
+        self.rounds: list[dict[str, Any]] = []
+        self.failures: list[Failure] = []
+        self.candidates: list[Candidate] = []
+        used = [segment for segment in self.segments if segment.about_role]
+        if not used:
+            raise DataError(
+                f"nothing to ask {character.role} about: no description, no catchphrases, no lore, and no part "
+                "of a script in which the role speaks or is named. Build a profile first: rolellm role build"
+            )
+        agnostic = [segment for segment in used if segment.type == "script_agnostic"]
+        based = shuffled([segment for segment in used if segment.type == "script_based"], settings.seed, character.role)
+        share = settings.script_agnostic_share if agnostic and based else float(bool(agnostic))
+        target = round(settings.per_role * share)
+        parts: tuple[tuple[QuestionType, list[Segment], int], ...] = (
+            ("script_agnostic", agnostic, target),
+            ("script_based", based, settings.per_role - target),
         )
-        for place, item in enumerate(outcome.value)
-    ]
+        self.lanes = [
+            Lane(kind, group, wanted, character.language, settings.per_request, settings.asked_tokens, count)
+            for kind, group, wanted in parts
+        ]
+
+    @property
+    def distinct(self) -> dict[QuestionType, int]:
+        """Different questions so far, by type."""
+        return {lane.type: len(lane.distinct) for lane in self.lanes}
+
+    def next_round(self) -> list[tuple[Lane, Task, Request]]:
+        """What to ask next, and for which lane; nothing once there is enough, or no more to expect."""
+        wanted = wanted_of(self.lanes, self.settings.per_role)
+        tasks = [(lane, task) for lane in self.lanes for task in lane.next_round(wanted(lane))]
+        sampling = self.settings.sampling
+        return [(lane, task, request_of(self.character, task, sampling)) for lane, task in tasks]
+
+    def take(self, tasks: Sequence[tuple[Lane, Task, Request]], outcomes: Sequence[Outcome[list[Any]]]) -> bool:
+        """Note what a round brought; whether anything was answered."""
+        before, made = self.distinct, len(self.candidates)
+        failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+        for (lane, task, _), outcome in zip(tasks, outcomes, strict=True):
+            if isinstance(outcome, Answer):
+                found = [candidate_of(item, self._origin(task, outcome, n)) for n, item in enumerate(outcome.value)]
+                self.candidates += found
+                lane.note(task, [item.question for item in found if item.problem is None])
+        self.failures += failed
+        self.rounds.append(
+            {
+                "requests": dict(Counter(lane.type for lane, *_ in tasks)),
+                "failed": len(failed),
+                "candidates": len(self.candidates) - made,
+                "distinct": {kind: number - before[kind] for kind, number in self.distinct.items()},
+            }
+        )
+        return len(failed) < len(outcomes)
+
+    def _origin(self, task: Task, outcome: Answer[list[Any]], place: int) -> Origin:
+        return Origin(
+            segment=task.segment,
+            round=len(self.rounds),
+            visit=task.visit,
+            place=place,
+            focus=focuses(self.character.language, task.segment.kind)[task.focus],
+            prompt=outcome.request.prompt_hash,
+            repeat=task.repeat,
+            model=outcome.reply.model,
+            endpoint=outcome.reply.endpoint,
+            key=outcome.key,
+        )
 
 
-def _shortfall(plan: _Plan, distinct: int, failures: Sequence[Failure]) -> str | None:
-    wanted = plan.settings.per_role
+def _shortfall(plan: _Plan) -> str | None:
+    wanted, distinct = plan.settings.per_role, sum(plan.distinct.values())
     if distinct >= wanted:
         return None
-    text = f"{distinct} different questions of the {wanted} requested, in {plan.rounds} rounds"
-    if failures:
-        kinds = Counter(failure.kind for failure in failures)
+    text = f"{distinct} different questions of the {wanted} requested, in {len(plan.rounds)} rounds"
+    if plan.failures:
+        kinds = Counter(failure.kind for failure in plan.failures)
         listed = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
-        text += f"; {len(failures)} requests got no usable reply ({listed}; see failed.jsonl)"
+        text += f"; {len(plan.failures)} requests got no usable reply ({listed}; see failed.jsonl)"
     if all(lane.dry for lane in plan.lanes):
         return f"{text}. The last requests only repeated earlier questions: the model finds no more in this profile"
-    if plan.rounds >= plan.settings.rounds:
+    if len(plan.rounds) >= plan.settings.rounds:
         return f"{text}. Allow more rounds (--rounds), or request fewer (--per-role)"
     return f"{text}. No request of the last round was answered; run the same command with --retry-failed"
-
-
-# --- Files of a run
 
 
 KEPT = "kept.jsonl"
 DROPPED = "dropped.jsonl"
 MANIFEST = "manifest.json"
-_TYPES = ("script_agnostic", "script_based")
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,9 +300,9 @@ class Question:
         receipt: Where it comes from, and what the filters said.
     """
 
-    id: str
-    question: str
-    answer: str
+    id: NonBlank
+    question: NonBlank
+    answer: NonBlank
     type: QuestionType
     confidence: str = ""
     receipt: Mapping[str, Any] = field(default_factory=dict)
@@ -334,8 +316,9 @@ def write_result(result: InstructResult, folder: str | Path, client: Client) -> 
         folder: The run's.
         client: That asked; its models and what was spent go into the manifest.
     """
-    target = Path(folder)
-    language = result.character.language
+    target, character, language = Path(folder), result.character, result.character.language
+    turns = [[turn.speaker, turn.content, turn.kind, turn.scene] for turn in character.turns]
+    lore = [[item.name, item.content] for item in character.lore]
     write_jsonl(target / KEPT, (verdict.to_dict(language) for verdict in result.kept))
     write_jsonl(target / DROPPED, (verdict.to_dict(language) for verdict in result.dropped))
     manifest = {
@@ -344,10 +327,16 @@ def write_result(result: InstructResult, folder: str | Path, client: Client) -> 
         "counts": result.counts(),
         "shortfall": result.shortfall,
         "settings": {**result.settings.to_dict(), "tokens_a_pair": TOKENS_A_PAIR},
-        "segments": _segments(result),
+        "segments": {
+            "found": {
+                kind: sum(item.kind == kind for item in result.segments) for kind in ("profile", "script", "lore")
+            },
+            "without_the_role": sum(not item.about_role for item in result.segments),
+            "hash": hash_json([[item.id, item.text] for item in result.segments]),
+        },
         "rounds": list(result.rounds),
         "prompts": prompts_hash(language),
-        "character": _fingerprint(result),
+        "character": hash_json([character.role, character.described(), character.background, turns, lore]),
         "models": [described(model) for model in client.models],
         "failed": len(result.failures),
         "spent": client.spent.to_dict(),
@@ -356,22 +345,6 @@ def write_result(result: InstructResult, folder: str | Path, client: Client) -> 
     }
     write_json(target / MANIFEST, manifest)
     return manifest
-
-
-def _segments(result: InstructResult) -> dict[str, Any]:
-    kinds = ("profile", "script", "lore")
-    return {
-        "found": {kind: sum(item.kind == kind for item in result.segments) for kind in kinds},
-        "without_the_role": sum(not item.about_role for item in result.segments),
-        "hash": hash_json([[item.id, item.text] for item in result.segments]),
-    }
-
-
-def _fingerprint(result: InstructResult) -> str:
-    character = result.character
-    turns = [[turn.speaker, turn.content, turn.kind, turn.scene] for turn in character.turns]
-    lore = [[item.name, item.content] for item in character.lore]
-    return hash_json([character.role, character.described(), character.background, turns, lore])
 
 
 def read_questions(path: str | Path) -> list[Question]:
@@ -386,24 +359,4 @@ def read_questions(path: str | Path) -> list[Question]:
     file = Path(path) / KEPT if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise DataError(f"no {KEPT} here; make it with `rolellm instruct PROFILE`", path=path)
-    found = []
-    for number, value in read_jsonl(file):
-        for key in ("id", "question", "answer"):
-            if not isinstance(value.get(key), str) or not value[key].strip():
-                raise DataError(f"expected a text `{key}`, found {value.get(key)!r:.60}", path=file, line=number)
-        if value.get("type") not in _TYPES:
-            problem = f"expected `type` to be one of {', '.join(_TYPES)}, found {value.get('type')!r:.60}"
-            raise DataError(problem, path=file, line=number)
-        kind = cast(QuestionType, value["type"])
-        confidence, receipt = value.get("confidence"), value.get("receipt")
-        found.append(
-            Question(
-                value["id"],
-                value["question"],
-                value["answer"],
-                kind,
-                confidence if isinstance(confidence, str) else "",
-                receipt if isinstance(receipt, dict) else {},
-            )
-        )
-    return found
+    return [read_as(Question, value, "the pair", path=file, line=number) for number, value in read_jsonl(file)]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 from rolellm.construct.sheet import Sheet
@@ -100,30 +99,43 @@ def segments_of(character: Sheet, count: Count, *, chunk_tokens: int, overlap_to
     profile = character.described() or character.background
     if profile:
         found.append(Segment("profile", "profile", profile, count(profile)))
-    named = _namer(character)
-    for kind, units in (("script", _script_units), ("lore", _lore_units)):
-        chunks = _chunks(list(units(character, count, chunk_tokens)), chunk_tokens, overlap_tokens, count)
-        found += [_segment(kind, place, chunk, named, count) for place, chunk in enumerate(chunks)]  # type: ignore[arg-type]
-    return found
+    named, colon = _namer(character), "：" if character.language == "zh" else ": "
 
+    def script_text(turn: Turn) -> str:
+        return script_line(turn, character.language, whole=True)
 
-def _segment(
-    kind: SegmentKind, place: int, chunk: Sequence[_Unit], named: Callable[[str], bool], count: Count
-) -> Segment:
-    text = _joined(chunk)
-    return Segment(
-        id=f"{kind}/{place:04}",
-        kind=kind,
-        text=text,
-        tokens=count(text),
-        first=chunk[0].place,
-        last=chunk[-1].place,
-        scenes=(chunk[0].scene, chunk[-1].scene),
-        start=chunk[0].start,
-        end=chunk[-1].end,
-        # A lorebook is about its character's world whether or not an entry names the character.
-        about_role=kind == "lore" or any(unit.own for unit in chunk) or named(text),
+    def lore_text(turn: Turn) -> str:
+        return f"{turn.speaker}{colon}{turn.content}" if turn.speaker else turn.content
+
+    # An entry has nothing to do with the one before it, as a scene has with the scene before.
+    lore = [
+        Turn(entry.name.strip(), _SPACE.sub(" ", entry.content).strip(), scene=place)
+        for place, entry in enumerate(character.lore)
+    ]
+    sources: tuple[tuple[SegmentKind, Sequence[Turn], Callable[[Turn], str]], ...] = (
+        ("script", character.turns, script_text),
+        ("lore", lore, lore_text),
     )
+    for kind, turns, line in sources:
+        units = list(_units(turns, line, character.profile().owns, count, chunk_tokens))
+        for place, chunk in enumerate(_chunks(units, chunk_tokens, overlap_tokens, count)):
+            text = _joined(chunk)
+            found.append(
+                Segment(
+                    id=f"{kind}/{place:04}",
+                    kind=kind,
+                    text=text,
+                    tokens=count(text),
+                    first=chunk[0].place,
+                    last=chunk[-1].place,
+                    scenes=(chunk[0].scene, chunk[-1].scene),
+                    start=chunk[0].start,
+                    end=chunk[-1].end,
+                    # A lorebook is about its character's world whether or not an entry names the character.
+                    about_role=kind == "lore" or any(unit.own for unit in chunk) or named(text),
+                )
+            )
+    return found
 
 
 def _joined(chunk: Sequence[_Unit]) -> str:
@@ -143,31 +155,14 @@ def _namer(character: Sheet) -> Callable[[str], bool]:
     return lambda text: bool(pattern.search(text))
 
 
-def _script_units(character: Sheet, count: Count, budget: int) -> Iterator[_Unit]:
-    for place, turn in enumerate(character.turns):
-        own = turn.kind == "speech" and turn.speaker == character.role
-
-        def line(piece: Turn) -> str:
-            return script_line(piece, character.language, whole=True)
-
+def _units(
+    turns: Sequence[Turn], line: Callable[[Turn], str], owns: Callable[[Turn], bool], count: Count, budget: int
+) -> Iterator[_Unit]:
+    for place, turn in enumerate(turns):
         for piece in _pieces(turn, lambda part: count(line(part) + "\n") <= budget):
-            text = line(piece)
-            yield _Unit(text, count(text + "\n"), place, turn.scene, piece.start, piece.end, own)
-
-
-def _lore_units(character: Sheet, count: Count, budget: int) -> Iterator[_Unit]:
-    for place, entry in enumerate(character.lore):
-        if not entry.content.strip():
-            continue
-        label = f"{entry.name.strip()}{'：' if character.language == 'zh' else ': '}" if entry.name.strip() else ""
-        fits = partial(_fits, count, budget - count(label))
-        for piece in _pieces(Turn("", _SPACE.sub(" ", entry.content).strip()), fits):
-            # An entry has nothing to do with the one before it, as a scene has with the scene before.
-            yield _Unit(label + piece.content, count(label + piece.content + "\n"), place, place)
-
-
-def _fits(count: Count, room: int, piece: Turn) -> bool:
-    return count(piece.content + "\n") <= room
+            if piece.content:
+                text = line(piece)
+                yield _Unit(text, count(text + "\n"), place, turn.scene, piece.start, piece.end, owns(turn))
 
 
 def _pieces(turn: Turn, fits: Callable[[Turn], bool]) -> Iterator[Turn]:
@@ -200,11 +195,10 @@ def _cut(content: str) -> int:
 
 def _chunks(units: Sequence[_Unit], budget: int, overlap: int, count: Count) -> Iterator[list[_Unit]]:
     """Pack lines up to the budget. A chunk that is half full ends before a scene that would not fit into it whole."""
-    rest = list(_rest_of_scene(units))
     gap = count(SCENE_BREAK + "\n")
     chunk: list[_Unit] = []
     used = 0
-    for unit, scene_tokens in zip(units, rest, strict=True):
+    for unit, scene_tokens in zip(units, _rest_of_scene(units), strict=True):
         entering = bool(chunk) and chunk[-1].scene != unit.scene
         cost = unit.tokens + (gap if entering else 0)
         if entering and used * 2 >= budget and used + gap + scene_tokens > budget:
@@ -215,9 +209,7 @@ def _chunks(units: Sequence[_Unit], budget: int, overlap: int, count: Count) -> 
             chunk = _carried(chunk, unit, min(overlap, budget - unit.tokens))
             used = sum(item.tokens for item in chunk)
         else:
-            used += cost
-            chunk.append(unit)
-            continue
+            used += gap if entering else 0
         used += unit.tokens
         chunk.append(unit)
     if chunk:

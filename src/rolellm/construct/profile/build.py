@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from rolellm.construct.clean import broken_rules
@@ -34,9 +34,6 @@ from rolellm.llm.model import (
 from rolellm.llm.structured import accept_json
 from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.render import LONGEST, load_template, script_line
-
-# --- Names of a role
-
 
 _RUN: Final = re.compile(r"[^\W_]+")
 _ARTICLE: Final = re.compile(r"(?:the|an?)\s+(?=\S)", re.IGNORECASE)
@@ -138,9 +135,6 @@ def _in_lower_case(character: Sheet, parts: Iterable[str]) -> frozenset[str]:
     return frozenset(words[found] for turn in character.turns for found in pattern.findall(turn.content))
 
 
-# --- Excerpts of the script
-
-
 _OF_OTHERS: Final = 0.25
 _NARRATED: Final = 0.15
 # A scene of a novel may be a whole book; no part of it should be passed over.
@@ -168,10 +162,6 @@ class Excerpts:
     narrated: int
     tokens: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """The counts, for the manifest."""
-        return {"own": self.own, "of_others": self.of_others, "narrated": self.narrated, "tokens": self.tokens}
-
 
 def choose_excerpts(
     character: Sheet, names: Names, budget: int = 6000, counter: TokenCounter | None = None
@@ -191,48 +181,38 @@ def choose_excerpts(
     naming = [place for place, turn in enumerate(turns) if place not in mine and names.find(turn.content)]
     said = [place for place in naming if turns[place].kind == "speech"]
     told = [place for place in naming if turns[place].kind != "speech"]
-    chosen = _Chosen(turns, lambda turn: count(script_line(turn, character.language) + "\n\n") + 1)
-    left = chosen.take(([place] for place in _spread(turns, said)), int(budget * _OF_OTHERS))
-    left = chosen.take(([place] for place in _spread(turns, told)), int(budget * _NARRATED) + left)
-    room = budget - chosen.tokens
-    room = chosen.take((_answered(turns, place, mine) for place in _spread(turns, own)), room)
-    chosen.take(([place] for place in _spread(turns, [*said, *told])), room)
-    shown = sorted(chosen.places)
-    lines: list[str] = []
-    for index, place in enumerate(shown):
-        if index and (place != shown[index - 1] + 1 or turns[place].scene != turns[place - 1].scene):
-            lines.append("")
-        lines.append(script_line(turns[place], character.language))
-    text = "\n".join(lines)
-    kinds = [turns[place].kind == "speech" for place in shown if place not in mine]
-    return Excerpts(text, len(mine & chosen.places), sum(kinds), len(kinds) - sum(kinds), count(text))
+    chosen: set[int] = set()
 
+    def cost(places: Iterable[int]) -> int:
+        return sum(count(script_line(turns[place], character.language) + "\n\n") + 1 for place in places)
 
-class _Chosen:
-    """The places of turns that were taken, and what they cost."""
-
-    def __init__(self, turns: Sequence[Turn], cost: Callable[[Turn], int]) -> None:
-        self.places: set[int] = set()
-        self.tokens = 0
-        self._turns = turns
-        self._cost = cost
-
-    def take(self, passages: Iterable[Sequence[int]], room: int) -> int:
+    def take(passages: Iterable[Sequence[int]], room: int) -> int:
         """Take the passages that fit, as they come; return what is left of the room."""
         misses = 0
         for passage in passages:
             if room < _LEAST or misses > _MISSES:
                 break
-            fresh = [place for place in passage if place not in self.places]
-            cost = sum(self._cost(self._turns[place]) for place in fresh)
-            if cost > room:
-                misses += 1
-                continue
-            misses = 0
-            room -= cost
-            self.tokens += cost
-            self.places.update(fresh)
+            fresh = [place for place in passage if place not in chosen]
+            added = cost(fresh)
+            misses = misses + 1 if added > room else 0
+            if added <= room:
+                room -= added
+                chosen.update(fresh)
         return room
+
+    left = take(([place] for place in _spread(turns, said)), int(budget * _OF_OTHERS))
+    take(([place] for place in _spread(turns, told)), int(budget * _NARRATED) + left)
+    room = take((_answered(turns, place, mine) for place in _spread(turns, own)), budget - cost(chosen))
+    take(([place] for place in _spread(turns, [*said, *told])), room)
+    shown = sorted(chosen)
+    lines: list[str] = []
+    for before, place in zip([None, *shown], shown, strict=False):
+        if before is not None and (place != before + 1 or turns[place].scene != turns[before].scene):
+            lines.append("")
+        lines.append(script_line(turns[place], character.language))
+    text = "\n".join(lines)
+    kinds = [turns[place].kind == "speech" for place in shown if place not in mine]
+    return Excerpts(text, len(mine & chosen), sum(kinds), len(kinds) - sum(kinds), count(text))
 
 
 def _answered(turns: Sequence[Turn], place: int, own: frozenset[int]) -> list[int]:
@@ -261,9 +241,6 @@ def _far_apart(count: int) -> list[int]:
     """The numbers below `count` by their bits read backwards: first, middle, quarters, eighths, and so on."""
     width = max(count - 1, 1).bit_length()
     return sorted(range(count), key=lambda number: int(format(number, f"0{width}b")[::-1], 2))
-
-
-# --- Requests, and what is taken from replies
 
 
 SAMPLING: Final = BuildSettings().sampling
@@ -388,9 +365,6 @@ def _listed(names: Names, language: Language) -> str:
     return ("、" if language == "zh" else ", ").join(names.listed)
 
 
-# --- Checks of a description
-
-
 Person = Literal["third", "second"]
 
 #: The shortest and the longest description that is taken: words in English, characters in Chinese. The release's are of
@@ -457,13 +431,12 @@ def plain_reply(text: str) -> str:
 def problem_of(text: str, person: Person, names: Names, language: Language) -> str | None:
     """What is wrong with a description, in words; ``None`` where nothing is."""
     bare = _QUOTED.sub(" ", text)
-    checks: tuple[Callable[[], str | None], ...] = (
-        lambda: _form(text, language),
-        lambda: _broken(text, bare, language),
-        lambda: _named(text, names),
-        lambda: _third(bare, language) if person == "third" else _second(bare, language),
+    return (
+        _form(text, language)
+        or _broken(text, bare, language)
+        or ("names the role" if names.find(text) else None)
+        or (_third if person == "third" else _second)(bare, language)
     )
-    return next((problem for check in checks if (problem := check()) is not None), None)
 
 
 def _form(text: str, language: Language) -> str | None:
@@ -492,10 +465,6 @@ def _broken(text: str, bare: str, language: Language) -> str | None:
     return None
 
 
-def _named(text: str, names: Names) -> str | None:
-    return "names the role" if names.find(text) else None
-
-
 def _third(bare: str, language: Language) -> str | None:
     if _count(bare, language, you=True):
         return "addresses someone, and should be in the third person"
@@ -518,9 +487,6 @@ def _count(text: str, language: Language, *, you: bool) -> int:
     wanted = _YOU_ZH if you else _I_ZH
     # By words, as 自我 and 你死我活 speak of nobody.
     return sum(word in wanted for word in chinese_words()(text))
-
-
-# --- Building the profile
 
 
 _NOTES_SHARE: Final = 0.5
@@ -554,13 +520,34 @@ def build_profile(
         StoppedShortError: As `Client.ask`.
         EndpointError: As `Client.ask`, and when a request never got a reply.
     """
-    settings = settings or BuildSettings()
-    maker = _Maker(start, settings, counter or TokenCounter(), client)
-    background, description = maker.describe()
-    phrases = maker.catchphrases()
-    built = replace(start, background=background, description=description, catchphrases=phrases)
-    made = {key: value for key, value in start.made.items() if key != "build"}
-    return replace(built, made={**made, "build": {**maker.receipt(), "result": result_hash(built)}})
+    settings, language = settings or BuildSettings(), start.language
+    asker, names = _Asker(client, start.role), names_of(start)
+    catchphrases: tuple[str, ...] = ()
+    offered: list[Phrase] = []
+    excerpts = background = None
+    description = settings.description and settings.description.strip()
+    if description is None:
+        request, excerpts = _third_request(start, names, settings, counter)
+        background = asker.ask(request, accept_portrait("third", names, language), "description, third person")
+        request = second_person(start, names, background, settings.sampling)
+        description = asker.ask(request, accept_portrait("second", names, language), "description, second person")
+    if not settings.picks:
+        catchphrases = tuple(phrase.text for phrase in repeated_phrases(start)[: settings.catchphrases])
+    elif offered := offered_phrases(start, OFFERED):
+        request = pick_phrases(start, offered, settings.catchphrases, settings.sampling)
+        catchphrases = asker.ask(request, accept_picks(offered, settings.catchphrases), "catchphrases")
+    built = replace(start, background=background, description=description, catchphrases=catchphrases)
+    receipt = {
+        "settings": settings.to_dict(),
+        "templates": template_hashes(language),
+        "models": asker.models,
+        "prompts": asker.prompts,
+        "excerpts": None if excerpts is None else {k: v for k, v in asdict(excerpts).items() if k != "text"},
+        "offered": len(offered),
+        "notes": notes_of(start),
+        "result": result_hash(built),
+    }
+    return replace(built, made={**start.made, "build": receipt})
 
 
 def planned_requests(
@@ -574,13 +561,31 @@ def planned_requests(
         ScriptError: As `build_profile`.
     """
     settings = settings or BuildSettings()
-    maker = _Maker(start, settings, counter or TokenCounter(), None)
     requests = knowledge_questions(start, settings.work, settings.sampling) if settings.check_knowledge else []
     if settings.description is None:
-        requests += [maker.third(), second_person(start, maker.names, "a" * MOST_BYTES, settings.sampling)]
-    if settings.picks and (offered := maker.offered()):
+        names = names_of(start)
+        requests.append(_third_request(start, names, settings, counter)[0])
+        requests.append(second_person(start, names, "a" * MOST_BYTES, settings.sampling))
+    if settings.picks and (offered := offered_phrases(start, OFFERED)):
         requests.append(pick_phrases(start, offered, settings.catchphrases, settings.sampling))
     return requests
+
+
+def _third_request(
+    start: Sheet, names: Names, settings: BuildSettings, counter: TokenCounter | None
+) -> tuple[Request, Excerpts]:
+    """The request for the third person, and the excerpts that it shows."""
+    budget, count = settings.excerpt_tokens, (counter or TokenCounter()).count
+    notes = notes_of(start)
+    while (tokens := count(notes)) > (most := int(budget * _NOTES_SHARE)):
+        notes = notes[: min(len(notes) * most // tokens, len(notes) - 1)].rstrip()
+    shown = choose_excerpts(start, names, budget - tokens, counter)
+    if not shown.own and not notes:
+        raise ScriptError(
+            f"nothing to describe {start.role} from: no line of its own that fits, and no notes; "
+            "give a script in which it speaks, or a description (--description)"
+        )
+    return third_person(start, names, excerpts=shown.text, notes=notes, sampling=settings.sampling), shown
 
 
 def notes_of(character: Sheet) -> str:
@@ -601,77 +606,15 @@ def description_problem(character: Sheet, text: str) -> str | None:
     return problem_of(" ".join(text.split()), "second", names_of(character), character.language)
 
 
-class _Maker:
-    """Makes one profile, and notes how."""
+class _Asker:
+    """Asks for one text at a time, and notes which model gave it and by which prompt."""
 
-    def __init__(self, start: Sheet, settings: BuildSettings, counter: TokenCounter, client: Client | None) -> None:
-        self.names: Names = names_of(start)
-        self._start = start
-        self._settings = settings
-        self._counter = counter
-        self._client = client
-        self._notes = notes_of(start)
-        self._shown: Excerpts | None = None
-        self._offered = 0
-        self._models: dict[str, str] = {}
-        self._prompts: dict[str, str] = {}
+    def __init__(self, client: Client | None, role: str) -> None:
+        self._client, self._role = client, role
+        self.models: dict[str, str] = {}
+        self.prompts: dict[str, str] = {}
 
-    def describe(self) -> tuple[str | None, str | None]:
-        """The description in the third and in the second person."""
-        settings, names, language = self._settings, self.names, self._start.language
-        if settings.description is not None:
-            return None, settings.description.strip()
-        third = self._ask(self.third(), accept_portrait("third", names, language), "description, third person")
-        request = second_person(self._start, names, third, settings.sampling)
-        return third, self._ask(request, accept_portrait("second", names, language), "description, second person")
-
-    def third(self) -> Request:
-        """The request for the third person."""
-        budget = self._settings.excerpt_tokens
-        notes = self._cut(self._notes, int(budget * _NOTES_SHARE))
-        room = budget - self._counter.count(notes)
-        self._shown = choose_excerpts(self._start, self.names, room, self._counter)
-        if not self._shown.own and not notes:
-            raise ScriptError(
-                f"nothing to describe {self._start.role} from: no line of its own that fits, and no notes; "
-                "give a script in which it speaks, or a description (--description)"
-            )
-        return third_person(
-            self._start, self.names, excerpts=self._shown.text, notes=notes, sampling=self._settings.sampling
-        )
-
-    def catchphrases(self) -> tuple[str, ...]:
-        """The catchphrases, picked."""
-        most = self._settings.catchphrases
-        if not most:
-            return ()
-        if not self._settings.picks:
-            return tuple(phrase.text for phrase in repeated_phrases(self._start)[:most])
-        offered = self.offered()
-        if not offered:
-            return ()
-        request = pick_phrases(self._start, offered, most, self._settings.sampling)
-        return self._ask(request, accept_picks(offered, most), "catchphrases")
-
-    def offered(self) -> list[Phrase]:
-        """The phrases that a model picks from."""
-        found = offered_phrases(self._start, OFFERED)
-        self._offered = len(found)
-        return found
-
-    def receipt(self) -> dict[str, Any]:
-        """How it was made."""
-        return {
-            "settings": self._settings.to_dict(),
-            "templates": template_hashes(self._start.language),
-            "models": self._models,
-            "prompts": self._prompts,
-            "excerpts": None if self._shown is None else self._shown.to_dict(),
-            "offered": self._offered,
-            "notes": self._notes,
-        }
-
-    def _ask(self, request: Request, accept: Accept[T], what: str) -> T:
+    def ask(self, request: Request, accept: Accept[T], what: str) -> T:
         if self._client is None:
             raise SettingsError(f"the {what} needs a model, and none is named; pass llm=…")
         (outcome,) = self._client.ask([request], accept, label=what)
@@ -679,25 +622,17 @@ class _Maker:
             if outcome.kind in _NO_REPLY:
                 asked = ", ".join(model.name for model in self._client.models)
                 raise EndpointError(
-                    f"no reply for the {what} of {self._start.role} (attempts: {outcome.attempts}; {asked}: "
+                    f"no reply for the {what} of {self._role} (attempts: {outcome.attempts}; {asked}: "
                     f"{outcome.reason}). Fix it (the address, the model's name, the key's environment variable, "
                     "the timeout) and rerun the same command"
                 )
             earlier = [reason for reason in dict.fromkeys(outcome.refused) if reason != outcome.reason]
             also = f" (before that: {'; '.join(earlier)})" if earlier else ""
             raise ModelError(
-                f"no usable reply for the {what} of {self._start.role} after {outcome.attempts} attempts: "
+                f"no usable reply for the {what} of {self._role} after {outcome.attempts} attempts: "
                 f"{outcome.reason}{also}. The replies are kept in {self._client.folder}; retry with "
                 "--retry-failed, use another model, or give your own (--description FILE; --catchphrases none)"
             )
         name = request.tag.rpartition("/")[2]
-        self._models[name], self._prompts[name] = outcome.reply.model, request.prompt_hash
+        self.models[name], self.prompts[name] = outcome.reply.model, request.prompt_hash
         return outcome.value
-
-    def _cut(self, text: str, most: int) -> str:
-        """The beginning of a text, within a number of tokens."""
-        tokens = self._counter.count(text)
-        while tokens > most:
-            text = text[: min(len(text) * most // tokens, len(text) - 1)].rstrip()
-            tokens = self._counter.count(text)
-        return text

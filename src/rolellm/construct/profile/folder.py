@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rolellm.construct.asking import Asking
 from rolellm.construct.profile.build import (
-    SAMPLING,
     build_profile,
     description_problem,
     knowledge_questions,
@@ -28,7 +26,8 @@ from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language, Turn
 from rolellm.core.text import fold, squash
 from rolellm.llm.client import Client
-from rolellm.llm.model import Answer, Sampling
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Answer
 from rolellm.llm.settings import described
 from rolellm.prompts.retrieval import exchanges
 from rolellm.rolebench.profiles import is_role
@@ -56,66 +55,31 @@ _HEADS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A question about a role, and what a model says.
+def write_knowledge(folder: Path, character: Sheet, client: Client, settings: BuildSettings) -> Path:
+    """Ask a model basic questions about a role without the script, and write what it says for a person to read.
 
-    Attributes:
-        question: As it was asked.
-        answer: ``None`` where there is none.
-        model: Who answered.
-        problem: Why there is no answer.
+    Returns:
+        The path of ``knowledge.md``; ``knowledge.jsonl`` next to it has the same as rows.
     """
-
-    question: str
-    answer: str | None
-    model: str | None = None
-    problem: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object."""
-        return {"question": self.question, "answer": self.answer, "model": self.model, "problem": self.problem}
-
-
-def ask_knowledge(
-    character: Sheet, client: Client, *, script: str | None = None, sampling: Sampling = SAMPLING
-) -> list[Known]:
-    """Ask a model basic questions about a role, without the script.
-
-    Args:
-        character: Whom they ask about.
-        client: Asks.
-        script: The name of the work, to be given in the questions.
-        sampling: How replies are drawn.
-
-    Raises:
-        StoppedShortError: As `Client.ask`.
-        EndpointError: As `Client.ask`.
-    """
-    found = []
-    for outcome in client.ask(knowledge_questions(character, script, sampling), label="knowledge"):
-        question = outcome.request.messages[-1].content
-        if isinstance(outcome, Answer):
-            found.append(Known(question, outcome.value, outcome.reply.model))
-        else:
-            found.append(Known(question, None, problem=outcome.reason))
-    return found
-
-
-def write_knowledge(folder: str | Path, character: Sheet, known: Sequence[Known]) -> Path:
-    """Write ``knowledge.md``, to be read, and ``knowledge.jsonl``; return the first one's path."""
-    target = Path(folder)
-    write_jsonl(target / KNOWLEDGE_ROWS, (item.to_dict() for item in known))
     title, lead, nothing = _HEADS[character.language]
-    parts = [f"# {_inert(title.format_map({'role': character.role}))}", lead]
-    for number, item in enumerate(known, start=1):
-        parts.append(f"## {number}. {_inert(item.question)}")
-        said = _inert(item.answer) if item.answer is not None else f"{nothing}: {_inert(item.problem or '')}"
-        parts.append("\n".join(f"> {line}" for line in said.splitlines()))
-        parts += [f"({_inert(item.model)})"] if item.model else []
-    with whole_file(target / KNOWLEDGE) as stream:
+    parts, rows = [f"# {_inert(title.format_map({'role': character.role}))}", lead], []
+    asked = knowledge_questions(character, settings.work, settings.sampling)
+    for number, outcome in enumerate(client.ask(asked, label="knowledge"), start=1):
+        question = outcome.request.messages[-1].content
+        row = {"question": question, "answer": None, "model": None, "problem": None}
+        if isinstance(outcome, Answer):
+            row |= {"answer": outcome.value, "model": outcome.reply.model}
+            said, by = outcome.value, [f"({_inert(outcome.reply.model)})"]
+        else:
+            row["problem"] = outcome.reason
+            said, by = f"{nothing}: {outcome.reason}", []
+        rows.append(row)
+        quoted = "\n".join(f"> {line}" for line in _inert(said).splitlines())
+        parts += [f"## {number}. {_inert(question)}", quoted, *by]
+    write_jsonl(folder / KNOWLEDGE_ROWS, rows)
+    with whole_file(folder / KNOWLEDGE) as stream:
         stream.write("\n\n".join(parts) + "\n")
-    return target / KNOWLEDGE
+    return folder / KNOWLEDGE
 
 
 def _inert(text: str) -> str:
@@ -155,7 +119,7 @@ def build_folder(
     start: Sheet,
     folder: str | Path,
     settings: BuildSettings,
-    asking: Asking | None = None,
+    llm: LLM | None = None,
     *,
     card: str | Path | None = None,
     overwrite: bool = False,
@@ -166,7 +130,7 @@ def build_folder(
         start: See `build_profile`.
         folder: The character's.
         settings: How.
-        asking: Who is asked.
+        llm: Who is asked; not needed where the settings ask nothing.
         card: The folder that `start` was read from, where it is another one; its card comes along.
         overwrite: Replace what the folder holds, whoever wrote it.
 
@@ -174,20 +138,21 @@ def build_folder(
         SettingsError: When the folder holds another character, or one that was changed by hand.
         RoleLLMError: As `build_profile` and `Client`.
     """
-    target, asking = Path(folder), asking or Asking()
+    target = Path(folder)
     if not overwrite:
         _check(target, start, card)
     known = None
     spent: dict[str, Any] = {}
-    if settings.asks:
-        with Client(target / BUILD, asking.models, asking.options) as client:
-            if settings.check_knowledge:
-                answers = ask_knowledge(start, client, script=settings.work, sampling=settings.sampling)
-                known = write_knowledge(target, start, answers)
-            character = build_profile(start, client, settings, asking.counter)
-            spent = client.spent.to_dict()
+    if not settings.asks:
+        character = build_profile(start, None, settings)
+    elif llm is None:
+        raise SettingsError("a model is needed to build this profile, and none is named; pass llm=…")
     else:
-        character = build_profile(start, None, settings, asking.counter)
+        with Client(target / BUILD, llm.models, llm.options) as client:
+            if settings.check_knowledge:
+                known = write_knowledge(target, start, client, settings)
+            character = build_profile(start, client, settings, llm.counter)
+            spent = client.spent.to_dict()
     write_sheet(character, target)
     _bring_card(card, target)
     manifest = {
@@ -197,7 +162,7 @@ def build_folder(
         "language": character.language,
         "made": dict(character.made),
         "counts": counts(character),
-        "models": [described(model) for model in asking.models] if settings.asks else [],
+        "models": [described(model) for model in llm.models] if llm and settings.asks else [],
         "spent": spent,
         "files": {name: hash_file(target / name) for name in (PROFILE, DIALOGUE)},
     }

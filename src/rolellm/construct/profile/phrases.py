@@ -21,15 +21,12 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, chinese_words
-
-# --- Sentences and words
-
 
 _ASIDE: Final = re.compile(r"\([^()]{0,200}\)|\[[^\[\]]{0,200}\]|（[^（）]{0,200}）|【[^【】]{0,200}】")
 # A full stop after a title or an initial ends nothing.
@@ -112,9 +109,6 @@ def _words(text: str, language: Language) -> list[tuple[int, int, str]]:
     return found
 
 
-# --- Phrases
-
-
 #: How many phrases a model is shown to choose from.
 OFFERED: Final = 40
 _LONGEST: Final = 8
@@ -152,19 +146,16 @@ class Phrase:
     others: int
     score: float
 
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object."""
-        return {"text": self.text, "lines": self.lines, "others": self.others, "score": round(self.score, 3)}
-
 
 @dataclass(slots=True)
 class _Seen:
-    """How a phrase stands in the role's lines."""
+    """How a phrase appears in the role's lines: in how many, in how many as a clause, at an edge, as a sentence."""
 
     lines: int = 0
     clauses: int = 0
     edged: int = 0
     sentences: int = 0
+    forms: Counter[str] = field(default_factory=Counter)
 
 
 def repeated_phrases(character: Sheet, most: int = OFFERED) -> list[Phrase]:
@@ -187,32 +178,25 @@ def offered_phrases(character: Sheet, most: int = OFFERED) -> list[Phrase]:
 
 def _repeated(lines: tuple[_Lines, _Lines], language: Language, most: int) -> list[Phrase]:
     own, others = lines
-    seen = _count_own(own)
-    against = _count_others(others, seen)
+    counts = Counter(words for line in own for words in {s.words[a:b] for s in line for a, b in _grams(s)})
+    seen = {words: _Seen() for words, count in counts.items() if count >= _REPEATED}
+    for line in own:
+        _look(line, seen)
+    said = (words for line in others for words in {s.words[a:b] for s in line for a, b in _grams(s)})
+    against = Counter(words for words in said if words in seen)
     sums = _sums(own), _sums(others)
     kept = {words: found for words, found in seen.items() if _is_phrase(words, found, language)}
-    scored: list[tuple[float, Words]] = []
+    phrases: list[tuple[Phrase, Words]] = []
     for words in _apart(kept):
         length, found = min(len(words), _LONGEST), kept[words]
         score = _log_odds(found.lines, against[words], sums[0][length], sums[1][length])
         # Where others say nothing of that length there is nothing to compare with, and the score is 0.
         if score > 0 or not against[words]:
-            scored.append((score * (1 + found.clauses / found.lines), words))
-    scored.sort(key=lambda item: (-item[0], -kept[item[1]].lines, item[1]))
-    forms = _forms(own, [words for _, words in scored[:most]])
-    return [Phrase(forms[words], kept[words].lines, against[words], score) for score, words in scored[:most]]
-
-
-def _forms(lines: _Lines, wanted: Sequence[Words]) -> dict[Words, str]:
-    """The commonest form of each phrase, the first of equals."""
-    forms: dict[Words, Counter[str]] = {words: Counter() for words in wanted}
-    begun = {words[:end] for words in wanted for end in range(1, len(words) + 1)}
-    for sentence in (sentence for line in lines for sentence in line):
-        for start, end in _met(sentence, begun):
-            words = sentence.words[start:end]
-            if words in forms:
-                forms[words][sentence.shown(start, end)] += 1
-    return {words: found.most_common(1)[0][0] for words, found in forms.items()}
+            form = found.forms.most_common(1)[0][0]
+            score *= 1 + found.clauses / found.lines
+            phrases.append((Phrase(form, found.lines, against[words], score), words))
+    phrases.sort(key=lambda item: (-item[0].score, -item[0].lines, item[1]))
+    return [phrase for phrase, _ in phrases[:most]]
 
 
 def _lines(character: Sheet) -> tuple[_Lines, _Lines]:
@@ -231,34 +215,18 @@ def _sums(lines: _Lines) -> list[int]:
     return [sum(max(size - n + 1, 0) * count for size, count in lengths.items()) for n in range(_LONGEST + 1)]
 
 
-def _count_own(lines: _Lines) -> dict[Words, _Seen]:
-    """The phrases of two or more lines, and each that one of them begins with."""
-    seen: dict[Words, _Seen] = {}
-    alive: set[Words] = set()
-    for length in range(1, _LONGEST + 1):
-        counts: Counter[Words] = Counter()
-        for line in lines:
-            here = {words for sentence in line for words in _grams(sentence.words, length)}
-            # What is not said twice cannot be part of anything that is.
-            counts.update(words for words in here if length == 1 or (words[1:] in alive and words[:-1] in alive))
-        alive = {words for words, count in counts.items() if count >= _REPEATED}
-        seen.update((words, _Seen()) for words in alive)
-    whole = Counter(words for line in lines for words in {sentence.words for sentence in line if _is_long(sentence)})
-    seen.update((words, _Seen()) for words, count in whole.items() if count >= _REPEATED)
-    for line in lines:
-        _look(line, seen)
-    return seen
-
-
 def _look(line: Sequence[Sentence], seen: Mapping[Words, _Seen]) -> None:
+    """Note the phrases of a line, each once, whatever its best place there."""
     met: dict[Words, tuple[bool, bool, bool]] = {}
     for sentence in line:
-        for start, end in _met(sentence, seen):
+        for start, end in _grams(sentence):
             words = sentence.words[start:end]
-            before, after = sentence.edges[start], sentence.edges[end]
-            clause, edge, whole = met.get(words, (False, False, False))
-            here = start == 0 and end == len(sentence.words)
-            met[words] = clause or (before and after), edge or before or after, whole or here
+            if words in seen:
+                before, after = sentence.edges[start], sentence.edges[end]
+                clause, edge, whole = met.get(words, (False, False, False))
+                here = end - start == len(sentence.words)
+                met[words] = clause or (before and after), edge or before or after, whole or here
+                seen[words].forms[sentence.shown(start, end)] += 1
     for words, (clause, edge, whole) in met.items():
         found = seen[words]
         found.lines += 1
@@ -267,31 +235,14 @@ def _look(line: Sequence[Sentence], seen: Mapping[Words, _Seen]) -> None:
         found.sentences += whole
 
 
-def _count_others(lines: _Lines, wanted: Mapping[Words, _Seen]) -> Counter[Words]:
-    counts: Counter[Words] = Counter()
-    for line in lines:
-        counts.update({s.words[start:end] for s in line for start, end in _met(s, wanted)})
-    return counts
-
-
-def _met(sentence: Sentence, wanted: Container[Words]) -> Iterator[tuple[int, int]]:
-    """Where phrases stand in a sentence; it is enough to go on while the beginning of one is itself among them."""
+def _grams(sentence: Sentence) -> Iterator[tuple[int, int]]:
+    """Where phrases may be in a sentence: any few words in a row, and all of a sentence that is not too long."""
     size = len(sentence.words)
     for start in range(size):
         for end in range(start + 1, min(start + _LONGEST, size) + 1):
-            if sentence.words[start:end] not in wanted:
-                break
             yield start, end
-    if _is_long(sentence) and sentence.words in wanted:
+    if _LONGEST < size <= _LONGEST_SENTENCE:
         yield 0, size
-
-
-def _grams(words: Words, length: int) -> Iterator[Words]:
-    return (words[start : start + length] for start in range(len(words) - length + 1))
-
-
-def _is_long(sentence: Sentence) -> bool:
-    return _LONGEST < len(sentence.words) <= _LONGEST_SENTENCE
 
 
 def _log_odds(own: int, others: int, all_own: int, all_others: int) -> float:
@@ -315,12 +266,12 @@ def _is_phrase(words: Words, found: _Seen, language: Language) -> bool:
 
 def _apart(kept: dict[Words, _Seen]) -> list[Words]:
     """The phrases without those that mostly stand within a longer one."""
-    absorbed: set[Words] = set()
-    for words, found in kept.items():
-        for length in range(1, len(words)):
-            for part in _grams(words, length):
-                if part in kept and kept[part].lines * _ABSORBED <= found.lines:
-                    absorbed.add(part)
+    absorbed = {
+        part
+        for words, found in kept.items()
+        for start, end in itertools.combinations(range(len(words) + 1), 2)
+        if (part := words[start:end]) != words and part in kept and kept[part].lines * _ABSORBED <= found.lines
+    }
     return [words for words in kept if words not in absorbed]
 
 

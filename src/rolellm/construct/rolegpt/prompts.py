@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rolellm.construct.settings import PromptSettings
-from rolellm.construct.sheet import Lore, Sheet
+from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
 from rolellm.llm.model import Message, assistant, system, user
@@ -24,43 +24,38 @@ from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.render import load_template, script_line, system_template
 from rolellm.prompts.retrieval import Exchange, TextIndex, exchanges
 
-# --- Demonstrations and lore, found by BM25 and keys
 
-
-@dataclass(frozen=True, slots=True)
-class Demonstration:
-    """An exchange picked for a question.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pick:
+    """An exchange or a piece of lore that a question calls up.
 
     Attributes:
-        exchange: What came before, and what the role said to it.
-        place: Among the role's exchanges, in the order of the script, from 0.
+        kind: ``demonstration`` or ``lore``.
         score: BM25; 0 where no word is shared.
-        shared: The words that it shares with the question, in the question's order.
+        shared: The words that it shares with the question, in the question's order; of lore by key, the keys found.
+        by: ``words`` or ``key``; ``order`` where nothing is shared, and the script's order decides.
+        before: What was said before; of lore its name.
+        text: The role's line; of lore its content.
+        start: Where the line begins in the script, in characters; -1 where that is not known.
+        end: Where it ends there.
     """
 
-    exchange: Exchange
-    place: int
+    kind: Literal["demonstration", "lore"]
     score: float
     shared: tuple[str, ...]
+    by: Literal["words", "key", "order"]
+    before: str
+    text: str
+    start: int = -1
+    end: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A piece of lore picked for a question.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Pick):
+    """A pick with its place among the role's exchanges or lore, from 0, and the exchange, where it is one."""
 
-    Attributes:
-        lore: The entry.
-        place: Among the character's lore, from 0.
-        by: ``key`` where one of its keys is in the question, else ``words``.
-        score: BM25.
-        shared: The keys found, or the words shared.
-    """
-
-    lore: Lore
     place: int
-    by: Literal["key", "words"]
-    score: float
-    shared: tuple[str, ...]
+    exchange: Exchange | None = None
 
 
 class Shelf:
@@ -81,7 +76,7 @@ class Shelf:
         told = [f"{item.name}\n{' '.join(item.keys)}\n{item.content}" for item in self.lore]
         self._told = TextIndex(told, character.language, extra="llm")
 
-    def demonstrations(self, question: str, count: int) -> list[Demonstration]:
+    def demonstrations(self, question: str, count: int) -> list[Found]:
         """The best exchanges for a question, best first; those that share no word with it come last, as in the script.
 
         Args:
@@ -90,16 +85,22 @@ class Shelf:
         """
         scores = self._spoken.scores(question)
         return [
-            Demonstration(
-                self.exchanges[place],
-                place,
-                float(scores[place]),
-                _shared(self._spoken, question, self.exchanges[place].text),
+            Found(
+                kind="demonstration",
+                score=float(scores[place]),
+                shared=_shared(self._spoken, question, self.exchanges[place].text),
+                by="words" if scores[place] > 0 else "order",
+                before=self.exchanges[place].before.content,
+                text=self.exchanges[place].line.content,
+                start=self.exchanges[place].line.start,
+                end=self.exchanges[place].line.end,
+                place=place,
+                exchange=self.exchanges[place],
             )
             for place in self._spoken.top(question, count)
         ]
 
-    def notes(self, question: str, count: int) -> list[Note]:
+    def notes(self, question: str, count: int) -> list[Found]:
         """The lore that a question calls up, best first: by a key in it, then by words; none that has neither.
 
         Args:
@@ -109,14 +110,21 @@ class Shelf:
         if not self.lore or count <= 0:
             return []
         scores = self._told.scores(question)
-        found: list[Note] = []
+        found: list[Found] = []
         for place, lore in enumerate(self.lore):
             keys = tuple(key for key in lore.keys if stands_in(key, question, self._language))
-            score = float(scores[place])
-            if keys:
-                found.append(Note(lore, place, "key", score, keys))
-            elif score > 0:
-                found.append(Note(lore, place, "words", score, _shared(self._told, question, lore.content)))
+            if keys or scores[place] > 0:
+                found.append(
+                    Found(
+                        kind="lore",
+                        score=float(scores[place]),
+                        shared=keys or _shared(self._told, question, lore.content),
+                        by="key" if keys else "words",
+                        before=lore.name,
+                        text=lore.content,
+                        place=place,
+                    )
+                )
         found.sort(key=lambda note: (note.by != "key", -note.score, note.place))
         return found[:count]
 
@@ -141,9 +149,6 @@ def _shared(index: TextIndex, question: str, text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for word in index.words(question) if word in there))
 
 
-# --- Prompts of the three strategies, within a token budget
-
-
 _PROMPT, _DIALOGUE, _LORE = "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"
 
 
@@ -161,10 +166,10 @@ class Prompt:
     """
 
     messages: tuple[Message, ...]
-    demonstrations: tuple[Demonstration, ...]
-    notes: tuple[Note, ...]
-    dropped: tuple[Demonstration, ...]
-    dropped_notes: tuple[Note, ...]
+    demonstrations: tuple[Found, ...]
+    notes: tuple[Found, ...]
+    dropped: tuple[Found, ...]
+    dropped_notes: tuple[Found, ...]
     tokens: int
 
 
@@ -229,19 +234,17 @@ class RolePrompts:
             tokens,
         )
 
-    def messages(
-        self, question: str, demonstrations: Sequence[Demonstration], notes: Sequence[Note]
-    ) -> tuple[Message, ...]:
+    def messages(self, question: str, demonstrations: Sequence[Found], notes: Sequence[Found]) -> tuple[Message, ...]:
         """The messages with these demonstrations and this lore, both best first, whatever they cost."""
-        described = self._system.fill(self.character.role, self.character.described())
+        described = self._system.fill(role=self.character.role, description=self.character.described())
         parts = [described]
         if demonstrations and self.settings.strategy == "few-shot-dialogue":
             parts.append(self._templates[_DIALOGUE].fill())
         if notes:
-            lore = "\n".join(f"- {note.lore.content.strip()}" for note in notes)
+            lore = "\n".join(f"- {note.text.strip()}" for note in notes)
             parts.append(self._templates[_LORE].fill(lore=lore))
         opening = system("\n\n".join(parts))
-        shown = [item.exchange for item in reversed(demonstrations)]
+        shown = [item.exchange for item in reversed(demonstrations) if item.exchange]
         language = self.character.language
         if not shown or self.settings.strategy == "zero-shot":
             return opening, user(question)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from rolellm.construct.asking import Asking
 from rolellm.construct.clean import RULES, clean_text, is_machine
-from rolellm.construct.rolegpt.prompts import Demonstration, Note, Prompt, RolePrompts
+from rolellm.construct.rolegpt.prompts import Pick, Prompt, RolePrompts
 from rolellm.construct.settings import RespondSettings
 from rolellm.construct.sheet import Sheet, check_run_folder
 from rolellm.core.errors import DataError
@@ -24,12 +23,10 @@ from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.text import half_in
 from rolellm.llm.client import Client
+from rolellm.llm.llm import LLM
 from rolellm.llm.model import Accept, Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.tokens import TokenCounter
 from rolellm.version import __version__
-
-# --- Instructions
-
 
 _QUESTIONS = ("instruction", "question")
 
@@ -74,28 +71,15 @@ def instructions_of(given: Any, role: str, limit: int | None = None) -> Instruct
     Raises:
         DataError: When there is no such file, no line, or a line without an instruction; names file and line.
     """
-    if isinstance(given, str | Path):
-        asked = read_asked(given, role)[:limit]
-        return Instructions(asked, {"file": Path(given).name, "sha256": hash_file(given), "asked": len(asked)})
-    rows = [{"instruction": item} if isinstance(item, str) else _known_fields(item) for item in given]
-    asked = _read(enumerate(rows, start=1), role, None)[:limit]
-    return Instructions(asked, {"file": None, "sha256": hash_json(rows), "asked": len(asked)})
-
-
-def _known_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A data set may have columns that JSON cannot hold; without an instruction all names are kept, for the message."""
-    known = {name: row[name] for name in (*_QUESTIONS, "target", "role") if name in row}
-    return known if any(name in known for name in _QUESTIONS) else row
-
-
-def read_asked(path: str | Path, role: str) -> list[Asked]:
-    """The instructions of a JSON Lines file; see `instructions_of`."""
-    if not Path(path).is_file():
+    path = Path(given) if isinstance(given, str | Path) else None
+    rows: Iterable[tuple[int, Mapping[str, Any]]]
+    if path is None:
+        listed = [{"instruction": item} if isinstance(item, str) else _known_fields(item) for item in given]
+        rows, source = enumerate(listed, start=1), {"file": None, "sha256": hash_json(listed)}
+    elif path.is_file():
+        rows, source = read_jsonl(path), {"file": path.name, "sha256": hash_file(path)}
+    else:
         raise DataError("no such file; `rolellm instructions sample` makes one", path=path)
-    return _read(read_jsonl(path), role, path)
-
-
-def _read(rows: Iterable[tuple[int, Mapping[str, Any]]], role: str, path: str | Path | None) -> list[Asked]:
     found: list[Asked] = []
     for number, value in rows:
         problem = _problem(value, role)
@@ -106,7 +90,14 @@ def _read(rows: Iterable[tuple[int, Mapping[str, Any]]], role: str, path: str | 
         found.append(Asked(value[key], value.get("target"), rest))
     if not found:
         raise DataError("no instructions; expected objects with a text `instruction`", path=path)
-    return distinct(found)
+    asked = distinct(found)[:limit]
+    return Instructions(asked, {**source, "asked": len(asked)})
+
+
+def _known_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A data set may have columns that JSON cannot hold; without an instruction all names are kept, for the message."""
+    known = {name: row[name] for name in (*_QUESTIONS, "target", "role") if name in row}
+    return known if any(name in known for name in _QUESTIONS) else row
 
 
 def distinct(asked: Iterable[Asked]) -> list[Asked]:
@@ -130,9 +121,6 @@ def _problem(value: Mapping[str, Any], role: str) -> str | None:
         return f"this line is for {other!r:.60}, and the profile is {role!r}; keep only the lines of one role"
     # All of the line goes into the replies' file, which is written when they are paid for.
     return half_in(json.dumps(value, ensure_ascii=False))
-
-
-# --- Replies
 
 
 REPLIES = "replies.jsonl"
@@ -190,8 +178,7 @@ class Responded:
             "prompt_hash": self.outcomes[0].request.prompt_hash,
             "prompt_tokens": self.prompt.tokens,
             "demonstrations": [
-                {"place": item.place, "start": item.exchange.line.start, "end": item.exchange.line.end}
-                | {"score": round(item.score, 4)}
+                {"place": item.place, "start": item.start, "end": item.end, "score": round(item.score, 4)}
                 for item in self.prompt.demonstrations
             ],
             "lore": [note.place for note in self.prompt.notes],
@@ -316,7 +303,7 @@ def respond(
 
 
 def respond_folder(
-    character: Sheet, instructions: Instructions, folder: str | Path, settings: RespondSettings, asking: Asking
+    character: Sheet, instructions: Instructions, folder: str | Path, settings: RespondSettings, llm: LLM
 ) -> tuple[RespondResult, dict[str, Any]]:
     """Run `respond` in a folder that keeps every reply, and write the result there.
 
@@ -325,7 +312,7 @@ def respond_folder(
         instructions: From `instructions_of`.
         folder: The run's; a run that stopped short goes on from what is in it.
         settings: How.
-        asking: The models.
+        llm: Who is asked.
 
     Returns:
         The result, and its summary with ``out`` and ``spent``.
@@ -335,10 +322,10 @@ def respond_folder(
         RoleLLMError: As `respond`.
     """
     check_run_folder(folder, "kept.jsonl")
-    with Client(folder, asking.models, asking.options) as client:
-        result = respond(character, instructions.asked, client, settings, asking.counter)
+    with Client(folder, llm.models, llm.options) as client:
+        result = respond(character, instructions.asked, client, settings, llm.counter)
         spent = client.spent.to_dict()
-        path = result.write(folder, instructions=instructions.source, models=asking.describe(), spent=spent)
+        path = result.write(folder, instructions=instructions.source, models=llm.describe(), spent=spent)
     return result, {"out": str(path), **result.summary(), "spent": spent}
 
 
@@ -379,38 +366,19 @@ def _requests(role: str, prompts: Sequence[Prompt], settings: RespondSettings) -
             yield Request(prompt.messages, settings.sampling, repeat, tag=f"respond/{role}/{number}")
 
 
-# --- Explaining prompts
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line(Pick):
     """Something that was picked for an instruction.
 
     Attributes:
-        kind: ``demonstration`` or ``lore``.
         rank: Among its kind, from 1, the best.
         shown: Whether the prompt shows it; else the budget left it out.
-        score: BM25.
-        shared: The words that it shares with the instruction; of lore that a key called up, the keys.
-        by: ``words`` or ``key``; ``order`` where nothing is shared, and the script's order decides.
         tokens: What it adds to the prompt, or would add.
-        before: What was said before; of lore its name.
-        text: The role's line; of lore its content.
-        start: Where the line begins in the script, in characters; -1 where that is not known.
-        end: Where it ends there.
     """
 
-    kind: Literal["demonstration", "lore"]
     rank: int
     shown: bool
-    score: float
-    shared: tuple[str, ...]
-    by: Literal["words", "key", "order"]
     tokens: int
-    before: str
-    text: str
-    start: int = -1
-    end: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,47 +412,24 @@ def explain(prompts: RolePrompts, instructions: Iterable[Asked | str]) -> Iterat
     Raises:
         SettingsError: For an instruction that goes over the token budget.
     """
-    for item in instructions:
-        question = item if isinstance(item, str) else item.question
-        yield _explained(prompts, question, prompts(question))
+    limit, exact = prompts.settings.max_prompt_tokens, prompts.counter.exact
+    for item in _asked(instructions):
+        question, prompt = item.question, prompts(item.question)
+        demonstrations, notes = (*prompt.demonstrations, *prompt.dropped), (*prompt.notes, *prompt.dropped_notes)
+
+        def tokens(first: int, second: int) -> int:
+            return prompts.counter.prompt(prompts.messages(question, demonstrations[:first], notes[:second]))  # noqa: B023
+
+        lines = []
+        for rank, pick in enumerate(demonstrations, start=1):
+            added = tokens(rank, 0) - tokens(rank - 1, 0)
+            lines.append(_line(pick, rank, rank <= len(prompt.demonstrations), added))
+        for rank, pick in enumerate(notes, start=1):
+            lines.append(_line(pick, rank, rank <= len(prompt.notes), tokens(0, rank) - tokens(0, rank - 1)))
+        yield Explanation(question, prompt.tokens, tokens(0, 0), limit, exact, tuple(lines))
 
 
-def _explained(prompts: RolePrompts, question: str, prompt: Prompt) -> Explanation:
-    counted = prompts.counter.prompt
-    base = counted(prompts.messages(question, (), ()))
-    lines: list[Line] = []
-    before = base
-    for rank, item in enumerate((*prompt.demonstrations, *prompt.dropped), start=1):
-        # What the rank-th best adds to those before it.
-        best = (*prompt.demonstrations, *prompt.dropped)[:rank]
-        tokens = counted(prompts.messages(question, best, ()))
-        lines.append(_of_demonstration(item, rank, rank <= len(prompt.demonstrations), tokens - before))
-        before = tokens
-    before = base
-    for rank, note in enumerate((*prompt.notes, *prompt.dropped_notes), start=1):
-        tokens = counted(prompts.messages(question, (), (*prompt.notes, *prompt.dropped_notes)[:rank]))
-        lines.append(_of_note(note, rank, rank <= len(prompt.notes), tokens - before))
-        before = tokens
-    limit = prompts.settings.max_prompt_tokens
-    return Explanation(question, prompt.tokens, base, limit, prompts.counter.exact, tuple(lines))
-
-
-def _of_demonstration(item: Demonstration, rank: int, shown: bool, tokens: int) -> Line:
-    line = item.exchange.line
-    return Line(
-        kind="demonstration",
-        rank=rank,
-        shown=shown,
-        score=item.score,
-        shared=item.shared,
-        by="words" if item.score > 0 else "order",
-        tokens=tokens,
-        before=item.exchange.before.content,
-        text=line.content,
-        start=line.start,
-        end=line.end,
-    )
-
-
-def _of_note(note: Note, rank: int, shown: bool, tokens: int) -> Line:
-    return Line("lore", rank, shown, note.score, note.shared, note.by, tokens, note.lore.name, note.lore.content)
+def _line(pick: Pick, rank: int, shown: bool, tokens: int) -> Line:
+    """What the rank-th best adds to those before it."""
+    values = {item.name: getattr(pick, item.name) for item in fields(Pick)}
+    return Line(**values, rank=rank, shown=shown, tokens=tokens)

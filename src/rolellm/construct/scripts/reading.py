@@ -258,14 +258,16 @@ class Collector:
 # --- Headings of scenes, in plays and transcripts, English and Chinese
 
 
-_NUMBER: Final = (
-    r"(?:[ivxlc]{1,7}|\d{1,3}[a-z]?|one|two|three|four|five|six|seven|eight|nine|ten|"
-    r"(?:the\s+)?(?:first|second|third|fourth|fifth|last|final))"
+#: A number in a heading; for patterns that ignore case.
+NUMBER: Final = (
+    r"(?:[ivxlcdm]{1,9}|\d{1,4}[a-z]?|(?:the\s+)?(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
+    r"(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|first|second|third|fourth|"
+    r"fifth|sixth|seventh|eighth|ninth|tenth|last|final)(?:[- ](?:one|two|three|four|five|six|seven|eight|nine))?)"
 )
 _ENGLISH: Final = re.compile(
-    rf"(?:(?:(?:act|scene|sc)\b\.?\s*{_NUMBER}\b|(?:the\s+)?(?:first|second|third|fourth|fifth|last)\s+(?:act|scene)\b"
+    rf"(?:(?:(?:act|scene|sc)\b\.?\s*{NUMBER}\b|(?:the\s+)?(?:first|second|third|fourth|fifth|last)\s+(?:act|scene)\b"
     r"|scene(?=\s*[:：-]))"
-    rf"(?:\s*[,;:.]?\s*(?:act|scene|sc)\b\.?\s*{_NUMBER}\b)?"
+    rf"(?:\s*[,;:.]?\s*(?:act|scene|sc)\b\.?\s*{NUMBER}\b)?"
     r"|(?:the\s+)?(?:scene|prologue|epilogue|induction|cold open|teaser|interlude|intermission|opening credits|"
     r"closing credits|end credits|commercial break)(?=\W*$))"
     r"[ \t]*(?:$|[.:：,;—–-]+[ \t]*(?P<rest>.*)$)",
@@ -315,12 +317,13 @@ def slug(line: str) -> bool:
 # --- Words by which readers tell names from other words, and tags from text; the lists are our own
 
 
-def _words(text: str) -> frozenset[str]:
+def words_of(text: str) -> frozenset[str]:
+    """The words of a list."""
     return frozenset(text.split())
 
 
 #: What stands before a colon in scripts and is nobody.
-NOBODY: Final = _words(
+NOBODY: Final = words_of(
     "act acts author by cast characters chapter contact copyright credit credits cut date directed director draft "
     "episode exterior font form http https interior language location note notes part persons place plot premise "
     "produced producer ps release scene scenes season setting source stage story summary synopsis teleplay time title "
@@ -330,29 +333,30 @@ NOBODY: Final = _words(
 )
 
 #: Words that open sentences and no name: a line such as "Listen: I have it" goes on with a speech.
-OPENERS: Final = _words(
+OPENERS: Final = words_of(
     "a after again ah all also alas although always an and another answer any are as at ay aye be because before "
     "behold better but by can come consider could did do does done each either else enough even every except false "
     "far few finally first for from further get give go good had has have he hear hence her here hers him his how "
-    "however i if imagine in indeed is it its just last let like listen look may maybe me mine more most much must my "
-    "nay never next no nobody none nor not nothing now o of oh on once one only or other our ours out over peace "
-    "perhaps please question remember result rule same say second see she should since so some somebody something "
-    "stay still such sure take tell than thank that the their them then there therefore these they thing think third "
-    "this those though thus today tomorrow true two under unless until up us very wait was we well were what whatever "
-    "when where whether which while who whom whose why will wish with without would yea yes yet you your yours"
+    "however i if imagine in indeed is it its just last let like listen look may maybe me meanwhile mine more most "
+    "much must my nay never next no nobody none nor not nothing now o of oh on once one only or other our ours out "
+    "over peace perhaps please question remember result rule same say second see she should since so some somebody "
+    "something stay still such sure take tell than thank that the their them then there therefore these they thing "
+    "think third this those though thus today tomorrow true two under unless until up us very wait was we well were "
+    "what whatever when where whether which while who whom whose why will wish with without would yea yes yet you "
+    "your yours"
 )
 
 #: Openers that open names, too, in lists of citizens and lords: in front of other words.
-ORDINALS: Final = _words("all another both first second third other one two a an the")
+ORDINALS: Final = words_of("all another both first second third other one two a an the")
 
 #: Small words inside names.
-PARTICLES: Final = _words(
+PARTICLES: Final = words_of(
     "a an and at au aux bin da dal de del den der des di du e el en for from ibn in la las le les los of off on or "
     "the to und van von vom with y zu zum c etc s"
 )
 
 #: What captions put into brackets that is heard and is nobody.
-SOUNDS: Final = _words(
+SOUNDS: Final = words_of(
     "alarm all applause audience background bang barking beep bell bells both buzz cheering cheers chuckle chuckles "
     "clears clock coughs cries crowd crying door echo english exhales explosion foreign french gasp gasps german "
     "giggles groans growls grunts gunshot gunshots hisses horn hums inaudible indistinct inhales italian jazz laugh "
@@ -364,7 +368,7 @@ SOUNDS: Final = _words(
 )
 
 #: Titles that a name may stand with or without.
-HONORIFICS: Final = _words(
+HONORIFICS: Final = words_of(
     "mr mister mrs miss ms dr doctor prof professor sir lord lady dame madam madame mme monsieur m mlle captain capt "
     "colonel col general gen major sergeant sgt lieutenant lt commander inspector detective officer agent king queen "
     "prince princess duke duchess count countess baron baroness emperor empress saint st father brother sister aunt "
@@ -372,33 +376,33 @@ HONORIFICS: Final = _words(
 )
 
 #: Those of women.
-WOMENS_TITLES: Final = _words(
+WOMENS_TITLES: Final = words_of(
     "mrs miss ms lady dame madam madame mme mlle queen princess duchess countess baroness empress sister aunt"
 )
 
 #: Those of men.
-MENS_TITLES: Final = _words("mr mister sir lord monsieur king prince duke count baron emperor brother uncle father")
+MENS_TITLES: Final = words_of("mr mister sir lord monsieur king prince duke count baron emperor brother uncle father")
 
 #: With one of these, a name is as a rule somebody else's: Young MARCIUS is not MARCIUS.
-OTHERS: Final = _words(
+OTHERS: Final = words_of(
     "young younger old older elder little big senior junior sr jr ghost first second third fourth fifth sixth another "
     "other fake false dead mother mom dad son daughter wife husband widow servant voice all both and crowd"
 )
 
 #: Chinese titles behind a name.
-TITLES_ZH: Final = _words(
+TITLES_ZH: Final = words_of(
     "将军 先生 小姐 大人 师父 姑娘 公子 老师 医生 教授 队长 大哥 大姐 老爷 丞相 军师 大王 大圣 行者 皇帝 王爷 將軍 "
     "師父 老師 醫生"
 )
 
 #: Tags of pages that scripts are cut out of, which part lines.
-BLOCK_TAGS: Final = _words(
+BLOCK_TAGS: Final = words_of(
     "p br div body html main article section header footer center pre blockquote hr h1 h2 h3 h4 h5 h6 li ul ol dl dt "
     "dd table tbody thead tr td th title"
 )
 
 #: Tags of pages and subtitles that do not; anything else in angle brackets is text.
-INLINE_TAGS: Final = _words(
+INLINE_TAGS: Final = words_of(
     "a abbr b big c cite code del dfn em font i img ins kbd lang link mark meta q rp rt ruby s samp small span strike "
     "strong sub sup tt u v var wbr"
 )

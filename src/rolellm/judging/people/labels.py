@@ -7,22 +7,22 @@ question and the answers it is about; one that is about others than the run's is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+from pydantic import StrictBool
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.jsonl import JsonlAppender, read_jsonl
 from rolellm.core.records import Row
 from rolellm.core.text import safe_name, whole_text
+from rolellm.core.typed_json import read_as
 from rolellm.judging.folder import LABELS, JudgeRun
 from rolellm.judging.parsing import mid_ranks
 from rolellm.judging.types import Comparison
-
-# --- What people are asked to label: a seeded sample of rows, and of single answers, in an order that gives
-
 
 #: What the data set's own first reference is called where it is audited, as the paper audited it.
 REFERENCE: Final = "reference"
@@ -104,9 +104,6 @@ def _draw(seed: int, *what: Any) -> str:
     return hash_bytes(repr((seed, *what)).encode("utf-8", "backslashreplace"))
 
 
-# --- What people said of the answers in a judging run: rankings, and the three questions of the paper's audit
-
-
 _RANKINGS = ".jsonl"
 _AUDIT = ".audit.jsonl"
 #: What the paper asked people of its data: does a reply answer the instruction, show the style, is it correct.
@@ -134,6 +131,12 @@ class RankingLabel:
     seconds: float
     answers: str
 
+    def __post_init__(self) -> None:
+        if len(set(self.order)) != len(self.order):
+            raise ValueError("a system is in the order twice")
+        if self.ranks is not None and (len(self.ranks) != len(self.order) or mid_ranks(self.ranks) != self.ranks):
+            raise ValueError("ranks must be places from 1, one for each system; ties share the mean of their places")
+
     @property
     def key(self) -> tuple[str, ...]:
         """What a later label takes the place of."""
@@ -148,27 +151,6 @@ class RankingLabel:
     def skipped(self) -> bool:
         """Whether the person said nothing of the row."""
         return self.ranks is None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object."""
-        return asdict(self) | ({"skipped": True} if self.skipped else {})
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> RankingLabel:
-        """What `to_dict` made.
-
-        Raises:
-            KeyError: When a key is missing.
-            TypeError: When a value is of another type.
-            ValueError: When the ranks are none of these systems, once each.
-        """
-        order = tuple(map(str, value["order"]))
-        if len(set(order)) != len(order):
-            raise ValueError("a system is in the order twice")
-        ranks = None if value["ranks"] is None else tuple(float(rank) for rank in value["ranks"])
-        if ranks is not None and (len(ranks) != len(order) or mid_ranks(ranks) != ranks):
-            raise ValueError("ranks are not places from 1, means of places for ties, one for each in the order")
-        return cls(str(value["row"]), str(value["annotator"]), order, ranks, float(value["seconds"]), value["answers"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +171,16 @@ class AuditLabel:
     row: str
     system: str
     annotator: str
-    instruction: bool | None
-    style: bool | None
-    correct: bool | None
+    instruction: StrictBool | None
+    style: StrictBool | None
+    correct: StrictBool | None
     seconds: float
     answers: str
+
+    def __post_init__(self) -> None:
+        said = (self.instruction, self.style, self.correct)
+        if None in said[:2] and any(one is not None for one in said):
+            raise ValueError("only correct can be null by itself; all three are where the answer was skipped")
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -210,39 +197,18 @@ class AuditLabel:
         """Whether the person said nothing of the answer."""
         return self.instruction is None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object."""
-        return asdict(self) | ({"skipped": True} if self.skipped else {})
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> AuditLabel:
-        """What `to_dict` made.
-
-        Raises:
-            KeyError: When a key is missing.
-            TypeError: When a value is of another type.
-            ValueError: When a question has an answer that is none.
-        """
-        said = [value[name] for name in AUDIT_QUESTIONS]
-        if not all(one is None or isinstance(one, bool) for one in said):
-            raise ValueError("an answer to a question of the audit is true, false or null")
-        if None in said[:2] and any(one is not None for one in said):
-            raise ValueError("only correct can be null by itself; all three are where the answer was skipped")
-        who = (str(value["row"]), str(value["system"]), str(value["annotator"]))
-        return cls(*who, said[0], said[1], said[2], float(value["seconds"]), value["answers"])
-
 
 Label = RankingLabel | AuditLabel
 _L = TypeVar("_L", RankingLabel, AuditLabel)
 
 
 def check_annotator(name: str) -> str:
-    """A name under which labels can be kept: one that is a file name as it stands.
+    """A name under which labels can be kept: one that is a file name as it is.
 
     Raises:
-        SettingsError: When it is none; names one that is.
+        SettingsError: When it is not; names one that is.
     """
-    if name.endswith(_AUDIT.removesuffix(".jsonl")):
+    if name.endswith(".audit"):
         raise SettingsError(f"an annotator's name cannot end in .audit, which marks audits: {name!r}")
     safe = safe_name(name, fallback="anna")
     if name != safe:
@@ -284,45 +250,51 @@ def append_label(path: Path, label: Label) -> None:
         OSError: When it cannot be written; what was there is whole, and half a line goes with the next label.
     """
     with JsonlAppender(path) as out:
-        out.append([label.to_dict()])
+        out.append([asdict(label) | ({"skipped": True} if label.skipped else {})])
 
 
 def read_rankings(run: JudgeRun, annotator: str) -> dict[tuple[str, ...], RankingLabel]:
     """A person's rankings by `RankingLabel.key`, the last for each row; none where there is no file.
 
     Raises:
-        DataError: For a line that is none, or is about other answers than the run's; names file and line.
+        DataError: For a line that is not a ranking, or is about other answers than the run's; names file and line.
     """
-    return _read(run, rankings_path(run.folder, annotator), annotator, RankingLabel.from_dict)
+    return _read(run, rankings_path(run.folder, annotator), annotator, RankingLabel)
 
 
 def read_audit(run: JudgeRun, annotator: str) -> dict[tuple[str, ...], AuditLabel]:
     """A person's audit by `AuditLabel.key`, the last for each answer; none where there is no file.
 
     Raises:
-        DataError: For a line that is none, or is about another answer than the run's; names file and line.
+        DataError: For a line that is not an audit, or is about another answer than the run's; names file and line.
     """
-    return _read(run, audit_path(run.folder, annotator), annotator, AuditLabel.from_dict)
+    return _read(run, audit_path(run.folder, annotator), annotator, AuditLabel)
 
 
-def _read(
-    run: JudgeRun, path: Path, annotator: str, parse: Callable[[Mapping[str, Any]], _L]
-) -> dict[tuple[str, ...], _L]:
+def _read(run: JudgeRun, path: Path, annotator: str, kind: type[_L]) -> dict[tuple[str, ...], _L]:
     if not path.is_file():
         return {}
     # What follows the last line feed is half a line, of which nobody was told that it is kept.
     whole = path.read_bytes().count(b"\n")
     bad: list[DataError] = []
     found: dict[tuple[str, ...], _L] = {}
-    check = _Check(run, path, annotator)
+    rows = {row.id: row for row in run.comparison.rows}
+    names = {*labelled_systems(run.comparison), REFERENCE}
     for number, value in read_jsonl(path, bad=bad):
         if number > whole:
             break
-        try:
-            label = parse(value)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"not a label ({error!r:.120})", path=path, line=number) from error
-        check(label, number)
+        label = read_as(kind, value, "the label", path=path, line=number)
+        problem = ""
+        if label.annotator != annotator:
+            problem = f"a label by {label.annotator!r} in the file of {annotator!r}"
+        elif label.row not in rows:
+            problem = f"a label for row {label.row!r}, which is not in this run"
+        elif strangers := sorted(set(label.names) - names):
+            problem = f"a label for {strangers[0]!r}, which takes no part in this run"
+        elif content_hash(rows[label.row], answers_to(run.comparison, rows[label.row], label.names)) != label.answers:
+            problem = "a label for other answers than this run's, which was judged anew since"
+        if problem:
+            raise DataError(f"{problem}; move the file away to start over", path=path, line=number)
         # The order of first appearance would be that of a correction's first line.
         found.pop(label.key, None)
         found[label.key] = label
@@ -330,32 +302,3 @@ def _read(
         if broken.line is not None and broken.line <= whole:
             raise broken
     return found
-
-
-class _Check:
-    """Refuses labels that are not about the answers of a run."""
-
-    def __init__(self, run: JudgeRun, path: Path, annotator: str) -> None:
-        self._comparison = run.comparison
-        self._rows = {row.id: row for row in run.comparison.rows}
-        self._names = {*labelled_systems(run.comparison), REFERENCE}
-        self._path = path
-        self._annotator = annotator
-
-    def __call__(self, label: Label, line: int) -> None:
-        problem = self._problem(label)
-        if problem:
-            raise DataError(f"{problem}; move the file away to start over", path=self._path, line=line)
-
-    def _problem(self, label: Label) -> str | None:
-        if label.annotator != self._annotator:
-            return f"a label by {label.annotator!r} in the file of {self._annotator!r}"
-        row = self._rows.get(label.row)
-        if row is None:
-            return f"a label for row {label.row!r}, which is not in this run"
-        strangers = set(label.names) - self._names
-        if strangers:
-            return f"a label for {sorted(strangers)[0]!r}, which takes no part in this run"
-        if content_hash(row, answers_to(self._comparison, row, label.names)) != label.answers:
-            return "a label for other answers than this run's, which was judged anew since"
-        return None

@@ -10,17 +10,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from rolellm.core.errors import ModelError
-
-if TYPE_CHECKING:
-    from transformers import GlmConfig
 
 Family = Literal["chatglm2", "chatglm3"]
 DType = Literal["float16", "bfloat16", "float32"]
 
-_SIZES = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "padded_vocab_size", "seq_length")
+# What GlmConfig calls the sizes.
+_SIZES = {
+    "num_layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "ffn_hidden_size": "intermediate_size",
+    "num_attention_heads": "num_attention_heads",
+    "kv_channels": "head_dim",
+    "padded_vocab_size": "vocab_size",
+    "seq_length": "max_position_embeddings",
+}
 # The only value of each that GlmForCausalLM can follow, which is also what the configuration class takes by default.
 _ONLY: Mapping[str, bool] = {
     "rmsnorm": True,
@@ -32,7 +38,6 @@ _ONLY: Mapping[str, bool] = {
     "tie_word_embeddings": False,
 }
 _GLM4_VOCABULARY = 151552
-_ROPE_BASE = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +46,21 @@ class Published:
 
     Attributes:
         family: They differ in special tokens, in the chat's text form and in what ``rope_ratio`` does.
-        layers: Transformer layers.
-        hidden: Width of the residual stream.
-        inner: Width of the feed-forward block, the gate's or the value's alone.
-        heads: Query heads.
-        groups: Key and value heads.
-        head_dim: Width of a head; its first half is rotated.
-        vocabulary: Rows of the embedding, padding rows included.
-        positions: The longest sequence.
-        epsilon: Of the RMS norms.
-        rope_ratio: How far the context was stretched; 1 where it was not.
-        qkv_bias: Whether the fused projection has a bias.
         by_head: Whether the fused projection holds query, key and value head by head (without multi-query attention),
             instead of all queries, then all keys, then all values.
+        native: The same model in the arguments of ``GlmConfig``, without type and special tokens.
     """
 
     family: Family
-    layers: int
-    hidden: int
-    inner: int
-    heads: int
-    groups: int
-    head_dim: int
-    vocabulary: int
-    positions: int
-    epsilon: float
-    rope_ratio: float
-    qkv_bias: bool
     by_head: bool
+    native: dict[str, Any]
 
 
 def read_config(src: Path, family: Family | None = None) -> Published:
     """Read ``config.json`` of a published checkpoint.
+
+    A ``rope_ratio`` multiplies the base of the rotary angles in ChatGLM3 and divides the positions in ChatGLM2-32k,
+    according to the two ``modeling_chatglm.py``.
 
     Args:
         src: The checkpoint's folder.
@@ -80,76 +68,34 @@ def read_config(src: Path, family: Family | None = None) -> Published:
 
     Raises:
         ModelError: When there is none, when it is another architecture (ChatGLM-6B, GLM-4, an already native one), when
-            it is quantised or P-tuned, when a setting has no counterpart, or when the family cannot be told.
+            it is quantized or P-tuned, when a setting has no counterpart, or when the family cannot be told.
     """
     path = src / "config.json"
     config = _read_json(path)
     _check_architecture(config, path)
     _check_settings(config, path)
-    sizes = {key: _positive(config, key, path) for key in _SIZES}
-    heads = sizes["num_attention_heads"]
-    many = bool(config.get("multi_query_attention", False))
-    groups = _positive(config, "multi_query_group_num", path) if many else heads
+    sizes = {native: _positive(config, key, path) for key, native in _SIZES.items()}
+    heads, shared = sizes["num_attention_heads"], bool(config.get("multi_query_attention", False))
+    groups = _positive(config, "multi_query_group_num", path) if shared else heads
     if heads % groups:
         raise ModelError(f"{path}: {heads} attention heads cannot be shared out over {groups} multi_query_group_num")
-    return Published(
-        family=family or _family(src, config),
-        layers=sizes["num_layers"],
-        hidden=sizes["hidden_size"],
-        inner=sizes["ffn_hidden_size"],
-        heads=heads,
-        groups=groups,
-        head_dim=_positive(config, "kv_channels", path),
-        vocabulary=sizes["padded_vocab_size"],
-        positions=sizes["seq_length"],
-        epsilon=float(config.get("layernorm_epsilon", 1e-5)),
-        rope_ratio=float(config.get("rope_ratio") or 1),
-        qkv_bias=bool(config.get("add_qkv_bias", False)),
-        by_head=not many,
-    )
-
-
-def native_config(model: Published, *, dtype: str, stops: list[int], padding: int) -> GlmConfig:
-    """The same model as `transformers` knows it.
-
-    A ``rope_ratio`` multiplies the base of the rotary angles in ChatGLM3 and divides the positions in ChatGLM2-32k; so
-    say the two ``modeling_chatglm.py``.
-
-    Args:
-        model: The published checkpoint.
-        dtype: The weights' type, such as ``float16``.
-        stops: Token ids that end a reply.
-        padding: Token id of padding.
-    """
-    from transformers import GlmConfig
-
-    stretched = model.family == "chatglm3"
-    rope: dict[str, Any] = {
-        "rope_type": "default",
-        "rope_theta": _ROPE_BASE * (model.rope_ratio if stretched else 1),
-        "partial_rotary_factor": 0.5,
+    found = family or _family(src, config)
+    ratio = float(config.get("rope_ratio") or 1)
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+    if found == "chatglm3":
+        rope["rope_theta"] = 10_000.0 * ratio
+    elif ratio != 1:
+        rope |= {"rope_type": "linear", "factor": ratio}
+    native = {
+        "architectures": ["GlmForCausalLM"],
+        "num_key_value_heads": groups,
+        "rms_norm_eps": float(config.get("layernorm_epsilon", 1e-5)),
+        "rope_parameters": rope,
+        "attention_bias": bool(config.get("add_qkv_bias", False)),
+        "tie_word_embeddings": False,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
     }
-    if model.rope_ratio != 1 and not stretched:
-        rope |= {"rope_type": "linear", "factor": model.rope_ratio}
-    return GlmConfig(
-        architectures=["GlmForCausalLM"],
-        dtype=dtype,
-        num_hidden_layers=model.layers,
-        hidden_size=model.hidden,
-        intermediate_size=model.inner,
-        num_attention_heads=model.heads,
-        num_key_value_heads=model.groups,
-        head_dim=model.head_dim,
-        vocab_size=model.vocabulary,
-        max_position_embeddings=model.positions,
-        rms_norm_eps=model.epsilon,
-        rope_parameters=rope,
-        attention_bias=model.qkv_bias,
-        tie_word_embeddings=False,
-        bos_token_id=None,
-        eos_token_id=stops,
-        pad_token_id=padding,
-    )
+    return Published(found, not shared, sizes | native)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -187,8 +133,8 @@ def _check_architecture(config: Mapping[str, Any], path: Path) -> None:
 def _check_settings(config: Mapping[str, Any], path: Path) -> None:
     if config.get("quantization_bit"):
         raise ModelError(
-            f"{path}: the weights are quantised to {config['quantization_bit']} bits; convert the full checkpoint "
-            "(a QLoRA recipe quantises it again)"
+            f"{path}: the weights are quantized to {config['quantization_bit']} bits; convert the full checkpoint "
+            "(a QLoRA recipe quantizes it again)"
         )
     if config.get("pre_seq_len"):
         raise ModelError(

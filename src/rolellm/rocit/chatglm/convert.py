@@ -11,16 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from rolellm.core.errors import ModelError, RecipeError, require
-from rolellm.rocit.chatglm.config import DType, Family, Published, native_config, read_config
+from rolellm.rocit.chatglm.config import DType, Family, Published, read_config
 from rolellm.rocit.chatglm.tokenizer import convert_tokenizer, differences, stop_tokens
-from rolellm.rocit.chatglm.weights import Written, check_names, check_native, convert_weights, find_shards
+from rolellm.rocit.chatglm.weights import check_names, convert_weights, find_shards, places
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
-
-# The weights go on under the licence they came with.
-_LICENCES = ("LICENSE*", "MODEL_LICENSE*")
-_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +76,7 @@ def convert_chatglm(
 
     Raises:
         RecipeError: When ``dst`` is not an empty or a new folder, or ``dtype`` or ``family`` is unknown.
-        ModelError: When the checkpoint is of another kind, quantised, incomplete or broken; names what is wrong.
+        ModelError: When the checkpoint is of another kind, quantized, incomplete or broken; names what is wrong.
         MissingExtraError: Without the ``train`` extra.
     """
     require("torch", "transformers", "safetensors", "sentencepiece", extra="train")
@@ -92,17 +88,14 @@ def convert_chatglm(
     # All that can be refused is refused before a byte is written.
     model = read_config(source, family)
     shards = find_shards(source)
-    check_names(shards, model)
+    table = places(model)
+    check_names(shards, table)
     tokenizer = convert_tokenizer(source, model.family)
     texts, differing = _check_tokenizer(source, tokenizer, model, allow_differences)
-    config = native_config(
-        model, dtype=dtype or "float32", stops=stop_tokens(tokenizer), padding=int(tokenizer.pad_token_id)
-    )
-    check_native(model, config)
     try:
         with _whole_folder(target) as partial:
-            written = convert_weights(shards, model, partial, dtype)
-            _save_rest(partial, source, model, tokenizer, written)
+            written = convert_weights(shards, table, model, partial, dtype)
+            _save_rest(partial, source, model, tokenizer, written.dtype)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{target} cannot be written: {error}") from error
     return Converted(
@@ -111,7 +104,7 @@ def convert_chatglm(
         dtype=written.dtype,
         parameters=written.parameters,
         size=written.size,
-        files=len(set(written.files.values())),
+        files=len(written.files),
         texts=texts,
         differing=differing,
     )
@@ -135,14 +128,15 @@ def _check_target(source: Path, target: Path) -> None:
 def _check_tokenizer(
     source: Path, tokenizer: PreTrainedTokenizerFast, model: Published, allow: bool
 ) -> tuple[int, int]:
-    if len(tokenizer) > model.vocabulary:
+    rows = model.native["vocab_size"]
+    if len(tokenizer) > rows:
         raise ModelError(
-            f"tokenizer.model makes {len(tokenizer)} tokens and the embedding has {model.vocabulary} rows; they do not "
+            f"tokenizer.model makes {len(tokenizer)} tokens and the embedding has {rows} rows; they do not "
             "belong together"
         )
     texts, differing = differences(source, tokenizer)
     if differing and not allow:
-        shown = ", ".join(map(repr, differing[:_SHOWN]))
+        shown = ", ".join(map(repr, differing[:3]))
         raise ModelError(
             f"the fast tokenizer cuts {len(differing)} of {texts} texts otherwise than tokenizer.model does, such as "
             f"{shown}; if that will do, convert with --allow-differences"
@@ -150,16 +144,15 @@ def _check_tokenizer(
     return texts, len(differing)
 
 
-def _save_rest(
-    partial: Path, source: Path, model: Published, tokenizer: PreTrainedTokenizerFast, written: Written
-) -> None:
-    from transformers import GenerationConfig
+def _save_rest(partial: Path, source: Path, model: Published, tokenizer: PreTrainedTokenizerFast, dtype: str) -> None:
+    from transformers import GenerationConfig, GlmConfig
 
-    stops, padding = stop_tokens(tokenizer), int(tokenizer.pad_token_id)
-    native_config(model, dtype=written.dtype, stops=stops, padding=padding).save_pretrained(partial)
-    GenerationConfig(eos_token_id=stops, pad_token_id=padding).save_pretrained(partial)
+    tokens = {"eos_token_id": stop_tokens(tokenizer), "pad_token_id": int(tokenizer.pad_token_id)}
+    GlmConfig(**model.native | tokens, dtype=dtype).save_pretrained(partial)
+    GenerationConfig(**tokens).save_pretrained(partial)
     tokenizer.save_pretrained(partial)
-    for pattern in _LICENCES:
+    # The weights go on under the license they came with.
+    for pattern in ("LICENSE*", "MODEL_LICENSE*"):
         for file in source.glob(pattern):
             shutil.copyfile(file, partial / file.name)
 

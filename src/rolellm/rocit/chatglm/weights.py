@@ -9,7 +9,6 @@ fused projection is cut in three and all else is renamed.
 from __future__ import annotations
 
 import json
-import math
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +23,6 @@ from rolellm.runtime.progress import Progress
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import GlmConfig
-
-# --- The files a checkpoint's tensors lie in, read one tensor at a time; never a pickle's code
-
 
 Shards = Mapping[Path, Sequence[str]]
 
@@ -50,7 +45,7 @@ def find_shards(src: Path) -> Shards:
 
 
 def read_shard(file: Path, names: Sequence[str] | None = None) -> Iterator[tuple[str, Tensor]]:
-    """Tensors of a file one by one, mapped from the disk and not yet read; the file is let go of at the end.
+    """Tensors of a file one by one, mapped from the disk and not yet read.
 
     Args:
         file: A ``.safetensors`` file, or a ``.bin`` file as ``torch.save`` wrote it.
@@ -59,8 +54,13 @@ def read_shard(file: Path, names: Sequence[str] | None = None) -> Iterator[tuple
     Raises:
         ModelError: When the file is broken, lacks one of them, or is a pickle of more than tensors.
     """
-    read = _read_safetensors if file.suffix == ".safetensors" else _read_bin
-    return read(file, names)
+    held = _load(file)
+    missing = sorted(set(names or ()) - held.keys())
+    if missing:
+        raise ModelError(f"{file} lacks {len(missing)} tensors that the index places in it: {', '.join(missing[:3])}")
+    for name in names if names is not None else list(held):
+        # Taken out, so that a tensor that has been used can be let go of.
+        yield name, held.pop(name)
 
 
 def _indexed(index: Path) -> Shards:
@@ -80,32 +80,14 @@ def _indexed(index: Path) -> Shards:
     return shards
 
 
-def _read_safetensors(file: Path, names: Sequence[str] | None) -> Iterator[tuple[str, Tensor]]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(file, framework="pt") as opened:
-            held = opened.keys()
-            _check_names(file, names, held)
-            for name in names if names is not None else held:
-                yield name, opened.get_tensor(name)
-    except SafetensorError as error:
-        raise ModelError(f"{file} is not a whole safetensors file: {error}") from error
-
-
-def _read_bin(file: Path, names: Sequence[str] | None) -> Iterator[tuple[str, Tensor]]:
-    held = _load(file)
-    _check_names(file, names, held)
-    for name in names if names is not None else list(held):
-        # Taken out, so that a tensor that has been used can be let go of.
-        yield name, held.pop(name)
-
-
 def _load(file: Path) -> dict[str, Tensor]:
     import torch
+    from safetensors.torch import load_file
 
     options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
     try:
+        if file.suffix == ".safetensors":
+            return load_file(file)
         try:
             held = torch.load(file, mmap=True, **options)
         except RuntimeError:  # Files of torch before 1.6 cannot be mapped.
@@ -119,20 +101,25 @@ def _load(file: Path) -> dict[str, Tensor]:
     return dict(held)
 
 
-def _check_names(file: Path, names: Sequence[str] | None, held: Sequence[str] | Mapping[str, Any]) -> None:
-    missing = sorted(set(names or ()) - set(held))
-    if missing:
-        raise ModelError(f"{file} lacks {len(missing)} tensors that the index places in it: {', '.join(missing[:3])}")
-
-
-# --- The tensors of ChatGLM2 and ChatGLM3 under the names of `GlmForCausalLM`, streamed from shards into shards
-
-
 # Files of the result hold at most so many bytes, unless one tensor is larger (our choice).
 _FILE_BYTES = 2**30
-_FLOATS = ("torch.float16", "torch.bfloat16", "torch.float32")
 # The angles are computed from the configuration.
 _COMPUTED = "transformer.rotary_pos_emb.inv_freq"
+# Published names and native ones; {part} is query, key and value, which are fused in one published tensor.
+_NAMES = {
+    "transformer.embedding.word_embeddings.weight": "model.embed_tokens.weight",
+    "transformer.encoder.final_layernorm.weight": "model.norm.weight",
+    "transformer.output_layer.weight": "lm_head.weight",
+}
+_NAMES_IN_A_LAYER = {
+    "input_layernorm.weight": "input_layernorm.weight",
+    "post_attention_layernorm.weight": "post_attention_layernorm.weight",
+    "self_attention.query_key_value.weight": "self_attn.{part}_proj.weight",
+    "self_attention.query_key_value.bias": "self_attn.{part}_proj.bias",
+    "self_attention.dense.weight": "self_attn.o_proj.weight",
+    "mlp.dense_h_to_4h.weight": "mlp.gate_up_proj.weight",
+    "mlp.dense_4h_to_h.weight": "mlp.down_proj.weight",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +127,14 @@ class Place:
     """Where a published tensor goes.
 
     Attributes:
-        shape: What it has to be.
         native: Its name in `GlmForCausalLM`; for the fused projection those of query, key and value.
+        rows: How many rows of it each takes.
+        rest: Its shape without the rows.
     """
 
-    shape: tuple[int, ...]
     native: tuple[str, ...]
+    rows: tuple[int, ...]
+    rest: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -154,70 +143,64 @@ class Written:
 
     Attributes:
         dtype: The weights' type, such as ``float16``.
-        files: The file of each native tensor.
+        files: The native tensors of each file.
         parameters: Numbers in all tensors.
         size: Bytes of all tensors.
     """
 
     dtype: str = ""
-    files: dict[str, str] = field(default_factory=dict)
+    files: list[list[str]] = field(default_factory=list)
     parameters: int = 0
     size: int = 0
 
 
 def places(model: Published) -> dict[str, Place]:
-    """Where each tensor of a published checkpoint goes."""
-    ends = (model.vocabulary, model.hidden)
-    whole = {
-        "transformer.embedding.word_embeddings.weight": Place(ends, ("model.embed_tokens.weight",)),
-        "transformer.encoder.final_layernorm.weight": Place((model.hidden,), ("model.norm.weight",)),
-        "transformer.output_layer.weight": Place(ends, ("lm_head.weight",)),
+    """Where each tensor of a published checkpoint goes, by the shapes that the installed `transformers` expects.
+
+    Raises:
+        ModelError: When it expects tensors of other names.
+    """
+    import torch
+    from transformers import GlmConfig, GlmForCausalLM
+
+    with torch.device("meta"):
+        shapes = {
+            name: tuple(value.shape) for name, value in GlmForCausalLM(GlmConfig(**model.native)).state_dict().items()
+        }
+    names = dict(_NAMES)
+    for number in range(model.native["num_hidden_layers"]):
+        for old, new in _NAMES_IN_A_LAYER.items():
+            if model.native["attention_bias"] or not old.endswith("bias"):
+                names[f"transformer.encoder.layers.{number}.{old}"] = f"model.layers.{number}.{new}"
+    native = {old: tuple(dict.fromkeys(new.format(part=part) for part in "qkv")) for old, new in names.items()}
+    apart = sorted({name for group in native.values() for name in group} ^ shapes.keys())
+    if apart:
+        raise ModelError(f"this version of transformers lays GlmForCausalLM out in another way: {listed(apart)}")
+    return {
+        old: Place(group, tuple(shapes[name][0] for name in group), shapes[group[0]][1:])
+        for old, group in native.items()
     }
-    for number in range(model.layers):
-        for name, place in _layer(model).items():
-            native = tuple(f"model.layers.{number}.{part}" for part in place.native)
-            whole[f"transformer.encoder.layers.{number}.{name}"] = Place(place.shape, native)
-    return whole
 
 
-def check_names(shards: Shards, model: Published) -> None:
+def check_names(shards: Shards, wanted: Mapping[str, Place]) -> None:
     """Check that shards hold the tensors that a model needs and no others.
 
     Raises:
-        ModelError: Names what is missing or has no place, and says so where it is a sign of a quantised checkpoint.
+        ModelError: Names what is missing or has no place, and says so where it is a sign of a quantized checkpoint.
     """
     held = {name for names in shards.values() for name in names} - {_COMPUTED}
-    wanted = places(model).keys()
-    missing, strange = sorted(wanted - held), sorted(held - wanted)
+    missing, strange = sorted(wanted.keys() - held), sorted(held - wanted.keys())
     if any(name.endswith("weight_scale") for name in strange):
-        raise ModelError("the weights are quantised (there are weight_scale tensors); convert the full checkpoint")
+        raise ModelError("the weights are quantized (there are weight_scale tensors); convert the full checkpoint")
     if missing:
         raise ModelError(f"the checkpoint lacks {len(missing)} of {len(wanted)} tensors: {listed(missing)}")
     if strange:
         raise ModelError(f"the checkpoint has tensors that have no place in GlmForCausalLM: {listed(strange)}")
 
 
-def check_native(model: Published, config: GlmConfig) -> None:
-    """Check that the result will be exactly what the installed `transformers` expects, name by name and shape by shape.
-
-    Raises:
-        ModelError: When it expects something else.
-    """
-    import torch
-    from transformers import GlmForCausalLM
-
-    with torch.device("meta"):
-        expected = {name: tuple(value.shape) for name, value in GlmForCausalLM(config).state_dict().items()}
-    made: dict[str, tuple[int, ...]] = {}
-    for place in places(model).values():
-        parts = _cut(torch.empty(place.shape, device="meta"), place, model)
-        made |= {name: tuple(part.shape) for name, part in parts}
-    if made != expected:
-        apart = sorted(dict(made.items() ^ expected.items()))
-        raise ModelError(f"this version of transformers lays GlmForCausalLM out in another way: {listed(apart)}")
-
-
-def convert_weights(shards: Shards, model: Published, out: Path, dtype: DType | None = None) -> Written:
+def convert_weights(
+    shards: Shards, table: Mapping[str, Place], model: Published, out: Path, dtype: DType | None = None
+) -> Written:
     """Write the tensors as safetensors files with an index, holding one file of either side at a time.
 
     Tensors are mapped from the shard and written from there; only a change of ``dtype`` copies them, at most one file
@@ -225,6 +208,7 @@ def convert_weights(shards: Shards, model: Published, out: Path, dtype: DType | 
 
     Args:
         shards: As from `find_shards`, checked by `check_names`.
+        table: As from `places`.
         model: What the checkpoint says about itself.
         out: The folder to write to.
         dtype: The weights' type; by default the checkpoint's own.
@@ -233,123 +217,84 @@ def convert_weights(shards: Shards, model: Published, out: Path, dtype: DType | 
         ModelError: When a tensor has another shape or type than it should, two have different types and ``dtype`` is
             not given, or a number does not fit the type asked for.
     """
-    table = places(model)
-    writer = _Writer(out)
+    from safetensors.torch import save_file
+
+    written = Written()
     with Progress("converting", len(table), unit="tensors") as bar:
         for file, names in shards.items():
             wanted = [name for name in names if name != _COMPUTED]
-            for name, tensor in read_shard(file, wanted):
-                _check_tensor(name, tensor, table[name])
-                for native, part in _cut(tensor, table[name], model):
-                    writer.add(native, _cast(name, part, dtype))
-                bar.advance()
-            writer.flush()  # Its tensors keep the shard mapped.
-    return writer.finish()
+            # No file takes tensors of two shards: what is not written yet keeps a shard mapped.
+            for batch in _batches(_converted(file, wanted, table, model, dtype)):
+                for name, tensor in batch.items():
+                    kind = str(tensor.dtype).removeprefix("torch.")
+                    if written.dtype not in ("", kind):
+                        raise ModelError(
+                            f"the checkpoint holds both {written.dtype} and {kind} ({name}); choose one: --dtype {kind}"
+                        )
+                    written.dtype = kind
+                    written.parameters += tensor.numel()
+                    written.size += tensor.nbytes
+                written.files.append(list(batch))
+                save_file(batch, _part(out, len(written.files)), metadata={"format": "pt"})
+                batch.clear()  # before those of the next file are copied
+            bar.advance(len(wanted))
+    _name_files(out, written)
+    return written
 
 
-def _layer(model: Published) -> dict[str, Place]:
-    queries, keys = model.heads * model.head_dim, model.groups * model.head_dim
-    fused = tuple("qkv")
-    layer = {
-        "input_layernorm.weight": Place((model.hidden,), ("input_layernorm.weight",)),
-        "post_attention_layernorm.weight": Place((model.hidden,), ("post_attention_layernorm.weight",)),
-        "self_attention.query_key_value.weight": Place(
-            (queries + 2 * keys, model.hidden), tuple(f"self_attn.{part}_proj.weight" for part in fused)
-        ),
-        "self_attention.dense.weight": Place((model.hidden, queries), ("self_attn.o_proj.weight",)),
-        "mlp.dense_h_to_4h.weight": Place((2 * model.inner, model.hidden), ("mlp.gate_up_proj.weight",)),
-        "mlp.dense_4h_to_h.weight": Place((model.hidden, model.inner), ("mlp.down_proj.weight",)),
-    }
-    if model.qkv_bias:
-        layer["self_attention.query_key_value.bias"] = Place(
-            (queries + 2 * keys,), tuple(f"self_attn.{part}_proj.bias" for part in fused)
-        )
-    return layer
-
-
-def _cut(tensor: Tensor, place: Place, model: Published) -> Iterator[tuple[str, Tensor]]:
+def _converted(
+    file: Path, names: Sequence[str], table: Mapping[str, Place], model: Published, dtype: DType | None
+) -> Iterator[tuple[str, Tensor]]:
+    """A shard's tensors under their native names, checked and in the type asked for."""
     import torch
 
-    if len(place.native) == 1:
-        yield place.native[0], tensor
-        return
-    if model.by_head:
-        rows = tensor.reshape(model.heads, 3, model.head_dim, *tensor.shape[1:])
-        parts: Sequence[Tensor] = [rows[:, part].flatten(0, 1) for part in range(3)]
-    else:
-        queries, keys = model.heads * model.head_dim, model.groups * model.head_dim
-        parts = torch.split(tensor, [queries, keys, keys])
-    yield from zip(place.native, parts, strict=True)
-
-
-def _check_tensor(name: str, tensor: Tensor, place: Place) -> None:
-    if tuple(tensor.shape) != place.shape:
-        raise ModelError(f"{name} has the shape {tuple(tensor.shape)}; config.json asks for {place.shape}")
-    if str(tensor.dtype) not in _FLOATS:
-        raise ModelError(
-            f"{name} is of type {tensor.dtype}; expected float16, bfloat16 or float32 (quantised weights?)"
-        )
-
-
-def _cast(name: str, tensor: Tensor, dtype: DType | None) -> Tensor:
-    import torch
-
-    if dtype is None:
-        return tensor.contiguous()
-    cast = tensor.to(getattr(torch, dtype)).contiguous()
-    if dtype == "float16" and tensor.dtype != cast.dtype and not bool(cast.isfinite().all()):
-        raise ModelError(f"{name} has numbers that float16 cannot hold; use bfloat16 or float32")
-    return cast
-
-
-class _Writer:
-    """Files of the result, filled one after the other."""
-
-    def __init__(self, out: Path) -> None:
-        self._out = out
-        self._held: dict[str, Tensor] = {}
-        self._bytes = 0
-        self._batches: list[list[str]] = []
-        self._written = Written()
-
-    def add(self, name: str, tensor: Tensor) -> None:
-        kind = str(tensor.dtype).removeprefix("torch.")
-        if self._written.dtype not in ("", kind):
+    for name, tensor in read_shard(file, names):
+        place = table[name]
+        shape = (sum(place.rows), *place.rest)
+        if tuple(tensor.shape) != shape:
+            raise ModelError(f"{name} has the shape {tuple(tensor.shape)}; config.json asks for {shape}")
+        if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
             raise ModelError(
-                f"the checkpoint holds both {self._written.dtype} and {kind} ({name}); choose one: --dtype {kind}"
+                f"{name} is of type {tensor.dtype}; expected float16, bfloat16 or float32 (quantized weights?)"
             )
-        if self._held and self._bytes + tensor.nbytes > _FILE_BYTES:
-            self.flush()
-        self._held[name] = tensor
-        self._bytes += tensor.nbytes
-        self._written.dtype = kind
-        self._written.parameters += math.prod(tensor.shape)
-        self._written.size += tensor.nbytes
+        if model.by_head and len(place.native) > 1:
+            heads = tensor.reshape(-1, 3, model.native["head_dim"], *place.rest)
+            parts: Sequence[Tensor] = [heads[:, part].flatten(0, 1) for part in range(3)]
+        else:
+            parts = torch.split(tensor, list(place.rows))
+        for native, part in zip(place.native, parts, strict=True):
+            cast = part.to(getattr(torch, dtype) if dtype else part.dtype).contiguous()
+            if dtype == "float16" and part.dtype != cast.dtype and not bool(cast.isfinite().all()):
+                raise ModelError(f"{name} has numbers that float16 cannot hold; use bfloat16 or float32")
+            yield native, cast
 
-    def flush(self) -> None:
-        from safetensors.torch import save_file
 
-        if not self._held:
-            return
-        self._batches.append(list(self._held))
-        save_file(self._held, self._part(len(self._batches)), metadata={"format": "pt"})
-        self._held = {}
-        self._bytes = 0
+def _batches(tensors: Iterator[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+    held: dict[str, Tensor] = {}
+    for name, tensor in tensors:
+        if held and sum(other.nbytes for other in held.values()) + tensor.nbytes > _FILE_BYTES:
+            yield held
+            held = {}
+        held[name] = tensor
+    if held:
+        yield held
 
-    def finish(self) -> Written:
-        count = len(self._batches)
-        for number, names in enumerate(self._batches, start=1):
-            file = "model.safetensors" if count == 1 else f"model-{number:05}-of-{count:05}.safetensors"
-            self._part(number).rename(self._out / file)
-            self._written.files |= dict.fromkeys(names, file)
-        if count > 1:
-            index: Mapping[str, object] = {
-                "metadata": {"total_parameters": self._written.parameters, "total_size": self._written.size},
-                "weight_map": dict(sorted(self._written.files.items())),
-            }
-            write_json(self._out / "model.safetensors.index.json", index)
-        return self._written
 
-    def _part(self, number: int) -> Path:
-        # How many there will be is known at the end.
-        return self._out / f"{number:05}.part"
+def _part(out: Path, number: int) -> Path:
+    # How many there will be is known at the end.
+    return out / f"{number:05}.part"
+
+
+def _name_files(out: Path, written: Written) -> None:
+    count = len(written.files)
+    places: dict[str, str] = {}
+    for number, names in enumerate(written.files, start=1):
+        file = "model.safetensors" if count == 1 else f"model-{number:05}-of-{count:05}.safetensors"
+        _part(out, number).rename(out / file)
+        places |= dict.fromkeys(names, file)
+    if count > 1:
+        index: Mapping[str, object] = {
+            "metadata": {"total_parameters": written.parameters, "total_size": written.size},
+            "weight_map": dict(sorted(places.items())),
+        }
+        write_json(out / "model.safetensors.index.json", index)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, overload
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,13 +67,7 @@ class Examples(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.replies)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
+    def __getitem__(self, index: Any) -> Any:
         place = range(len(self))[index]
         prompt = int(self.prompt_of[place])
         return Example(
@@ -103,15 +97,35 @@ class Examples(Sequence[Example]):
         return digest.hexdigest()
 
     @classmethod
-    def of(cls, examples: Sequence[Example] | Examples) -> Examples:
-        """The same examples in this form."""
+    def of(cls, examples: Iterable[Example]) -> Examples:
+        """The same examples in this form; a prompt that repeats right after itself is held once."""
         if isinstance(examples, Examples):
             return examples
-        store = Store()
+        prompts: list[Ids] = []
+        replies: list[Ids] = []
+        places: list[tuple[int, int]] = []
+        row_ids: list[str] = []
+        families: list[int] = []
+        numbers: dict[str, int] = {}
+        last: Any = None
         for example in examples:
-            store.prompt(example.row_id, example.prompt_ids, example.family)
-            store.reply(example.reply_ids, example.reference)
-        return store.examples()
+            key = (example.row_id, example.family, example.prompt_ids)
+            if key != last:
+                last = key
+                prompts.append(np.asarray(example.prompt_ids, np.int32))
+                row_ids.append(example.row_id)
+                families.append(numbers.setdefault(example.family, len(numbers)))
+            replies.append(np.asarray(example.reply_ids, np.int32))
+            places.append((len(prompts) - 1, example.reference))
+        prompt_of, references = np.asarray(places, np.int64).reshape(-1, 2).T.copy()
+        return cls(
+            Ragged.of(prompts),
+            Ragged.of(replies),
+            prompt_of,
+            references,
+            tuple(row_ids),
+            np.asarray(families, np.int64),
+        )
 
 
 class Ragged:
@@ -129,12 +143,10 @@ class Ragged:
         self.offsets = offsets
 
     @classmethod
-    def of(cls, blocks: Iterable[Ids], lengths: Sequence[int]) -> Ragged:
-        """Sequences from arrays that hold one or more each, with the length of every sequence."""
-        held = list(blocks)
-        offsets = np.zeros(len(lengths) + 1, np.int64)
-        np.cumsum(np.asarray(lengths, np.int64), out=offsets[1:])
-        return cls(np.concatenate(held) if held else np.zeros(0, np.int32), offsets)
+    def of(cls, sequences: Sequence[Ids]) -> Ragged:
+        """These sequences."""
+        offsets = np.cumsum([0, *map(len, sequences)], dtype=np.int64)
+        return cls(np.concatenate([np.zeros(0, np.int32), *sequences]), offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -146,44 +158,3 @@ class Ragged:
     def lengths(self) -> Index:
         """``(sequences,)`` tokens."""
         return np.diff(self.offsets)
-
-
-@dataclass(slots=True)
-class Store:
-    """Takes examples in, prompt by prompt; a prompt that repeats right after itself is taken for the same."""
-
-    _prompts: list[Ids] = field(default_factory=list)
-    _replies: list[Ids] = field(default_factory=list)
-    _prompt_of: list[int] = field(default_factory=list)
-    _references: list[int] = field(default_factory=list)
-    _row_ids: list[str] = field(default_factory=list)
-    _families: list[int] = field(default_factory=list)
-    _numbers: dict[str, int] = field(default_factory=dict)
-    _last: Any = None
-
-    def prompt(self, row_id: str, ids: Sequence[int], family: str = "") -> None:
-        """Begin a prompt; the replies that follow are to it."""
-        key = (row_id, family, ids)
-        if key == self._last:
-            return
-        self._last = key
-        self._prompts.append(np.asarray(ids, np.int32))
-        self._row_ids.append(row_id)
-        self._families.append(self._numbers.setdefault(family, len(self._numbers)))
-
-    def reply(self, ids: Sequence[int], reference: int = 0) -> None:
-        """A reply to the last prompt."""
-        self._replies.append(np.asarray(ids, np.int32))
-        self._prompt_of.append(len(self._prompts) - 1)
-        self._references.append(reference)
-
-    def examples(self) -> Examples:
-        """What was taken in."""
-        return Examples(
-            Ragged.of(self._prompts, [len(ids) for ids in self._prompts]),
-            Ragged.of(self._replies, [len(ids) for ids in self._replies]),
-            np.asarray(self._prompt_of, np.int64),
-            np.asarray(self._references, np.int64),
-            tuple(self._row_ids),
-            np.asarray(self._families, np.int64),
-        )

@@ -50,13 +50,8 @@ class Layout:
 
     def of(self, chosen: Sequence[int]) -> dict[str, torch.Tensor]:
         """The tensors of any examples, by their places."""
-        return self._tree(chosen) if self._packed else self._rows(chosen)
-
-    def _rows(self, chosen: Sequence[int]) -> dict[str, torch.Tensor]:
-        rows = [self.examples[place] for place in chosen]
-        return padded_rows(rows, self._pad_id)
-
-    def _tree(self, chosen: Sequence[int]) -> dict[str, torch.Tensor]:
+        if not self._packed:
+            return padded_rows([self.examples[place] for place in chosen], self._pad_id)
         tree = pack(self.examples, chosen)
         length = max(1, len(tree.ids))
         if self._pad_to is not None:

@@ -1,6 +1,6 @@
 """Which replies each forward pass takes: the order of a whole run, settled before it starts.
 
-An optimiser step is on ``per_device_train_batch_size x gradient_accumulation_steps x
+An optimizer step is on ``per_device_train_batch_size x gradient_accumulation_steps x
 processes`` replies, whether they are laid out row by row or
 as trees, and its loss is the mean over its trained tokens; so a step means the same in both. All is decided by the
 examples, the recipe and the number of processes: a run that is taken up again goes on in the same order.
@@ -20,15 +20,12 @@ from rolellm.rocit.packing.examples import Examples, Index
 from rolellm.rocit.packing.tree import shared
 from rolellm.rocit.recipe import TrainingRecipe
 
-# --- The order in which examples are trained on
-
-
 # Batches a pool: enough to find like lengths, few enough that what a batch holds stays near to chance (our choice).
 _POOL = 20
 
 
-class GroupedOrder:
-    """A sampler whose batches hold examples of like length, in random order.
+def grouped(lengths: Sequence[int], batch_size: int, seed: int, epoch: int = 0) -> list[int]:
+    """An order whose batches hold examples of similar length, in random order.
 
     The stock length-grouped sampler also puts the *batches* in order of length. In role data a length gives the role
     away (each role has its own system instruction), so training there swings from role to role and learns worse.
@@ -37,36 +34,19 @@ class GroupedOrder:
         lengths: Tokens of each example.
         batch_size: Examples a batch; a short batch comes last.
         seed: With the epoch, it decides the order.
+        epoch: The epoch, counted from 0.
     """
-
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
-        self._lengths = lengths
-        self._batch_size = batch_size
-        self._seed = seed
-        self._epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, counted from 0."""
-        self._epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def __iter__(self) -> Iterator[int]:
-        chance = random.Random(f"{self._seed}-{self._epoch}")
-        indices = list(range(len(self._lengths)))
-        chance.shuffle(indices)
-        batches: list[list[int]] = []
-        pool = _POOL * self._batch_size
-        for start in range(0, len(indices), pool):
-            grouped = sorted(indices[start : start + pool], key=self._lengths.__getitem__)
-            batches += [grouped[at : at + self._batch_size] for at in range(0, len(grouped), self._batch_size)]
-        short = [batches.pop()] if batches and len(batches[-1]) < self._batch_size else []
-        chance.shuffle(batches)
-        return (index for batch in batches + short for index in batch)
-
-
-# --- Which replies each forward pass takes: the order of a whole run, settled before it starts
+    chance = random.Random(f"{seed}-{epoch}")
+    indices = list(range(len(lengths)))
+    chance.shuffle(indices)
+    batches: list[list[int]] = []
+    pool = _POOL * batch_size
+    for start in range(0, len(indices), pool):
+        similar = sorted(indices[start : start + pool], key=lengths.__getitem__)
+        batches += [similar[at : at + batch_size] for at in range(0, len(similar), batch_size)]
+    short = [batches.pop()] if batches and len(batches[-1]) < batch_size else []
+    chance.shuffle(batches)
+    return [index for batch in batches + short for index in batch]
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # Arrays do not compare as one.
@@ -102,7 +82,7 @@ class Plan:
         return bool(self.bounds[first] == self.bounds[first + self.processes])
 
     def trained(self, examples: Examples) -> Index:
-        """``(steps + 1,)``: trained tokens up to each optimiser step, over all its passes and processes."""
+        """``(steps + 1,)``: trained tokens up to each optimizer step, over all its passes and processes."""
         return self._up_to(examples.replies.lengths)
 
     def read(self, examples: Examples) -> Index:
@@ -148,7 +128,7 @@ def plan(examples: Examples, training: TrainingRecipe, processes: int = 1) -> Pl
 
 
 class _Rows:
-    """Rows: batches of ``per_device_train_batch_size``, of like length where the recipe groups them."""
+    """Rows: batches of ``per_device_train_batch_size``, of similar length where the recipe groups them."""
 
     def __init__(self, examples: Examples, training: TrainingRecipe, step: int) -> None:
         self._lengths = examples.lengths.tolist()
@@ -157,15 +137,12 @@ class _Rows:
 
     def epoch(self, number: int) -> tuple[Index, list[list[int]]]:
         """The order of an epoch, and where the forward passes of each step end, counted from the step's beginning."""
-        training, count = self._training, len(self._lengths)
+        training, count, size = self._training, len(self._lengths), self._training.per_device_train_batch_size
         if training.group_by_length:
-            grouped = GroupedOrder(self._lengths, training.per_device_train_batch_size, training.seed)
-            grouped.set_epoch(number)
-            order = np.fromiter(grouped, np.int64, count)
+            order = np.asarray(grouped(self._lengths, size, training.seed, number), np.int64)
         else:
             order = np.random.default_rng([training.seed, number]).permutation(count)
         sizes = [min(self._replies, count - start) for start in range(0, count, self._replies)]
-        size = training.per_device_train_batch_size
         return order, [[min(end, whole) for end in range(size, whole + size, size)] for whole in sizes]
 
 
@@ -176,7 +153,8 @@ class _Trees:
         self._training = training
         self._processes = processes
         self._replies = step
-        self._sizes = _Sizes.of(examples)
+        self._examples = examples
+        self._beginnings = _beginnings(examples)
         self._by_prompt = np.argsort(examples.prompt_of, kind="stable")
         prompts = np.arange(len(examples.prompts) + 1)
         self._starts = np.searchsorted(examples.prompt_of[self._by_prompt], prompts)
@@ -184,20 +162,20 @@ class _Trees:
     def epoch(self, number: int) -> tuple[Index, list[list[int]]]:
         """The order of an epoch, and where the forward passes of each step end, counted from the step's beginning."""
         chance = np.random.default_rng([self._training.seed, number])
-        prompts = chance.permutation(len(self._sizes.prompts))
-        prompts = prompts[np.argsort(self._sizes.families[prompts], kind="stable")]
+        prompts = chance.permutation(len(self._examples.prompts))
+        prompts = prompts[np.argsort(self._examples.families[prompts], kind="stable")]
         order = np.concatenate([self._by_prompt[self._starts[p] : self._starts[p + 1]] for p in prompts])
         groups = list(self._groups(order))
         order = np.concatenate([groups[place] for place in chance.permutation(len(groups))])
-        costs = _Costs(self._sizes, order)
+        costs = _Costs(self._examples, self._beginnings, order)
         starts = range(0, len(order), self._replies)
         return order, [self._cut(costs, start, min(start + self._replies, len(order))) for start in starts]
 
     def _groups(self, order: Index) -> Iterator[Index]:
         """Runs of one family each, as long as a pack and the mix of roles in a step allow."""
         most = max(1, self._replies // self._training.roles_per_step)
-        families = self._sizes.families[self._sizes.prompt_of[order]]
-        costs = _Costs(self._sizes, order)
+        families = self._examples.families[self._examples.prompt_of[order]]
+        costs = _Costs(self._examples, self._beginnings, order)
         start = 0
         for end in [*(np.flatnonzero(np.diff(families)) + 1).tolist(), len(order)]:
             while start < end:
@@ -218,55 +196,35 @@ class _Trees:
         return [end - start for end in costs.cut(start, stop, low)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """What the tokens of a tree are counted from.
-
-    Attributes:
-        prompt_of: ``(replies,)``: the prompt of each reply.
-        families: ``(prompts,)``: what each begins with.
-        beginnings: ``(families,)``: how many tokens all prompts of a family begin with in common.
-        prompts: ``(prompts,)`` tokens.
-        replies: ``(replies,)`` tokens.
-    """
-
-    prompt_of: Index
-    families: Index
-    beginnings: Index
-    prompts: Index
-    replies: Index
-
-    @classmethod
-    def of(cls, examples: Examples) -> _Sizes:
-        first: dict[int, int] = {}
-        beginnings: list[int] = []
-        for prompt, family in enumerate(examples.families.tolist()):
-            ids = examples.prompts[prompt]
-            if family not in first:
-                first[family] = prompt
-                beginnings.append(len(ids))
-            # Compared no further than what is in common so far.
-            known = examples.prompts[first[family]][: beginnings[family]]
-            beginnings[family] = shared(known, ids)
-        lengths = examples.prompts.lengths, examples.replies.lengths
-        return cls(examples.prompt_of, examples.families, np.asarray(beginnings, np.int64), *lengths)
+def _beginnings(examples: Examples) -> Index:
+    """``(families,)``: how many tokens all prompts of a family begin with in common."""
+    first: dict[int, int] = {}
+    found: list[int] = []
+    for prompt, family in enumerate(examples.families.tolist()):
+        ids = examples.prompts[prompt]
+        if family not in first:
+            first[family] = prompt
+            found.append(len(ids))
+        # Compared no further than what is in common so far.
+        found[family] = shared(examples.prompts[first[family]][: found[family]], ids)
+    return np.asarray(found, np.int64)
 
 
 class _Costs:
     """Tokens of any run of an order of replies, laid out as a tree."""
 
-    def __init__(self, sizes: _Sizes, order: Index) -> None:
-        prompts = sizes.prompt_of[order]
-        families = sizes.families[prompts]
-        whole = sizes.prompts[prompts]
+    def __init__(self, examples: Examples, beginnings: Index, order: Index) -> None:
+        prompts = examples.prompt_of[order]
+        families = examples.families[prompts]
+        whole = examples.prompts.lengths[prompts]
         # How much of each reply's prompt is there already, from the reply before it.
         known = np.zeros(len(order), np.int64)
         akin = families[1:] == families[:-1]
-        known[1:][akin] = sizes.beginnings[families[1:][akin]]
+        known[1:][akin] = beginnings[families[1:][akin]]
         same = prompts[1:] == prompts[:-1]
         known[1:][same] = whole[1:][same]
         self._known = known
-        self._sums = np.concatenate([[0], np.cumsum(whole - known + sizes.replies[order])])
+        self._sums = np.concatenate([[0], np.cumsum(whole - known + examples.replies.lengths[order])])
 
     def reach(self, start: int, limit: int) -> int:
         """Where a run from ``start`` has to end to keep within ``limit`` tokens; it takes one reply at least."""

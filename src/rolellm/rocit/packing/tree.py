@@ -1,14 +1,14 @@
 """One sequence for many replies: what their prompts have in common is in it once (shared-prefix training).
 
 Prompts are compared token by token, as inference would send them, so a prefix is shared exactly as far as the tokens
-are equal, and every path through the tree reads as its prompt and reply would alone: no tokenisation is cut. Whatever
+are equal, and every path through the tree reads as its prompt and reply would alone: no tokenization is cut. Whatever
 lies outside a token's own path is hidden from it. See docs/shared_prefix.md; our choice of method (the paper trains row
 by row).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,7 +50,8 @@ def pack(examples: Examples, chosen: Iterable[int]) -> Packed:
     for place in chosen:
         replies_of.setdefault(int(examples.prompt_of[place]), []).append(place)
     order = sorted(replies_of, key=lambda prompt: examples.prompts[prompt].tolist())
-    layout = _Layout(_room(examples, replies_of))
+    prompts = sum(len(examples.prompts[prompt]) for prompt in order)
+    layout = _Layout(prompts + sum(len(examples.replies[place]) for places in replies_of.values() for place in places))
     for prompt in order:
         layout.go_to(examples.prompts[prompt])
         for place in replies_of[prompt]:
@@ -63,11 +64,6 @@ def shared(one: Ids, other: Ids) -> int:
     length = min(len(one), len(other))
     apart = np.flatnonzero(one[:length] != other[:length])
     return int(apart[0]) if len(apart) else length
-
-
-def _room(examples: Examples, replies_of: dict[int, list[int]]) -> int:
-    prompts = sum(len(examples.prompts[prompt]) for prompt in replies_of)
-    return prompts + sum(len(examples.replies[place]) for places in replies_of.values() for place in places)
 
 
 class _Layout:
@@ -103,8 +99,8 @@ class _Layout:
             self._ids[: self._length],
             self._positions[: self._length],
             self._ends[: self._length],
-            _joined(self._scored),
-            _joined(self._targets),
+            np.concatenate([np.zeros(0, np.int64), *self._scored]),
+            np.concatenate([np.zeros(0, np.int32), *self._targets]),
         )
 
     def _append(self, ids: Ids, depth: int) -> Index:
@@ -113,7 +109,3 @@ class _Layout:
         self._positions[places] = np.arange(depth, depth + len(ids))
         self._length += len(ids)
         return places
-
-
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
