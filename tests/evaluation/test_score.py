@@ -20,7 +20,7 @@ from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.rouge import rouge_l
 from rolellm.evaluation.score import score_rows
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics import bootstrap_ci
+from rolellm.evaluation.statistics.bootstrap import bootstrap_ci
 
 WORDS = (
     "the",

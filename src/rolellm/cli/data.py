@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import AsJson, DataDir
+from rolellm.cli.options import AsJson, DataDir, from_settings
 from rolellm.cli.output import print_json, print_table
+from rolellm.hub.push import PushOptions
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -49,36 +51,26 @@ def build(
 
 
 @app.command()
+@from_settings
 def push(
     repo: Annotated[str, typer.Argument(metavar="REPO", help="Dataset on the Hub, OWNER/NAME.")],
+    options: PushOptions,
     config: OnlyConfig = None,
     data_dir: DataDir = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl, which is published too.")
     ] = False,
     licence: Annotated[str | None, typer.Option("--license", help="Defaults to the release's own, apache-2.0.")] = None,
-    private: Annotated[
-        bool, typer.Option("--private/--public", help="Make a newly created repository private.")
-    ] = True,
-    revision: Annotated[str, typer.Option("--revision", help="Branch to push to; created if missing.")] = "main",
-    message: Annotated[str | None, typer.Option("--message", help="Commit title.")] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files of the same name that rolellm did not write.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Build and list what would be sent; send nothing.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Build the release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG)."""
     import tempfile
 
     from rolellm.cli.push import show
-    from rolellm.hub import PushOptions, check_push, push_folder
+    from rolellm.hub.push import check_push, push_folder
     from rolellm.rolebench.build import stage
 
-    publish: dict[str, Any] = {"private": private, "branch": revision, "overwrite": overwrite, "dry_run": dry_run}
-    options = PushOptions(kind="dataset", message=message or "Publish RoleBench", **publish)
+    options = replace(options, kind="dataset", message=options.message or "Publish RoleBench")
     check_push(repo, options)
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
         stage(Path(folder), repo, config or None, data_dir=data_dir, skip_bad=skip_bad, licence=licence)

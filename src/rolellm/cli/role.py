@@ -122,7 +122,7 @@ def _show_places(title: str, turns: Sequence[Turn]) -> None:
 def _number(text: str) -> int:
     value = str(text).strip().lower()
     if value != "none" and not (value.isdecimal() and len(value) < _DIGITS):
-        raise typer.BadParameter(f"{text!r:.20} must be a number from 0 to 20, or none")
+        raise typer.BadParameter("must be a number from 0 to 20, or none")
     return 0 if value == "none" else int(value)
 
 

@@ -26,7 +26,14 @@ from rolellm.evaluation.predictions import Predictions, hash_texts, is_paths, pr
 from rolellm.evaluation.rouge import TOKENIZERS, RougeScore, iter_rouge_l, resolve_tokenizer
 from rolellm.evaluation.rows import provenance, rows_of
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics import Bootstrap, Interval, Sample, Stratum, bootstrap_stratum, mean_of_means
+from rolellm.evaluation.statistics.bootstrap import (
+    Bootstrap,
+    Interval,
+    Sample,
+    Stratum,
+    bootstrap_stratum,
+    mean_of_means,
+)
 from rolellm.runtime.progress import Progress
 from rolellm.version import __version__
 

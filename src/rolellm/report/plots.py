@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from rolellm.core.sanitize import label, width
 from rolellm.evaluation.score import METRICS, ScoreReport, Summary
-from rolellm.evaluation.statistics import Interval
+from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.judging.figures import (
     JudgingResult,
     LengthBias,

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row, Subset
-from rolellm.evaluation.statistics import Interval
+from rolellm.evaluation.statistics.bootstrap import Interval
 
 SOURCE = "arXiv 2310.00746, Findings of ACL 2024"
 

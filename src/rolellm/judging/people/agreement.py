@@ -20,16 +20,8 @@ import numpy.typing as npt
 
 from rolellm.core.errors import SettingsError
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import (
-    Bootstrap,
-    Interval,
-    agreement_ci,
-    bootstrap_ci,
-    cohen_kappa,
-    fleiss_kappa,
-    share_ends,
-    spearman,
-)
+from rolellm.evaluation.statistics.agreement import agreement_ci, cohen_kappa, fleiss_kappa, spearman
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, bootstrap_ci, share_ends
 from rolellm.judging.aggregate import Verdicts, clusters_of, sort_out
 from rolellm.judging.folder import JudgeRun
 from rolellm.judging.parsing import mid_ranks
