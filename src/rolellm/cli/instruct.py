@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
 from rolellm.cli.options import AsJson, Profile, from_settings
 from rolellm.cli.output import check_missing, next_line, print_json, print_table, resumable, say
 from rolellm.construct.settings import InstructSettings
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 _EXAMPLES = 3
 
 
-@takes_llm
 @from_settings
 def instruct(
     context: typer.Context,
     profile: Profile,
-    llm: LLM,
+    asked: AskedModel,
     settings: InstructSettings,
     allow_missing: AllowMissing = ALLOWED_MISSING,
     out: Annotated[Path | None, typer.Option("--out", help="The run's folder; defaults to PROFILE/instruct.")] = None,
@@ -38,6 +37,7 @@ def instruct(
     from rolellm.construct.sheet import read_sheet
     from rolellm.llm.client import FAILED
 
+    llm = language_model(asked)
     character, folder = read_sheet(profile), out or profile / "instruct"
     if llm.dry_run:
         show_estimate(llm.estimate(planned_requests(character, settings, count=llm.counter.count)), as_json)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
 from rolellm.cli.options import AsJson, Profile, from_settings
 from rolellm.cli.output import check_missing, print_json, print_table, resumable, say
 from rolellm.construct.settings import RespondSettings
@@ -24,7 +23,6 @@ _EXPLAINED = 5
 _WIDE = 60
 
 
-@partial(takes_llm, unless="explain")
 @from_settings
 def respond(
     context: typer.Context,
@@ -32,7 +30,7 @@ def respond(
     instructions: Annotated[
         Path, typer.Option("--instructions", help="JSON Lines with `instruction`, or `question` as in kept.jsonl.")
     ],
-    llm: LLM,
+    asked: AskedModel,
     settings: RespondSettings,
     allow_missing: AllowMissing = ALLOWED_MISSING,
     out: Annotated[Path | None, typer.Option("--out", help="The run's folder; defaults to PROFILE/respond.")] = None,
@@ -50,7 +48,7 @@ def respond(
     from rolellm.construct.rolegpt.respond import instructions_of, planned_requests, respond_folder
     from rolellm.construct.sheet import read_sheet
 
-    character = read_sheet(profile)
+    llm, character = language_model(asked, required=not explain), read_sheet(profile)
     chosen = instructions_of(instructions, character.role, limit)
     if explain:
         _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or _EXPLAINED], as_json)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
+from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
 from rolellm.cli.options import AsJson, Profile, from_settings
 from rolellm.cli.output import check_missing, next_line, print_json, print_table, resumable, say
 from rolellm.construct.settings import BuildSettings, SplitRule
@@ -126,17 +124,11 @@ def _number(text: str) -> int:
     return 0 if value == "none" else int(value)
 
 
-def _asks_nobody(options: Mapping[str, Any]) -> bool:
-    picks_none = options["catchphrases"] == 0 or options["picked_by"] == "count"
-    return options["description"] is not None and picks_none and not options["check_knowledge"]
-
-
 @app.command()
-@partial(takes_llm, unless=_asks_nobody)
 @from_settings
 def build(
     context: typer.Context,
-    llm: LLM,
+    asked: AskedModel,
     settings: BuildSettings,
     allow_missing: AllowMissing = ALLOWED_MISSING,
     dialogue: Annotated[
@@ -175,6 +167,7 @@ def build(
     from rolellm.llm.estimate import Case, Estimate
 
     settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
+    llm = language_model(asked, required=settings.asks)
     folder = out or source
     if folder is None:
         raise SettingsError("no folder for the character; add --out PROFILE")

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any, get_args
+from typing import Any
 
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.records import Row, Subset
+from rolellm.core.records import Row
 from rolellm.core.text import find_name
+from rolellm.core.typed_json import read_as
 
 _HAN = re.compile("[\u4e00-\u9fff]")
-_TEXTS = ("id", "role", "language", "question")
 
 
 def rows_of(
@@ -83,23 +83,8 @@ def _row(number: int, values: Mapping[str, Any]) -> Row:
     references = [references] if isinstance(references, str) else list(references)
     question = given.get("question", f"row {number}")
     text = "".join(str(item) for item in (question, *references))
-    made = {
-        "id": f"row-{number}",
-        "role": "",
-        "language": "zh" if _HAN.search(text) else "en",
-        "subset": "general",
-        **given,
-        "question": question,
-        "references": references,
-    }
-    for name in _TEXTS:
-        if not isinstance(made[name], str):
-            raise DataError(f"row {number}: {name} must be a text, found {type(made[name]).__name__}")
-    if made["subset"] not in get_args(Subset):
-        raise DataError(f"row {number}: unknown subset {made['subset']!r}; known: {', '.join(get_args(Subset))}")
-    if made["language"] not in ("en", "zh"):
-        raise DataError(f"row {number}: unknown language {made['language']!r}; known: en, zh")
-    return Row.from_columns(made)
+    defaults = {"id": f"row-{number}", "role": "", "language": "zh" if _HAN.search(text) else "en", "subset": "general"}
+    return read_as(Row, {**defaults, **given, "question": question, "references": references}, f"row {number}")
 
 
 def provenance(dataset: Any) -> dict[str, str]:
