@@ -251,10 +251,10 @@ class AuditTask(LabelTask[AuditLabel]):
 
     def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> AuditLabel:
         said = None if value is None else read_as(_Audited, value, "the label")
-        answers: Any = (None, None, None) if said is None else (said.instruction, said.style, said.correct)
+        instruction, style, correct = (said.instruction, said.style, said.correct) if said else (None, None, None)
         (name,) = item.answers
         about = content_hash(item.row, item.answers)
-        return AuditLabel(item.row.id, name, self.annotator, *answers, seconds, about)
+        return AuditLabel(item.row.id, name, self.annotator, instruction, style, correct, seconds, about)
 
     def _to_page(self, item: _Item, label: AuditLabel) -> Any:
         return {"instruction": label.instruction, "style": label.style, "correct": label.correct}
