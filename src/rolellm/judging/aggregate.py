@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar
 from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import Bootstrap, Interval, Sample, bootstrap_stratum, share_ends
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, Sample, bootstrap_stratum, share_ends
 from rolellm.judging.types import Comparison, Design, Judgement, System, category
 
 #: The least share of pairs whose two orders have to agree (our choice). Wins, ties and losses drawn by lot, at whatever

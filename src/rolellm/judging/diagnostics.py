@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import agreement_ci, fleiss_kappa, length_control
+from rolellm.evaluation.statistics.agreement import agreement_ci, fleiss_kappa
+from rolellm.evaluation.statistics.length import length_control
 from rolellm.judging.aggregate import DESIGNS, Pair, Tally, above, list_above
 from rolellm.judging.types import Judgement
 

@@ -11,7 +11,8 @@ from itertools import combinations
 from typing import Any, TypeGuard
 
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import Bootstrap, PairedTest, holm, paired_test
+from rolellm.evaluation.statistics.bootstrap import Bootstrap
+from rolellm.evaluation.statistics.paired import PairedTest, holm, paired_test
 from rolellm.judging.aggregate import LEAST_AGREEMENT, Tally
 from rolellm.judging.diagnostics import diagnose
 from rolellm.judging.folder import DatasetName

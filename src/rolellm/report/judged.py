@@ -9,7 +9,7 @@ from dataclasses import replace
 from rolellm.core.sanitize import visible
 from rolellm.core.text import fold
 from rolellm.evaluation.score import ScoreReport
-from rolellm.evaluation.statistics import Bootstrap, Interval, bootstrap_ci, share_ends
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, bootstrap_ci, share_ends
 from rolellm.judging.aggregate import RowOutcome
 from rolellm.judging.figures import (
     Group,

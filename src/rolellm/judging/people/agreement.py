@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from rolellm.core.errors import SettingsError
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import Bootstrap, Sample, agreement_ci, cohen_kappa, fleiss_kappa, spearman
+from rolellm.evaluation.statistics.agreement import agreement_ci, cohen_kappa, fleiss_kappa, spearman
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Sample
 from rolellm.judging.aggregate import Verdicts, clusters_of, estimates, sort_out
 from rolellm.judging.folder import JudgeRun
 from rolellm.judging.parsing import mid_ranks
