@@ -129,11 +129,8 @@ def print_agreement(found: Mapping[str, Any]) -> None:
         if found[key]:
             _comparisons(f"{title}, beyond chance, with 95 % intervals over questions", found[key])
     if found["fleiss_kappa"]:
-        kappas = found["fleiss_kappa"]
-        cells = [_score(kappas["baseline"]), _score(kappas["all_pairs"])]
-        print_table(
-            "All people", ["", "Fleiss' kappa, against the baseline", "Fleiss' kappa, all pairs"], [["", *cells]]
-        )
+        heads = ["", "Fleiss' kappa, against the baseline", "Fleiss' kappa, all pairs"]
+        print_table("All people", heads, [["", *map(_score, found["fleiss_kappa"].values())]])
     if found["audit"]:
         _audit(found["audit"])
 
@@ -154,17 +151,11 @@ def _people(found: Mapping[str, Any]) -> None:
 
 def _comparisons(title: str, comparisons: list[dict[str, Any]]) -> None:
     columns = ["", "rows", "kappa, against the baseline", "kappa, all pairs", "Spearman, rows", "Spearman, systems"]
-    rows = [
-        [
-            f"{shown(one['a'], _NAME)} / {shown(one['b'], _NAME)}",
-            str(one["rows"]),
-            _score((one["baseline"] or {}).get("kappa")),
-            _score((one["all_pairs"] or {}).get("kappa")),
-            _score(one["spearman_rows"]),
-            _score(one["spearman_models"]),
-        ]
-        for one in comparisons
-    ]
+    rows = []
+    for one in comparisons:
+        kappas = [(one[which] or {}).get("kappa") for which in ("baseline", "all_pairs")]
+        scores = map(_score, (*kappas, one["spearman_rows"], one["spearman_models"]))
+        rows.append([_pair(one), str(one["rows"]), *scores])
     print_table(title, columns, rows)
 
 
@@ -182,11 +173,12 @@ def _audit(audit: Mapping[str, Any]) -> None:
     rows.append(["the paper's people, on its references", *paper, ABSENT])
     print_table("The paper's three questions", columns, rows)
     if audit["agreement"]:
-        pairs = [
-            [f"{shown(one['a'], _NAME)} / {shown(one['b'], _NAME)}", *map(_score, one["kappa"].values())]
-            for one in audit["agreement"]
-        ]
+        pairs = [[_pair(one), *map(_score, one["kappa"].values())] for one in audit["agreement"]]
         print_table("People against people in the audit: Cohen's kappa", ["", *columns[1:4]], pairs)
+
+
+def _pair(one: Mapping[str, Any]) -> str:
+    return f"{shown(one['a'], _NAME)} / {shown(one['b'], _NAME)}"
 
 
 def _score(found: Mapping[str, Any] | None) -> str:

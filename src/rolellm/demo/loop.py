@@ -18,38 +18,6 @@ from rolellm.runtime.locks import locked
 CONFIG, SPLIT = "sample", "test"
 
 
-class Tuning:
-    """The smoke recipe, carried out in two steps so that its base can answer before it is tuned.
-
-    Args:
-        folder: The run's.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        from rolellm.rocit.recipe import find_recipe, load_recipe
-
-        self.folder = folder
-        self.recipe = load_recipe(find_recipe("smoke-cpu"))
-
-    def base(self) -> Path:
-        """Build the base and warm it; return its folder."""
-        from rolellm.rocit.bases import build_base
-        from rolellm.rocit.prepare import prepare
-
-        prepared = prepare(self.recipe, self.folder)
-        return build_base(self.recipe, prepared.rows, self.folder, prepared.tokenizer)
-
-    def tune(self) -> None:
-        """Tune the base; an earlier run in the folder is replaced."""
-        from rolellm.rocit.train import train
-
-        train(self.recipe, out=self.folder, overwrite=True)
-
-    def describe(self) -> dict[str, Any]:
-        """The recipe and its hash, for the report."""
-        return {"recipe": self.recipe.to_dict(), "recipe_hash": self.recipe.hash}
-
-
 UNTUNED = "untuned"
 TUNED = "tuned"
 BASELINE = "RoleGPT (sample)"
@@ -117,6 +85,10 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     from rolellm.evaluation.generate import generate
     from rolellm.evaluation.score import score
     from rolellm.judging.run import judge
+    from rolellm.rocit.bases import build_base
+    from rolellm.rocit.prepare import prepare
+    from rolellm.rocit.recipe import find_recipe, load_recipe
+    from rolellm.rocit.train import train
     from rolellm.rolebench import dataset_fingerprint, load_rolebench
 
     made = make_roles(folder / "made", clock)
@@ -132,20 +104,22 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
         write_json(out.with_suffix(".score.json"), report.to_dict())
         return report
 
-    named = {"dataset_fingerprint": dataset_fingerprint(CONFIG)}
-    tuning = Tuning(folder / "run")
+    run, named = folder / "run", {"dataset_fingerprint": dataset_fingerprint(CONFIG)}
+    recipe = load_recipe(find_recipe("smoke-cpu"))
     clock.start("base", "Building a tiny LLaMA from the sample's train rows, and warming it on role-free answers")
-    reports = {UNTUNED: scored(UNTUNED, tuning.base())}
+    # The recipe in two steps, so that its base can answer before it is tuned.
+    prepared = prepare(recipe, run)
+    reports = {UNTUNED: scored(UNTUNED, build_base(recipe, prepared.rows, run, prepared.tokenizer))}
     clock.start("tune", "Tuning it on the sample's train rows (RoCIT)")
-    tuning.tune()
-    reports[TUNED] = scored(TUNED, tuning.folder)
+    train(recipe, out=run, overwrite=True)
+    reports[TUNED] = scored(TUNED, run)
     reports[BASELINE] = score(test["rolegpt"][:], test, **named)
     clock.start("judge", "Judging the answers against RoleGPT's, by rules in place of a language model")
     answers = {name: folder / f"{name}.jsonl" for name in (UNTUNED, TUNED)}
     words = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
     judged = judge(answers, f"{CONFIG}/{SPLIT}", llm=words, out=folder / _JUDGED)
     clock.start("report", "Writing the report")
-    page = _write_page(folder, tuning.describe(), made)
+    page = _write_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, made)
     result = DemoResult(folder, page, made, reports, judged, clock.stop())
     write_json(folder / _SUMMARY, result.to_dict())
     return result

@@ -18,11 +18,6 @@ from rolellm.judging.aggregate import DESIGNS, Pair, Tally, above, list_above
 from rolellm.judging.types import Judgement
 
 
-def position_effect(tally: Tally) -> dict[str, Any]:
-    """The judges' taste for a place, over pairs with both orders and over lists."""
-    return {"pairwise": _in_pairs(tally), "listwise": _in_lists(tally)}
-
-
 def length_effect(tally: Tally) -> dict[str, Any]:
     """How often the longer of two answers wins, and the weight of length in the length-controlled win rate.
 
@@ -158,7 +153,7 @@ def diagnose(tally: Tally, limit: float) -> tuple[dict[str, Any], dict[str, dict
         "judgements": {kind: counts[kind] for kind in (*DESIGNS, "named")},
         "unscored": _unscored(tally, limit),
         "canaries": _canaries(tally),
-        "position": position_effect(tally),
+        "position": {"pairwise": _in_pairs(tally), "listwise": _in_lists(tally)},
         "length": length_effect(tally),
         "name": names,
         "attacks": _attacks(tally),
@@ -210,29 +205,23 @@ def _attacks(tally: Tally) -> dict[str, dict[str, dict[str, Any]]]:
 
     The win rate is that of pairs; where none were judged, that of lists.
     """
-    rows: dict[tuple[str, str], Counter[str]] = {}
-    for one in tally.judgements:
-        if not one.named:
-            for name, kinds in one.touched.items():
-                for kind in kinds:
-                    rows.setdefault((name, kind), Counter())[one.row] += 1
+    touched: dict[str, dict[str, Counter[str]]] = {one.name: {} for one in tally.systems}
+    for one in (one for one in tally.judgements if not one.named):
+        for name, kind in ((name, kind) for name, kinds in one.touched.items() for kind in kinds):
+            touched[name].setdefault(kind, Counter())[one.row] += 1
     samples = {}
-    for (name, kind), touched in rows.items():
+    for name, kinds in touched.items():
         outcomes = tally.values(name, "win") or tally.values(name, "above")
-        samples[name, kind] = tally.joined((row, win) for row, win in outcomes.items() if row in touched)
+        for kind, rows in kinds.items():
+            samples[name, kind] = tally.joined((row, win) for row, win in outcomes.items() if row in rows)
     found = tally.estimates(samples, shares=True)
     return {
-        one.name: {
-            kind: {
-                "answers": len(rows[name, kind]),
-                "judgements": rows[name, kind].total(),
-                "win_rate": found[name, kind],
-            }
-            for name, kind in sorted(rows)
-            if name == one.name
+        name: {
+            kind: {"answers": len(rows), "judgements": rows.total(), "win_rate": found[name, kind]}
+            for kind, rows in sorted(kinds.items())
         }
-        for one in tally.systems
-        if any(name == one.name for name, _ in rows)
+        for name, kinds in touched.items()
+        if kinds
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import LengthControl, Sample, bradley_terry_ci, length_control, sign_test
+from rolellm.evaluation.statistics import Sample, bradley_terry_ci, length_control, sign_test
 from rolellm.judging.aggregate import Tally, list_above
 
 Judges = Sequence[Mapping[str, Any]]
@@ -42,19 +43,6 @@ def standings(tally: Tally, judges: Judges, name_effects: Mapping[str, dict[str,
     ]
 
 
-def length_controlled(tally: Tally, name: str) -> LengthControl:
-    """A system's win rate with the effect of its answers' lengths taken out; it has a win in one row at least."""
-    wins, baseline = tally.values(name, "win"), tally.verdicts.baseline
-    lengths, others = tally.lengths[name], tally.lengths[baseline or ""]
-    return length_control(
-        list(wins.values()),
-        [lengths[row] for row in wins],
-        [others[row] for row in wins],
-        [tally.clusters[row] for row in wins],
-        tally.settings,
-    )
-
-
 def _pairwise(tally: Tally, name_effects: Mapping[str, dict[str, Any] | None]) -> dict[str, dict[str, Any]]:
     names = [one.name for one in tally.systems if tally.values(one.name, "win") or one.name in tally.withheld]
     wins = {name: tally.values(name, "win") for name in names}
@@ -79,11 +67,7 @@ def _pairwise(tally: Tally, name_effects: Mapping[str, dict[str, Any] | None]) -
             **_length(tally, name),
             "consistency": found["consistency", name],
             **places[name],
-            "by_judge": {
-                judge: estimate
-                for judge in tally.verdicts.judges["pairwise"]
-                if (estimate := found.get(("judge", name, judge))) is not None
-            },
+            "by_judge": {key[2]: one for key, one in found.items() if key[:2] == ("judge", name) and one is not None},
             "name_effect": name_effects.get(name),
         }
         for name, values in wins.items()
@@ -97,17 +81,16 @@ def _shares(tally: Tally, wins: Mapping[str, float]) -> dict[str, float | None]:
     """
     if not wins:
         return dict.fromkeys(("wins", "ties", "losses", "sign_test_p"))
-    by_question: dict[int, float] = {}
+    leads: dict[int, float] = defaultdict(float)
     for row, win in wins.items():
-        question = tally.clusters[row]
-        by_question[question] = by_question.get(question, 0.0) + win - 0.5
+        leads[tally.clusters[row]] += win - 0.5
     won, lost = (sum(win > 0.5 for win in wins.values()), sum(win < 0.5 for win in wins.values()))
     return {
         "wins": won / len(wins),
         "ties": (len(wins) - won - lost) / len(wins),
         "losses": lost / len(wins),
         "sign_test_p": sign_test(
-            sum(lead > _ZERO for lead in by_question.values()), sum(lead < -_ZERO for lead in by_question.values())
+            sum(lead > _ZERO for lead in leads.values()), sum(lead < -_ZERO for lead in leads.values())
         ),
     }
 
@@ -121,7 +104,15 @@ def _length(tally: Tally, name: str) -> dict[str, Any]:
         tied = tally.verdicts.undecided["pairwise"] and "the judge ties every pair"
         problem = tied or "both orders agree in too few pairs"
         return {"lc_win_rate": None, "length_coefficient": None, "length_problem": problem}
-    control = length_controlled(tally, name)
+    wins = tally.values(name, "win")
+    lengths, others = (tally.lengths[one] for one in (name, tally.verdicts.baseline or ""))
+    control = length_control(
+        list(wins.values()),
+        [lengths[row] for row in wins],
+        [others[row] for row in wins],
+        [tally.clusters[row] for row in wins],
+        tally.settings,
+    )
     return {
         "lc_win_rate": metric_dict(control.rate),
         "length_coefficient": metric_dict(control.coefficient),
@@ -136,15 +127,8 @@ def _listwise(tally: Tally) -> dict[str, dict[str, Any]]:
     means = tally.estimates({name: tally.joined(values.items()) for name, values in ranks.items()})
     above = tally.estimates({name: tally.joined(tally.values(name, "above").items()) for name in ranks}, shares=True)
     places, strengths = tally.by_place(ranks), _strengths(tally, list(ranks))
-    return {
-        name: {
-            "average_rank": means[name],
-            "win_rate": above[name],
-            "strength": strengths[name],
-            **places[name],
-        }
-        for name in ranks
-    }
+    figures = {"average_rank": means, "win_rate": above, "strength": strengths}
+    return {name: {**{key: of[name] for key, of in figures.items()}, **places[name]} for name in ranks}
 
 
 def _strengths(tally: Tally, names: Sequence[str]) -> dict[str, dict[str, Any] | None]:

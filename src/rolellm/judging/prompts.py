@@ -12,11 +12,13 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from itertools import count
 from typing import Final
 
-from rolellm.core.records import Language, Row
+from rolellm.core.records import Row
 from rolellm.core.sanitize import label, visible
+from rolellm.core.settings import parse_yaml
 from rolellm.judging.orders import LETTERS, Ask
 from rolellm.judging.quote_guard import defanged, looks_like
 from rolellm.judging.types import Comparison
@@ -214,28 +216,9 @@ def _next(prompt: str, start: int, mark: str) -> re.Match[str] | None:
 _REFERENCES = 3
 _NAME_COLUMNS = 60
 
-_WORDS: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "no_reference": "There is no reference for this question.",
-        "role_specific": "A reference, by which knowledge is to be measured:",
-        "general": "A plain answer by nobody in particular, to tell what is right; it has no style to be imitated:",
-        "no_description": "(nothing more is known)",
-        "no_answer": "(the answer is empty)",
-        "names": "For this comparison the systems are named: {named}.\n\n",
-        "is": "{letter} is {name}",
-        "joined": ", ",
-    },
-    "zh": {
-        "no_reference": "这个问题没有参考答案。",
-        "role_specific": "参考答案，用来衡量知识：",
-        "general": "一份不带角色的普通答案，只用来判断对错，没有可供模仿的风格：",
-        "no_description": "（没有更多介绍）",
-        "no_answer": "（回答是空的）",
-        "names": "这次比较给出各系统的名称：{named}。\n\n",
-        "is": "{letter} 是 {name}",
-        "joined": "，",
-    },
-}
+_WORDS: Mapping[str, Mapping[str, str]] = parse_yaml(
+    resources.files("rolellm.judging").joinpath("words.yaml").read_text(encoding="utf-8"), "words.yaml"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,8 @@ from rolellm.report.plots import signs
 from rolellm.report.templates import environment, read
 
 _DIGITS = 4
-_SAMPLED = 8
-_Block = TypeVar("_Block")
+_SAMPLED = 2_000
+_Item = TypeVar("_Item")
 _UNJUDGED = RowOutcome()
 
 MAX_TEXT = 20_000
@@ -199,11 +199,11 @@ class PackedPart:
         self._starts = cut(map(self._size, part.rows), BLOCK_ROWS)
 
     def estimate(self) -> int:
-        """The characters that all elements take up, about: of many blocks, only some are packed to find out."""
-        blocks = ends(self._starts, len(self.part.rows))
-        rows = [(end - first, len(pack(self._block(first, end)))) for first, end in _some(blocks)]
-        texts = [(len(block), len(pack(block))) for block in _some(list(self._table.blocks()))]
-        return _scaled(rows, len(self.part.rows)) + _scaled(texts, len(self._table.numbers))
+        """The characters that all elements take up, about: of many rows and texts, only some are packed to find out."""
+        texts = [shown(text, self._bounds.text) for text in _some(list(self._table.numbers))]
+        rows = [self._packed(row) for row in _some(self.part.rows)]
+        every = ((rows, len(self.part.rows)), (texts, len(self._table.numbers)))
+        return sum(round(len(pack(found)) * count / max(len(found), 1)) for found, count in every)
 
     def index_element(self) -> str:
         """What filters and sorting need of every row, as an element."""
@@ -289,14 +289,9 @@ class PackedPart:
         return f'<script type="application/octet-stream" id="browse-{self.number}-{name}">{pack(value)}</script>\n'
 
 
-def _some(blocks: Sequence[_Block]) -> Sequence[_Block]:
-    """A few of the blocks, at even distances."""
-    return blocks[:: max(len(blocks) // _SAMPLED, 1)]
-
-
-def _scaled(sampled: Sequence[tuple[int, int]], items: int) -> int:
-    """The size of so many items, from the items and sizes of some blocks."""
-    return round(sum(size for _, size in sampled) * items / max(sum(count for count, _ in sampled), 1))
+def _some(items: Sequence[_Item]) -> Sequence[_Item]:
+    """A few thousand of them, at even distances."""
+    return items[:: max(len(items) // _SAMPLED, 1)]
 
 
 def _last_number(packed: Sequence[Any] | Packed) -> int:
