@@ -12,13 +12,12 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import count
 from typing import Final
 
 from rolellm.core.records import Row
 from rolellm.core.sanitize import label, visible
-from rolellm.core.settings import parse_yaml
+from rolellm.core.settings import packaged_yaml
 from rolellm.judging.orders import LETTERS, Ask
 from rolellm.judging.quote_guard import defanged, looks_like
 from rolellm.judging.types import Comparison
@@ -216,9 +215,7 @@ def _next(prompt: str, start: int, mark: str) -> re.Match[str] | None:
 _REFERENCES = 3
 _NAME_COLUMNS = 60
 
-_WORDS: Mapping[str, Mapping[str, str]] = parse_yaml(
-    resources.files("rolellm.judging").joinpath("words.yaml").read_text(encoding="utf-8"), "words.yaml"
-)
+_WORDS: Mapping[str, Mapping[str, str]] = packaged_yaml("rolellm.judging", "words.yaml")
 
 
 @dataclass(frozen=True, slots=True)

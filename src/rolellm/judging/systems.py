@@ -11,7 +11,7 @@ from typing import get_args
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row
-from rolellm.core.settings import parse_yaml
+from rolellm.core.settings import packaged_yaml
 from rolellm.core.text import whole_text
 from rolellm.evaluation.matching import Finding, match
 from rolellm.evaluation.predictions import Predictions, read_predictions
@@ -185,10 +185,7 @@ def _sampled(
 
 
 _PATTERNS = {
-    family: re.compile(pattern)
-    for family, pattern in parse_yaml(
-        resources.files("rolellm.judging").joinpath("families.yaml").read_text(encoding="utf-8"), "families.yaml"
-    ).items()
+    family: re.compile(pattern) for family, pattern in packaged_yaml("rolellm.judging", "families.yaml").items()
 }
 # Programs that serve or train any model and carry a family's name.
 _PROGRAMS = re.compile(r"(?<![a-z])ollama(?![a-z])|llama[-.]?(?:cpp|factory|file|index|stack|swap)|autogpt")

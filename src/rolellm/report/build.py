@@ -25,11 +25,10 @@ from rolellm.judging.folder import RESULT, JudgeRun, read_json, read_run
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.types import Judgement
 from rolellm.report.browse import BrowsePart
-from rolellm.report.exports import write_tables
 from rolellm.report.judged import win_by_length
 from rolellm.report.page import PageContent, write_page
 from rolellm.report.published import PUBLISHED, published_for
-from rolellm.report.score_table import ScoreTable
+from rolellm.report.score_table import ScoreTable, write_tables
 from rolellm.report.section import Section
 from rolellm.report.settings import ReportOptions
 from rolellm.runtime.progress import counted
