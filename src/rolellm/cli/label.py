@@ -38,7 +38,7 @@ def label(
     """
     from rolellm.core.errors import SettingsError, StoppedShortError
     from rolellm.judging.folder import LABELS, read_run
-    from rolellm.judging.people.labels import audit_path, rankings_path
+    from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path
     from rolellm.labelling import AuditTask, RankingTask
     from rolellm.runtime.locks import locked
 
@@ -46,8 +46,8 @@ def label(
         raise SettingsError("--system needs --audit; a ranking always covers all systems")
     found = read_run(run)
     annotator = settings.annotator or _login()
-    path = (audit_path if settings.audit else rankings_path)(run, annotator)
-    task: LabelTask[Any]
+    path = label_path(run, annotator, AuditLabel if settings.audit else RankingLabel)
+    task: LabelTask
     with locked(run / LABELS, f".{path.name}.lock"):
         if settings.audit:
             task = AuditTask(found, annotator, size=settings.sample, seed=settings.seed, system=settings.system)
@@ -79,7 +79,7 @@ def _login() -> str:
         return "annotator"
 
 
-def _serve(task: LabelTask[Any], run: Path, *, port: int, open_page: bool | None) -> None:
+def _serve(task: LabelTask, run: Path, *, port: int, open_page: bool | None) -> None:
     """Serve until somebody asks to stop."""
     import webbrowser
 
@@ -136,16 +136,11 @@ def print_agreement(found: Mapping[str, Any]) -> None:
 
 
 def _people(found: Mapping[str, Any]) -> None:
-    rows = [
-        [
-            shown(one["name"], _NAME),
-            str(one["labelled"]),
-            str(one["skipped"]),
-            _share(one["ties"]),
-            ABSENT if one["median_seconds"] is None else f"{one['median_seconds']:.0f} s",
-        ]
-        for one in found["annotators"]
-    ]
+    rows = []
+    for one in found["annotators"]:
+        time = ABSENT if one["median_seconds"] is None else f"{one['median_seconds']:.0f} s"
+        counts = (str(one[key]) for key in ("labelled", "skipped"))
+        rows.append([shown(one["name"], _NAME), *counts, _share(one["ties"]), time])
     print_table("Who ranked", ["Person", "rows", "skipped", "ties among pairs", "median time"], rows)
 
 

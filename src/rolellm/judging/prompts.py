@@ -72,8 +72,8 @@ def show(text: str, limit: int = LIMIT) -> Shown:
 
     ========================  =============================================================================
     ``cut``                   longer than `limit`: the rest is left out, and how much it was is said
-    ``hidden``                controls, zero-width, tag and other characters without a glyph: spelt out
-    ``bidi``                  marks and overrides of direction: spelt out
+    ``hidden``                controls, zero-width, tag and other characters without a glyph: spelled out
+    ``bidi``                  marks and overrides of direction: spelled out
     ``control_tokens``        tokens and role headers of chat templates: brackets, colons become look-alikes
     ``fence``                 looks like a delimiter; left as it is
     ``verdict``               looks like a judge's verdict; left as it is
@@ -119,7 +119,7 @@ def show(text: str, limit: int = LIMIT) -> Shown:
 
 
 def _spelt(text: str) -> tuple[str, set[str]]:
-    """The text with every hidden character spelt out, and which these were."""
+    """The text with every hidden character spelled out, and which these were."""
     if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
         return text, set()
     forms = set(_STRAY_FORM.findall(text))

@@ -33,7 +33,7 @@ _HEADER: Final = re.compile(
     r"(?:\*\*|】)?[ \t]{0,4}(:)",
     re.IGNORECASE | re.MULTILINE,
 )
-# Look-alikes that no Unicode normalisation turns back.
+# Look-alikes that no Unicode normalization turns back.
 _SWAPPED: Final = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", "|": "¦"}
 _COLON: Final = "꞉"
 

@@ -92,7 +92,7 @@ def _unscored(result: Result) -> list[str]:
 
 
 def _canaries(result: Result) -> Iterator[str]:
-    """A canary's answer is no answer: where it wins, the judge can be won without one."""
+    """A canary does not answer: where it wins, the judge can be won without an answer."""
     for one in result["models"]:
         if one["kind"] != "canary":
             continue
@@ -330,8 +330,15 @@ def significance(tally: Tally) -> list[dict[str, Any]]:
     if baseline is not None:
         names.append(baseline)
         wins[baseline] = {row: 0.5 for values in wins.values() for row in values}
-    ranks = {name: tally.values(name, "rank") for name in names}
-    return [*_tests("win_rate", wins, tally), *_tests("average_rank", ranks, tally)]
+    measures = {"win_rate": wins, "average_rank": {name: tally.values(name, "rank") for name in names}}
+    found = []
+    for measure, values in measures.items():
+        pairs = [
+            (a, b, paired(values[a], values[b], tally.clusters, tally.settings)) for a, b in combinations(values, 2)
+        ]
+        tests = [{"a": a, "b": b, "difference": metric_dict(one.difference), "p": one.p} for a, b, one in pairs if one]
+        found += adjusted([{"measure": measure, **test} for test in tests])
+    return found
 
 
 def paired(first: Values, second: Values, clusters: Mapping[str, int], settings: Bootstrap) -> PairedTest | None:
@@ -348,16 +355,6 @@ def adjusted(tests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     known = [test["p"] for test in tests if test["p"] is not None]
     corrected = iter(holm(known) if known else [])
     return [{**test, "p_adjusted": None if test["p"] is None else next(corrected)} for test in tests]
-
-
-def _tests(measure: str, values: Mapping[str, Values], tally: Tally) -> list[dict[str, Any]]:
-    tests = []
-    for a, b in combinations(values, 2):
-        test = paired(values[a], values[b], tally.clusters, tally.settings)
-        if test is not None:
-            difference = metric_dict(test.difference)
-            tests.append({"measure": measure, "a": a, "b": b, "difference": difference, "p": test.p})
-    return adjusted(tests)
 
 
 def summarize(

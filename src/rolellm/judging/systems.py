@@ -119,17 +119,20 @@ def make_comparison(
         released = settings.baseline == ROLEGPT and name == base == ROLEGPT_NAME
         findings += [] if released else [(name, finding) for finding in matching.findings]
         systems.append(_system(name, predictions, "baseline" if name == base else "model"))
-        answers[name] = {
-            row.id: whole_text(predictions.items[answer].prediction)
-            for row, answer in zip(rows, matching.answers, strict=True)
-            if answer is not None
-        }
+        texts = texts_by_row(rows, predictions, matching.answers)
+        answers[name] = {row: whole_text(text) for row, text in texts.items()}
     kept = _sampled(rows, answers, base, settings)
     if not kept:
         raise PredictionError(f"no row of {where} has two answers to compare; give predictions for the same rows")
     answers |= {one.name: texts for one, texts in canaries}
     shown = {name: {row.id: texts[row.id] for row in kept if row.id in texts} for name, texts in answers.items()}
     return Comparison(kept, [*systems, *(one for one, _ in canaries)], shown), findings
+
+
+def texts_by_row(rows: Sequence[Row], predictions: Predictions, answers: Sequence[int | None]) -> dict[str, str]:
+    """Row id to the prediction that answers it, by its number; rows without one are left out."""
+    joined = zip(rows, answers, strict=True)
+    return {row.id: predictions.items[answer].prediction for row, answer in joined if answer is not None}
 
 
 def _with_baseline(

@@ -11,7 +11,7 @@ How a page takes in what `browse` returns::
 
 The script comes before the data, so that the first question is shown while the rest of the file is still read. All of
 these are HTML of our own making, to be marked as safe; what models and data sets wrote is in the compressed data, with
-what a reader could not see spelt out, and is put into the page as text only.
+what a reader could not see spelled out, and is put into the page as text only.
 
 The data are blocks: each a JSON value, deflated (zlib), in base64, no character of which means anything to HTML. Texts
 that occur in several places (an instruction put to many roles, a role's description, a constant answer) are kept once,
@@ -86,7 +86,7 @@ def pack(value: Any) -> str:
 
 
 def shown(text: str, limit: int = MAX_TEXT) -> str:
-    """A text as the page shows it: cut, what was cut counted, and what a reader could not see spelt out."""
+    """A text as the page shows it: cut, what was cut counted, and what a reader could not see spelled out."""
     return visible(shorten(text, limit))
 
 
@@ -132,7 +132,7 @@ class TextTable:
 
 
 def cut(sizes: Iterable[int], items: int) -> list[int]:
-    """Where blocks begin, for items of so many characters, and so many items a block at most.
+    """Where blocks begin, for the characters of each item, and at most N items a block.
 
     >>> cut([400_000, 90_000, 90_000, 900_000, 1], 100)
     [0, 2, 3, 4]
@@ -167,7 +167,7 @@ class BrowsePart:
         outcomes: Row id to system name to what judges made of its answer.
         rouge: System name to row id to Rouge-L, from 0 to 1.
         kinds: System name to ``baseline`` or ``canary``; others are models.
-        series: System name to the number that gives it its colour and mark, as in the page's plots; where there is
+        series: System name to the number that gives it its color and mark, as in the page's plots; where there is
             none, its place in ``answers``.
         disputed: Ids of the rows on which judges, or the orders that one judge saw, do not agree.
     """

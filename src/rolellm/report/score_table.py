@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -407,23 +407,16 @@ def to_csv(table: ScoreTable, *, digits: int = 4) -> str:
     return stream.getvalue()
 
 
-def _numbers(table: ScoreTable, row: TableRow, words: set[str], digits: int) -> list[str]:
-    found: list[str] = []
+def _numbers(table: ScoreTable, row: TableRow, words: set[str], digits: int) -> Iterator[str]:
+    """Each score's mean, low, high and n as plain numbers, empty where there is none; a column of words as it is."""
     for head, cell in zip(table.columns, row.scores, strict=True):
-        parts = _parts(cell, table.form(head, digits))
-        found += [_csv(cell) if isinstance(cell, str) else parts[0]] if head in words else parts
-    return found
-
-
-def _parts(cell: Cell, form: Format) -> list[str]:
-    """Mean, low, high and n as plain numbers; empty where there is none."""
-    if cell is None or isinstance(cell, str):
-        return [""] * 4
-    numbers = [
-        "" if end is None else f"{end * form.scale:.{form.digits + _DIGITS_MORE}f}"
-        for end in (cell.mean, cell.low, cell.high)
-    ]
-    return [*numbers, str(cell.n or "")]
+        form, score = table.form(head, digits), cell if isinstance(cell, Interval) else None
+        ends = (score.mean, score.low, score.high) if score else (None,) * 3
+        found = ["" if end is None else f"{end * form.scale:.{form.digits + _DIGITS_MORE}f}" for end in ends]
+        if head in words:
+            yield _csv(cell) if isinstance(cell, str) else found[0]
+        else:
+            yield from (*found, str((score and score.n) or ""))
 
 
 def _csv(text: str) -> str:

@@ -28,11 +28,9 @@ from rolellm.judging.people.labels import (
     AUDIT_QUESTIONS,
     AuditLabel,
     RankingLabel,
-    auditors,
+    annotators,
     labelled_systems,
-    rankers,
-    read_audit,
-    read_rankings,
+    read_labels,
 )
 from rolellm.judging.types import Judgement
 
@@ -182,9 +180,11 @@ def agreement(run: JudgeRun, settings: Bootstrap | None = None) -> dict[str, Any
     names = labelled_systems(run.comparison)
     baseline = None if run.comparison.baseline is None else run.comparison.baseline.name
     measured = Agreement(clusters_of(run.comparison.rows), settings or Bootstrap())
-    labels = {name: list(read_rankings(run, name).values()) for name in rankers(run.folder)}
+    labels = {
+        name: list(read_labels(run, name, RankingLabel).values()) for name in annotators(run.folder, RankingLabel)
+    }
     labels = {name: found for name, found in labels.items() if found}
-    audits = {name: read_audit(run, name) for name in auditors(run.folder)}
+    audits = {name: read_labels(run, name, AuditLabel) for name in annotators(run.folder, AuditLabel)}
     audits = {name: found for name, found in audits.items() if found}
     if not labels and not audits:
         begin = f"rolellm label {shlex.quote(str(run.folder))} --annotator NAME"
