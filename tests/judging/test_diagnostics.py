@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.evaluation.statistics import Bootstrap
+from rolellm.evaluation.statistics.bootstrap import Bootstrap
 from rolellm.judging.aggregate import Tally
 from rolellm.judging.diagnostics import diagnose
 from rolellm.judging.result import summarize

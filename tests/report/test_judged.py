@@ -8,7 +8,7 @@ import pytest
 
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
-from rolellm.evaluation.statistics import Interval
+from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.judging.aggregate import RowOutcome
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import DatasetName

@@ -82,38 +82,29 @@ def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None) ->
 
 
 def _run(folder: Path, clock: Clock) -> DemoResult:
-    from rolellm.evaluation.generate import generate
     from rolellm.evaluation.score import score
     from rolellm.judging.run import judge
     from rolellm.rocit.bases import build_base
-    from rolellm.rocit.prepare import prepare
-    from rolellm.rocit.recipe import find_recipe, load_recipe
-    from rolellm.rocit.train import train
-    from rolellm.rolebench import dataset_fingerprint, load_rolebench
+    from rolellm.rocit.recipe import load_recipe
+    from rolellm.rocit.train import prepare, train
+    from rolellm.rolebench import load_rolebench
 
     made = make_roles(folder / "made", clock)
     clock.start("load", "Loading the sample")
-    test = load_rolebench(CONFIG, SPLIT)
+    data = load_rolebench(CONFIG, SPLIT)
 
-    def scored(name: str, model: Path) -> ScoreReport:
-        """Answer the rows with a model, and score the answers, each into a file."""
-        clock.start(name, f"Answering {len(test)} held-out questions with the {name} model, and scoring")
-        out = folder / f"{name}.jsonl"
-        generate(model, test, out=out, max_new_tokens=64, batch_size=16, overwrite=True, **named)
-        report = score(out, test, strict=True, **named)
-        write_json(out.with_suffix(".score.json"), report.to_dict())
-        return report
-
-    run, named = folder / "run", {"dataset_fingerprint": dataset_fingerprint(CONFIG)}
-    recipe = load_recipe(find_recipe("smoke-cpu"))
+    run, recipe = folder / "run", load_recipe("smoke-cpu")
     clock.start("base", "Building a tiny LLaMA from the sample's train rows, and warming it on role-free answers")
-    # The recipe in two steps, so that its base can answer before it is tuned.
     prepared = prepare(recipe, run)
-    reports = {UNTUNED: scored(UNTUNED, build_base(recipe, prepared.rows, run, prepared.tokenizer))}
+    base = build_base(recipe, prepared.rows, run, prepared.tokenizer)
+    reports = {}
+    clock.start(UNTUNED, f"Answering {len(data)} held-out questions with the untuned model, and scoring")
+    reports[UNTUNED] = _answer_and_score(data, base, folder / "untuned.jsonl")
     clock.start("tune", "Tuning it on the sample's train rows (RoCIT)")
     train(recipe, out=run, overwrite=True)
-    reports[TUNED] = scored(TUNED, run)
-    reports[BASELINE] = score(test["rolegpt"][:], test, **named)
+    clock.start(TUNED, f"Answering {len(data)} held-out questions with the tuned model, and scoring")
+    reports[TUNED] = _answer_and_score(data, run, folder / "tuned.jsonl")
+    reports[BASELINE] = score(data.rename_column("rolegpt", "prediction"))
     clock.start("judge", "Judging the answers against RoleGPT's, by rules in place of a language model")
     answers = {name: folder / f"{name}.jsonl" for name in (UNTUNED, TUNED)}
     words = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
@@ -123,6 +114,17 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     result = DemoResult(folder, page, made, reports, judged, clock.stop())
     write_json(folder / _SUMMARY, result.to_dict())
     return result
+
+
+def _answer_and_score(data: Any, model: Path, out: Path) -> ScoreReport:
+    """Answer the rows with a model, and score the answers; the score is written next to them."""
+    from rolellm.evaluation.generate import generate
+    from rolellm.evaluation.score import score
+
+    generate(model, data, out=out, max_new_tokens=64, batch_size=16, overwrite=True)
+    report = score(out, strict=True)
+    write_json(out.with_suffix(".score.json"), report.to_dict())
+    return report
 
 
 def _settle_libraries() -> None:

@@ -24,8 +24,8 @@ from typing import Any, Literal, TypeVar
 from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import Bootstrap, Interval, Sample, bootstrap_stratum, share_ends
-from rolellm.judging.types import Comparison, Design, Judgement, System, category
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, Sample, bootstrap_stratum, share_ends
+from rolellm.judging.types import Comparison, Design, Judgement, category
 
 #: The least share of pairs whose two orders have to agree (our choice). Wins, ties and losses drawn by lot, at whatever
 #: odds, agree in a third or more: with less, the place decides more than the answers do.
@@ -268,12 +268,9 @@ class Tally:
     def lengths(self) -> dict[str, dict[str, int]]:
         """System to row id to the characters of its answer."""
         answers = self.comparison.answers
-        return {one.name: {row: len(text) for row, text in answers[one.name].items()} for one in self.systems}
-
-    @property
-    def systems(self) -> Sequence[System]:
-        """All of them, the baseline and canaries too."""
-        return self.comparison.systems
+        return {
+            one.name: {row: len(text) for row, text in answers[one.name].items()} for one in self.comparison.systems
+        }
 
     def values(self, name: str, field: Field) -> dict[str, float]:
         """Row id to one field of a system's outcome, in the comparison's order; without wins that are `withheld`."""

@@ -19,7 +19,7 @@ from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.rows import rows_of
 from rolellm.evaluation.score import ScoreReport, metric_dict, rows_hash, score_rows
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics import Bootstrap, Interval, Sample
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, Sample
 from rolellm.judging.aggregate import clusters_of, estimates, sort_out
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import RESULT, JudgeRun, read_run

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import agreement_ci, fleiss_kappa, length_control
+from rolellm.evaluation.statistics.agreement import agreement_ci, fleiss_kappa
+from rolellm.evaluation.statistics.length import length_control
 from rolellm.judging.aggregate import DESIGNS, Pair, Tally, above, list_above
 from rolellm.judging.types import Judgement
 
@@ -27,7 +28,7 @@ def length_effect(tally: Tally) -> dict[str, Any]:
     baseline = tally.verdicts.baseline
     if baseline is None:
         return {"longer_preferred": None, "coefficient": None}
-    models = [one.name for one in tally.systems if one.kind == "model"]
+    models = [one.name for one in tally.comparison.systems if one.kind == "model"]
     found = [
         (row, win, tally.lengths[name][row], tally.lengths[baseline][row])
         for name in models
@@ -68,7 +69,7 @@ def name_effect(tally: Tally) -> tuple[dict[str, Any] | None, dict[str, dict[str
                 gains.setdefault(name, []).append((one.row, after - before))
     effects = tally.estimates({name: tally.joined(found) for name, found in gains.items()})
     changed = tally.joined((one.row, float(one.ranks != masked[_shown(one)].ranks)) for one in probes)
-    by_model = {one.name: effects[one.name] for one in tally.systems if one.name in effects}
+    by_model = {one.name: effects[one.name] for one in tally.comparison.systems if one.name in effects}
     return {"probes": len(probes), "changed": tally.estimate(changed, shares=True), "by_model": by_model}, effects
 
 
@@ -76,11 +77,11 @@ def _shown(one: Judgement) -> tuple[str, str, str, tuple[str, ...]]:
     return one.row, one.judge, one.design, one.order
 
 
-def _pairs(tally: Tally) -> Iterator[tuple[str, Pair]]:
+def _pairs(tally: Tally) -> Iterator[tuple[str, Iterable[Pair]]]:
+    """Each row's pairs of one system, by all judges."""
     for row in tally.comparison.rows:
         for by_judge in tally.verdicts.pairs.get(row.id, {}).values():
-            for pair in by_judge.values():
-                yield row.id, pair
+            yield row.id, by_judge.values()
 
 
 def _in_pairs(tally: Tally) -> dict[str, Any] | None:
@@ -88,7 +89,7 @@ def _in_pairs(tally: Tally) -> dict[str, Any] | None:
 
     ``first_preferred``: share of judgements that prefer the answer shown first, ties half; .5 is no taste.
     """
-    pairs = list(_pairs(tally))
+    pairs = [(row, pair) for row, found in _pairs(tally) for pair in found]
     if not pairs:
         return None
     found = tally.estimates(
@@ -205,7 +206,7 @@ def _attacks(tally: Tally) -> dict[str, dict[str, dict[str, Any]]]:
 
     The win rate is that of pairs; where none were judged, that of lists.
     """
-    touched: dict[str, dict[str, Counter[str]]] = {one.name: {} for one in tally.systems}
+    touched: dict[str, dict[str, Counter[str]]] = {one.name: {} for one in tally.comparison.systems}
     for one in (one for one in tally.judgements if not one.named):
         for name, kind in ((name, kind) for name, kinds in one.touched.items() for kind in kinds):
             touched[name].setdefault(kind, Counter())[one.row] += 1
@@ -234,7 +235,8 @@ def _jury(tally: Tally) -> dict[str, Any] | None:
     pairwise, listwise = (len(tally.verdicts.judges[design]) for design in DESIGNS)
     if max(pairwise, listwise) < 2:
         return None
-    votes = list(_pair_votes(tally) if pairwise > 1 else _list_votes(tally))
+    in_pairs = ((row, [pair.mean for pair in found]) for row, found in _pairs(tally))
+    votes = list(in_pairs if pairwise > 1 else _list_votes(tally))
     items = [(row, counts) for row, means in votes if sum(counts := _counts(means)) > 1]
     kappa = None
     if items:
@@ -252,14 +254,8 @@ def _either_way(counts: npt.NDArray[np.int64]) -> float | None:
 Votes = Iterable[tuple[str, list[float]]]
 
 
-def _pair_votes(tally: Tally) -> Votes:
-    for row in tally.comparison.rows:
-        for by_judge in tally.verdicts.pairs.get(row.id, {}).values():
-            yield row.id, [pair.mean for pair in by_judge.values()]
-
-
 def _list_votes(tally: Tally) -> Votes:
-    names = [one.name for one in tally.systems]
+    names = [one.name for one in tally.comparison.systems]
     for row in tally.comparison.rows:
         lists: Mapping[str, Any] = tally.verdicts.lists.get(row.id, {})
         for at, name in enumerate(names):

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, FiniteFloat, PlainValidator
 from rolellm.core.sanitize import visible
 from rolellm.core.typed_json import read_as
 from rolellm.evaluation.score import read_metric
-from rolellm.evaluation.statistics import Interval
+from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.judging.types import Design, SystemKind
 
 Metric = Annotated[Interval | None, PlainValidator(read_metric)]

@@ -15,16 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import (
-    Bootstrap,
-    PairedTest,
-    Sample,
-    bradley_terry_ci,
-    holm,
-    length_control,
-    paired_test,
-    sign_test,
-)
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Sample
+from rolellm.evaluation.statistics.length import length_control
+from rolellm.evaluation.statistics.paired import PairedTest, holm, paired_test, sign_test
+from rolellm.evaluation.statistics.ranking import bradley_terry_ci
 from rolellm.judging.aggregate import LEAST_AGREEMENT, Tally, list_above
 from rolellm.judging.diagnostics import diagnose
 from rolellm.judging.folder import DatasetName
@@ -175,12 +169,14 @@ def standings(
             "pairwise": pairwise.get(one.name),
             "listwise": listwise.get(one.name),
         }
-        for one in tally.systems
+        for one in tally.comparison.systems
     ]
 
 
 def _pairwise(tally: Tally, name_effects: Mapping[str, dict[str, Any] | None]) -> dict[str, dict[str, Any]]:
-    names = [one.name for one in tally.systems if tally.values(one.name, "win") or one.name in tally.withheld]
+    names = [
+        one.name for one in tally.comparison.systems if tally.values(one.name, "win") or one.name in tally.withheld
+    ]
     wins = {name: tally.values(name, "win") for name in names}
     samples: dict[tuple[str, ...], Sample] = {}
     for name, values in wins.items():
@@ -257,7 +253,7 @@ def _length(tally: Tally, name: str) -> dict[str, Any]:
 
 
 def _listwise(tally: Tally) -> dict[str, dict[str, Any]]:
-    ranks = {one.name: values for one in tally.systems if (values := tally.values(one.name, "rank"))}
+    ranks = {one.name: values for one in tally.comparison.systems if (values := tally.values(one.name, "rank"))}
     if not ranks:
         return {}
     means = tally.estimates({name: tally.joined(values.items()) for name, values in ranks.items()})
@@ -325,7 +321,7 @@ def significance(tally: Tally) -> list[dict[str, Any]]:
     itself; so a system tested against it is tested against .5. Holm's correction is over all tests of a measure.
     """
     baseline = tally.verdicts.baseline
-    names = [one.name for one in tally.systems if one.kind == "model"]
+    names = [one.name for one in tally.comparison.systems if one.kind == "model"]
     wins = {name: tally.values(name, "win") for name in names}
     if baseline is not None:
         names.append(baseline)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rolellm.core.sanitize import visible
 from rolellm.evaluation.score import ScoreReport, read_metric
-from rolellm.evaluation.statistics import Bootstrap, Interval, Sample
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, Sample
 from rolellm.judging.aggregate import RowOutcome, clusters_of, estimates
 from rolellm.judging.figures import (
     Group,

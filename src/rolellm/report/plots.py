@@ -16,7 +16,7 @@ from typing import Any
 
 from rolellm.core.sanitize import label, width
 from rolellm.evaluation.score import METRICS, ScoreReport
-from rolellm.evaluation.statistics import Interval
+from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.judging.figures import JudgingResult, SystemFigures
 from rolellm.judging.types import Design
 from rolellm.report.score_table import ABSENT, interval, number, roles_of

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rolellm.core.files import whole_file
 from rolellm.core.sanitize import markdown_text, visible, width
 from rolellm.evaluation.score import METRICS, ScoreReport, Summary
-from rolellm.evaluation.statistics import Interval
+from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.report.published import PublishedTable
 from rolellm.report.templates import environment
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from rolellm.evaluation.score import METRICS, ScoreReport
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics import Interval
+from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.judging.figures import JudgingResult
 from rolellm.report.judged import judged_tables, main_table
 from rolellm.report.plots import (

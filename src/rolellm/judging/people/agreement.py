@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from rolellm.core.errors import SettingsError
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import Bootstrap, Sample, agreement_ci, cohen_kappa, fleiss_kappa, spearman
+from rolellm.evaluation.statistics.agreement import agreement_ci, cohen_kappa, fleiss_kappa, spearman
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Sample
 from rolellm.judging.aggregate import Verdicts, clusters_of, estimates, sort_out
 from rolellm.judging.folder import JudgeRun
 from rolellm.judging.parsing import mid_ranks
@@ -180,12 +181,9 @@ def agreement(run: JudgeRun, settings: Bootstrap | None = None) -> dict[str, Any
     names = labelled_systems(run.comparison)
     baseline = None if run.comparison.baseline is None else run.comparison.baseline.name
     measured = Agreement(clusters_of(run.comparison.rows), settings or Bootstrap())
-    labels = {
-        name: list(read_labels(run, name, RankingLabel).values()) for name in annotators(run.folder, RankingLabel)
-    }
-    labels = {name: found for name, found in labels.items() if found}
-    audits = {name: read_labels(run, name, AuditLabel) for name in annotators(run.folder, AuditLabel)}
-    audits = {name: found for name, found in audits.items() if found}
+    rankers, auditors = (annotators(run.folder, kind) for kind in (RankingLabel, AuditLabel))
+    labels = {name: found for name in rankers if (found := list(read_labels(run, name, RankingLabel).values()))}
+    audits = {name: found for name in auditors if (found := read_labels(run, name, AuditLabel))}
     if not labels and not audits:
         begin = f"rolellm label {shlex.quote(str(run.folder))} --annotator NAME"
         raise SettingsError(f"nobody has labelled anything yet; begin with: {begin}")
