@@ -183,7 +183,7 @@ def agreement(run: JudgeRun, settings: Bootstrap | None = None) -> dict[str, Any
     measured = Agreement(clusters_of(run.comparison.rows), settings or Bootstrap())
     rankers, auditors = (annotators(run.folder, kind) for kind in (RankingLabel, AuditLabel))
     labels = {name: found for name in rankers if (found := list(read_labels(run, name, RankingLabel).values()))}
-    audits = {name: found for name in auditors if (found := read_labels(run, name, AuditLabel))}
+    audits = {name: said for name in auditors if (said := read_labels(run, name, AuditLabel))}
     if not labels and not audits:
         begin = f"rolellm label {shlex.quote(str(run.folder))} --annotator NAME"
         raise SettingsError(f"nobody has labelled anything yet; begin with: {begin}")
