@@ -157,7 +157,27 @@ class Endpoint:
         """The SDK's client for the running event loop; every request needs `headers`."""
         loop = asyncio.get_running_loop()
         if self._sdk is None or self._loop is not loop:
-            self._sdk, self._loop = sdk_client(self._base_url, self.settings.max_bytes, self.concurrency), loop
+            # At DEBUG, this logger prints the headers of responses, in which a server may echo the key.
+            logging.getLogger("httpcore2.http11").addFilter(_names_no_headers)
+            limits = httpx2.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
+            transport = httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=_proxy(self._base_url))
+            self._loop, self._sdk = (
+                loop,
+                _Plain(
+                    base_url=self._base_url,
+                    api_key="none",
+                    # What is given here in so many words is not looked up in the environment.
+                    admin_api_key="",
+                    organization="",
+                    project="",
+                    webhook_secret="",
+                    max_retries=0,
+                    timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
+                    http_client=DefaultAsyncHttpxClient(
+                        transport=_Bounded(transport, self.settings.max_bytes), trust_env=False, follow_redirects=False
+                    ),
+                ),
+            )
         return self._sdk
 
     def headers(self) -> dict[str, Any]:
@@ -322,34 +342,3 @@ class _Plain(AsyncOpenAI):
 
 def _names_no_headers(record: logging.LogRecord) -> bool:
     return "receive_response_headers" not in record.getMessage()
-
-
-def sdk_client(base_url: str, most_bytes: int, connections: int) -> AsyncOpenAI:
-    """The SDK's client for an address; each request has to bring its own ``Authorization``.
-
-    Args:
-        base_url: The address.
-        most_bytes: The longest body that is read.
-        connections: Maximum connections at once.
-    """
-    # At DEBUG, this logger prints the headers of responses, in which a server may echo the key.
-    logging.getLogger("httpcore2.http11").addFilter(_names_no_headers)
-    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-    transport = httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=_proxy(base_url))
-    return _Plain(
-        base_url=base_url,
-        api_key="none",
-        # What is given here in so many words is not looked up in the environment.
-        admin_api_key="",
-        organization="",
-        project="",
-        webhook_secret="",
-        max_retries=0,
-        timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
-        http_client=DefaultAsyncHttpxClient(
-            transport=_Bounded(transport, most_bytes),
-            timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
-            trust_env=False,
-            follow_redirects=False,
-        ),
-    )
