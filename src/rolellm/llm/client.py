@@ -144,7 +144,7 @@ class Client(ExitStack):
         Args:
             requests: What to ask.
             accept: Makes a value of a reply, or raises `rolellm.llm.model.UnacceptableError` to have it asked again; by
-                default any text will do. It sees journaled replies anew, so it must not depend on anything else.
+                default any text is accepted. It sees journaled replies anew, so it must not depend on anything else.
             label: Of the progress bar.
             also: Ways for a reply to end, beside ``stop``, that are for `accept` to judge, such as ``length``.
 
@@ -284,7 +284,7 @@ class Client(ExitStack):
                 return self._short(f"no endpoint answers any more ({last})", need)
             return EndpointError(
                 f"no endpoint takes what it is asked ({last}); {self._kept()}. Check the model's name, the key's "
-                "environment variable and the address, then give the same command again"
+                "environment variable and the address, then rerun the same command"
             )
         return self._short(str(stop), stop.need)
 

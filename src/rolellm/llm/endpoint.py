@@ -74,11 +74,11 @@ class Endpoint:
         """Ask once.
 
         A server that refuses the form in which a schema is asked for is asked again in the next form; that costs
-        nothing, and is no attempt.
+        nothing, and does not count as an attempt.
 
         Raises:
             CallError: When no reply came.
-            SettingsError: Where there is no key and one is needed.
+            SettingsError: When the server needs a key and none is set.
         """
         while True:
             form = self.structured
@@ -166,7 +166,7 @@ class Endpoint:
                 _Plain(
                     base_url=self._base_url,
                     api_key="none",
-                    # What is given here in so many words is not looked up in the environment.
+                    # What is given here is not looked up in the environment.
                     admin_api_key="",
                     organization="",
                     project="",
@@ -184,7 +184,7 @@ class Endpoint:
         """What carries the key, as the SDK takes it for one request.
 
         Raises:
-            SettingsError: Where there is no key and one is needed.
+            SettingsError: When the server needs a key and none is set.
         """
         key = find_key(self._base_url, self.settings.api_key_env)
         return {"Authorization": f"Bearer {key}" if key else omit}
@@ -198,13 +198,13 @@ class Endpoint:
 
         Raises:
             CallError: For anything but a whole answer of status 2xx.
-            SettingsError: Where there is no key and one is needed.
+            SettingsError: When the server needs a key and none is set.
         """
         failure: CallError
         try:
             async with asyncio.timeout(seconds):
                 return await work()
-        except SettingsError:  # There is no key.
+        except SettingsError:  # The key is missing.
             raise
         except APIStatusError as error:
             failure = self.refusal(error.status_code, error.response.content, error.response.headers)
@@ -215,7 +215,7 @@ class Endpoint:
         except (OpenAIError, httpx2.HTTPError, ValueError, RecursionError) as error:
             reason = f"the answer cannot be read ({type(error).__name__})"
             failure = CallError("malformed", reason, retry=True, billed=True)
-        # Outside of the handlers: what the SDK raised holds headers, and would hang on to this.
+        # Outside of the handlers: what the SDK raised holds headers, and would become part of this.
         raise failure
 
     def _scrubber(self) -> Scrubber:
@@ -269,7 +269,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body that is no longer than so many bytes, with errors in our words."""
+    """A body of limited length, with errors in our words."""
 
     def __init__(self, response: httpx2.Response, most_bytes: int | None) -> None:
         self._response = response
