@@ -139,7 +139,7 @@ class Journal:
             self._note_total()
             self._keep_room(reserve)
         except (OSError, JournalFullError):
-            self._close()
+            self.close()
             raise
 
     @property
@@ -224,9 +224,6 @@ class Journal:
         if self._size != self._synced:
             with suppress(OSError, JournalFullError):
                 self.sync()
-        self._close()
-
-    def _close(self) -> None:
         self.closed = True
         os.close(self._file)
         os.close(self._mark)
