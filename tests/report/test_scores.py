@@ -11,7 +11,7 @@ from rolellm.core.records import Row
 from rolellm.evaluation.predictions import Predictions
 from rolellm.evaluation.score import ScoreReport, score_rows
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics import Interval
+from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.report.score_table import disagreements, roles_of, score_table
 
 Values = dict[str, dict[str, Any]]
@@ -67,7 +67,7 @@ def test_what_is_absent_is_none_and_zero_is_a_score(values: Values) -> None:
 )
 def test_a_broken_metric_is_named(values: Values, value: Any) -> None:
     values["tuned"]["by_role"]["Captain Ahab"]["RAW"] = value
-    with pytest.raises(DataError, match="Captain Ahab, RAW: "):
+    with pytest.raises(DataError, match="Captain Ahab: RAW: "):
         ScoreReport.from_dict(values["tuned"])
 
 

@@ -162,7 +162,7 @@ class LocalModel:
         """Content hashes of the base and of the adapter: ``model_hash`` and ``adapter_hash``."""
         adapter = self.source.adapter
         return {
-            "model_hash": content_hash(self.source.base),
+            "model_hash": content_hash(self.source.base, self.source.revision),
             "adapter_hash": None if adapter is None else content_hash(adapter),
         }
 

@@ -7,8 +7,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from rolellm.core.errors import ModelError, RecipeError, SettingsError, quiet_pe
 from rolellm.core.files import whole_file, write_json
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Language
-from rolellm.core.settings import nearest
+from rolellm.core.settings import read
 from rolellm.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
 from rolellm.models.load import fetch, load_whole, open_tokenizer, stop_at
 from rolellm.models.training_record import MANIFEST, Seen, read_manifest
@@ -81,11 +81,7 @@ def push(
         HubError: When publishing fails; what was on the Hub before is unchanged.
     """
     require("transformers", extra="train")
-    known = [item.name for item in fields(PushOptions)]
-    for name in options:
-        if name not in known:
-            raise SettingsError(f"unknown option {name}{nearest(name, known)}")
-    chosen, folder = PushOptions(**options), Path(getattr(run, "out", run))
+    chosen, folder = read(PushOptions, options), Path(getattr(run, "out", run))
     check_push(repo, chosen)
     found = _find(folder, merge, base_model)
     named = _license(found.manifest["recipe"].get("output", {}).get("license") if license is None else license)
@@ -126,10 +122,7 @@ def check_publishing(recipe: Recipe) -> None:
 
 def stage_tokenizer(run: FinishedRun, staged: Path) -> PreTrainedTokenizerBase:
     """Put the tokenizer with its chat template into a folder, and load it from there."""
-    for pattern in _TOKENIZER:
-        for file in run.folder.glob(pattern):
-            if file.is_file() and not (staged / file.name).exists():
-                _take(file, staged / file.name)
+    _take(run.folder, _TOKENIZER, staged)
     return open_tokenizer(staged)
 
 
@@ -138,9 +131,7 @@ def _stage_weights(run: FinishedRun, staged: Path, end: int) -> None:
     if run.form == "merged":
         _merge_adapter(_base_folder(run), run.folder, staged, end)
         return
-    for pattern in ADAPTER if run.form == "adapter" else FULL:
-        for file in run.folder.glob(pattern):
-            _take(file, staged / file.name)
+    _take(run.folder, ADAPTER if run.form == "adapter" else FULL, staged)
     if run.form == "adapter":
         file = staged / ADAPTER[0]
         config = json.loads(file.read_text(encoding="utf-8"))
@@ -238,12 +229,13 @@ def _without_places(value: Any) -> Any:
     return value
 
 
-def _take(source: Path, target: Path) -> None:
-    """Put a file where it is published from, without copying it where that can be."""
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, target)
+def _take(folder: Path, patterns: Iterable[str], staged: Path) -> None:
+    """Put files where they are published from, without copying them where that can be."""
+    for file in {file for pattern in patterns for file in folder.glob(pattern) if file.is_file()}:
+        try:
+            (staged / file.name).hardlink_to(file)
+        except OSError:
+            shutil.copyfile(file, staged / file.name)
 
 
 def _find(run: Path, merge: bool, base_model: str | None) -> FinishedRun:
