@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.llm_options import AskedModel, language_model, show_estimate
+from rolellm.cli.options import from_settings
 from rolellm.core.errors import SettingsError
+from rolellm.llm.llm import LLM
 from rolellm.llm.model import Price, Request, RunOptions, Sampling, system, user
 from rolellm.llm.settings import ModelSettings
 
@@ -54,14 +55,15 @@ seen: list[LLM] = []
 
 
 @app.command()
-@takes_llm
+@from_settings
 def ask(
     context: typer.Context,
     count: int,
-    llm: LLM,
+    asked: AskedModel,
     as_json: bool = typer.Option(False, "--json"),
 ) -> None:
     """Ask something so many times."""
+    llm = language_model(asked)
     seen.append(llm)
     requests = (Request((system("Be brief."), user(str(number))), Sampling(max_tokens=50)) for number in range(count))
     if llm.dry_run:
@@ -141,9 +143,9 @@ def test_a_command_may_ask_nobody() -> None:
     given: list[LLM] = []
 
     @idle.command()
-    @partial(takes_llm, unless="explain")
-    def show(llm: LLM, explain: bool = False) -> None:
-        given.append(llm)
+    @from_settings
+    def show(asked: AskedModel, explain: bool = False) -> None:
+        given.append(language_model(asked, required=not explain))
 
     assert CliRunner().invoke(idle, ["--explain"]).exit_code == 0
     assert given[0].settings.endpoints == ()

@@ -37,7 +37,7 @@ BAD = {
     "empty": ({"predictions": [], "references": []}, "no predictions to score"),
     "mixed": ({"predictions": ["a", "b"], "references": [["a"], "b"]}, "that of row 1 a text"),
     "protocol": ({"predictions": ["a"], "references": ["a"], "protocol": "rouge"}, "protocol: must be"),
-    "language": ({"predictions": ["a"], "references": ["a"], "language": "de"}, "unknown language"),
+    "language": ({"predictions": ["a"], "references": ["a"], "language": "de"}, "damaged at language"),
     "tokenizer": ({"predictions": ["a"], "references": ["a"], "tokenizer": "t5"}, "unknown tokenizer"),
     "null": ({"predictions": ["a", None], "references": ["a", "b"]}, "must be a text"),
     "raw-alone": ({"predictions": ["a"], "references": ["a"], "raw_references": ["a"]}, "without subsets"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.evaluation.statistics import Interval
+from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.report.exports import to_csv, to_latex, write_tables
 from rolellm.report.score_table import PERCENT, Format, ScoreTable, TableRow
 

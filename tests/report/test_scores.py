@@ -11,7 +11,7 @@ from rolellm.core.records import Row
 from rolellm.evaluation.predictions import Predictions
 from rolellm.evaluation.score import ScoreReport, score_rows
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics import Interval
+from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.report.score_table import disagreements, roles_of, score_table
 
 Values = dict[str, dict[str, Any]]

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rolellm.cli.options import AsJson, DataDir, from_settings
+from rolellm.cli.output import print_json, print_table
+from rolellm.hub.push import PushOptions
+
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+OnlyConfig = Annotated[list[str] | None, typer.Option("--config", help="Only this config; repeatable.")]
 
 
 @app.command()
 def build(
     out: Annotated[Path, typer.Option("--out", help="Folder to write.")] = Path("dataset_scripts/rolebench"),
-    config: Annotated[list[str] | None, typer.Option("--config", help="Only this config; repeatable.")] = None,
+    config: OnlyConfig = None,
     data_dir: DataDir = None,
     revision: Annotated[str | None, typer.Option(help="Revision of the release on the Hub.")] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl instead of stopping.")
     ] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums."""
-    from rolellm.cli.output import print_json, print_table
     from rolellm.rolebench.build import SKIPPED_FILE, build
 
     built = build(out, config or None, data_dir=data_dir, revision=revision, skip_bad=skip_bad)
@@ -43,53 +44,33 @@ def build(
         }
         print_json({"out": str(out), "configs": configs})
         return
-    rows = [
-        (item.config.name, split.name, f"{split.rows:,}", str(len(item.skipped)))
-        for item in built
-        for split in item.splits
-    ]
+    rows = [(item.config.name, split.name, split.rows, len(item.skipped)) for item in built for split in item.splits]
     print_table(f"Built into {out}", ("config", "split", "rows", "set aside"), rows)
     if any(item.skipped for item in built):
         typer.echo(f"Rows set aside are in {out / SKIPPED_FILE}, each with its file, line and reason.")
 
 
 @app.command()
+@from_settings
 def push(
     repo: Annotated[str, typer.Argument(metavar="REPO", help="Dataset on the Hub, OWNER/NAME.")],
-    config: Annotated[list[str] | None, typer.Option("--config", help="Only this config; repeatable.")] = None,
+    options: PushOptions,
+    config: OnlyConfig = None,
     data_dir: DataDir = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl, which is published too.")
     ] = False,
     licence: Annotated[str | None, typer.Option("--license", help="Defaults to the release's own, apache-2.0.")] = None,
-    private: Annotated[
-        bool, typer.Option("--private/--public", help="Make a newly created repository private.")
-    ] = True,
-    revision: Annotated[str, typer.Option("--revision", help="Branch to push to; created if missing.")] = "main",
-    message: Annotated[str | None, typer.Option("--message", help="Commit title.")] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files of the same name that rolellm did not write.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Build and list what would be sent; send nothing.")
-    ] = False,
-    as_json: Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Build the release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG)."""
     import tempfile
 
     from rolellm.cli.push import show
-    from rolellm.hub import PushOptions, check_push, push_folder
+    from rolellm.hub.push import check_push, push_folder
     from rolellm.rolebench.build import stage
 
-    options = PushOptions(
-        kind="dataset",
-        private=private,
-        branch=revision,
-        message=message or "Publish RoleBench",
-        overwrite=overwrite,
-        dry_run=dry_run,
-    )
+    options = replace(options, kind="dataset", message=options.message or "Publish RoleBench")
     check_push(repo, options)
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
         stage(Path(folder), repo, config or None, data_dir=data_dir, skip_bad=skip_bad, licence=licence)
@@ -97,9 +78,8 @@ def push(
 
 
 @app.command()
-def stats(data_dir: DataDir = None, as_json: Json = False) -> None:
+def stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Print Table 1 of the paper for whatever part of the release is here, beside the published figures."""
-    from rolellm.cli.output import print_json, print_table
     from rolellm.rolebench.statistics import table_one
 
     table = table_one(data_dir)
@@ -113,6 +93,4 @@ def stats(data_dir: DataDir = None, as_json: Json = False) -> None:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

@@ -7,19 +7,21 @@ from typing import Annotated
 
 import typer
 
+from rolellm.cli.options import AsJson
+from rolellm.cli.output import print_json, print_table, show_table
+
 
 def demo(
     out: Annotated[
         Path,
         typer.Option("--out", help="Where models, answers, scores and the report go; an earlier demo is replaced."),
     ] = Path("rolellm-demo"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make roles of scripts; answer and score with an untuned model, tune it, do both again; judge; and report.
 
     On the embedded sample, offline, on a CPU, in minutes.
     """
-    from rolellm.cli.output import print_json, print_table, show_table
     from rolellm.demo import run_demo
 
     result = run_demo(out, say=lambda line: typer.echo(line, err=True))
@@ -27,13 +29,11 @@ def demo(
         print_json(result.to_dict())
         return
     from rolellm.cli.judge import show_result
-    from rolellm.core.sanitize import visible
     from rolellm.report.construct_section import made_table
     from rolellm.report.score_table import score_table, to_rich
 
     columns, rows = made_table(result.made)
-    table = [[visible(cell) for cell in row] for row in (columns, *rows)]
-    print_table("Made from scripts, by rules in place of a language model; not tuned on", table[0], table[1:])
+    print_table("Made from scripts, by rules in place of a language model; not tuned on", columns, rows)
     show_table(to_rich(score_table(result.reports)))
     show_result(result.judged)
     typer.echo(f"Report: {result.page}")

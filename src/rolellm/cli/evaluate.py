@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolellm.cli.options import from_settings
+from rolellm.cli.options import AsJson, Config, DataDir, Split, from_settings
+from rolellm.cli.output import print_json, show_table
 from rolellm.core.settings import dump
 from rolellm.evaluation.settings import ScoreOptions
 
@@ -24,21 +25,17 @@ def score(
             metavar="P.jsonl...", help="Predictions, or the release's baseline files; several count as one."
         ),
     ],
-    config: Annotated[str, typer.Option("--config", help="Config of the dataset, such as sample.")],
+    config: Config,
     options: ScoreOptions,
-    split: Annotated[str, typer.Option("--split", help="Split of the dataset.")] = "test",
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", help="A local copy of the release; default: $ROLEBENCH_DIR, then the Hub."),
-    ] = None,
+    split: Split = "test",
+    data_dir: DataDir = None,
     by_role: Annotated[bool, typer.Option("--by-role", help="Also print a table by role.")] = False,
     rows_out: Annotated[
         Path | None, typer.Option("--rows-out", help="Write each row's score to this file, JSON Lines.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Score predictions: CUS, RAW, SPE and avg with 95 % intervals, the unmatched rows, and the recipe."""
-    from rolellm.cli.output import print_json
     from rolellm.core.jsonl import write_jsonl
     from rolellm.evaluation.score import score as run
 
@@ -55,7 +52,6 @@ def score(
 
 
 def _print(report: ScoreReport, *, by_role: bool) -> None:
-    from rolellm.cli.output import show_table
     from rolellm.report.published import published_for
     from rolellm.report.score_table import published_table, summary_table, to_rich
 

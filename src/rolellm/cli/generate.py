@@ -1,4 +1,4 @@
-"""``rolellm generate``: a local model answers a split of the benchmark."""
+"""``rolellm generate``: a local model, or models behind an API, answer a split of the benchmark."""
 
 from __future__ import annotations
 
@@ -9,66 +9,82 @@ from typing import Annotated, Literal
 
 import typer
 
-from rolellm.cli.options import from_settings
-from rolellm.cli.output import resume_line
+from rolellm.cli.llm_options import scripted_models, show_estimate
+from rolellm.cli.options import AsJson, Config, DataDir, Split, from_settings
+from rolellm.cli.output import print_json, resume_line, say
+from rolellm.core.settings import Field, settings
 from rolellm.evaluation.settings import GenerateSettings
+from rolellm.llm.llm import LLM, LLMOptions
+
+
+@settings
+class _Model(LLMOptions):
+    """Model."""
+
+    model: str | None = Field(
+        default=None,
+        description="A folder with a model, adapter or run of `rolellm train`, or a Hub id; with --base-url, the model "
+        "to ask there.",
+    )
 
 
 @from_settings
 def generate(
     context: typer.Context,
-    model: Annotated[
-        str, typer.Option("--model", help="A folder with a model, adapter or run of `rolellm train`; or a Hub id.")
-    ],
-    config: Annotated[str, typer.Option("--config", help="Config of the dataset, such as sample.")],
+    asked: _Model,
+    config: Config,
     out: Annotated[Path, typer.Option("--out", help="Predictions file, JSON Lines; continued if it exists.")],
-    settings: GenerateSettings,
-    split: Annotated[str, typer.Option("--split", help="Split of the dataset.")] = "test",
-    data_dir: Annotated[
-        Path | None,
-        typer.Option("--data-dir", help="A local copy of the release; default: $ROLEBENCH_DIR, then the Hub."),
-    ] = None,
+    how: GenerateSettings,
+    split: Split = "test",
+    data_dir: DataDir = None,
     role: Annotated[list[str] | None, typer.Option("--role", help="Answer only this role; repeatable.")] = None,
     subset: Annotated[
         Literal["general", "role_specific"] | None, typer.Option("--subset", help="Answer only this subset.")
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Answer only the first N rows.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Answer a split of RoleBench with a local model, in batches; an interrupted run continues where it stopped."""
+    """Answer a split of RoleBench with a local model, in batches, or with models behind an API.
+
+    An interrupted run continues where it stopped.
+    """
     from rolellm.evaluation.resume import stopped_short
     from rolellm.runtime.threads import wait_briefly
 
     wait_briefly()
 
-    untouched = resume_line(context, "--overwrite") if settings.overwrite else None
+    untouched = resume_line(context, "--overwrite") if how.overwrite else None
     with stopped_short(out, resume_line(context), untouched=untouched):
         # The imports take seconds, and Ctrl-C may come within them.
         from rolellm import dataset_fingerprint, load_rolebench
-        from rolellm.evaluation.generate import answer_rows, check
+        from rolellm.evaluation.generate import answer_rows, check, planned_requests
         from rolellm.evaluation.rows import rows_of
 
-        settings = replace(settings, model=model, config=config, split=split, data_dir=data_dir)
-        # Fetching the data may take minutes: refuse what can be refused without it.
-        check(settings)
-        data = load_rolebench(config, split, data_dir=data_dir)
-        rows = rows_of(data, role or [], subset, limit, needed=("role", "question"))
-        settings = replace(settings, dataset_fingerprint=dataset_fingerprint(config, data_dir))
-        summary = answer_rows(rows, out, settings)
+        remote = asked.llm_file or asked.base_url or asked.batch or asked.dry_run
+        llm = LLM.from_options(asked, scripted_models()) if remote else None
+        how = replace(how, model=asked.model or "", config=config, split=split, data_dir=data_dir)
+        if llm is None:
+            # Fetching the data may take minutes: refuse what can be refused without it.
+            check(how)
+        rows = rows_of(
+            load_rolebench(config, split, data_dir=data_dir), role or [], subset, limit, needed=("role", "question")
+        )
+        how = replace(how, dataset_fingerprint=dataset_fingerprint(config, data_dir))
+        if llm is not None and llm.dry_run:
+            show_estimate(llm.estimate(planned_requests(rows, how)[0]), as_json)
+            return
+        summary = answer_rows(rows, out, how, llm)
     if as_json:
-        from rolellm.cli.output import print_json
-
         print_json(summary.to_dict())
         return
     if summary.capped:
-        text = f"{summary.capped} rows had less than {settings.max_new_tokens} tokens left in the model's context."
-        typer.echo(text, err=True)
+        say(f"{summary.capped} rows had less than {how.max_new_tokens} tokens left in the model's context.", err=True)
     rate = summary.to_dict()["tokens_per_second"]
     speed = f" ({rate:,.0f} tokens/s)" if rate else ""
-    typer.echo(
+    say(
         f"{summary.rows} predictions in {out}, {summary.generated} of them new{speed}: {summary.stop} complete, "
         f"{summary.length} truncated at the token limit, {summary.empty} empty."
     )
     place = [] if data_dir is None else ["--data-dir", str(data_dir)]
     part = [] if split == "test" else ["--split", split]
-    typer.echo(f"Score them with: {shlex.join(['rolellm', 'score', str(out), '--config', config, *part, *place])}")
+    say(f"Score them with: {shlex.join(['rolellm', 'score', str(out), '--config', config, *part, *place])}")

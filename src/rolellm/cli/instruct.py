@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
-from rolellm.cli.options import from_settings
+from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
+from rolellm.cli.options import AsJson, Profile, from_settings
+from rolellm.cli.output import check_missing, next_line, print_json, print_table, resumable, say
 from rolellm.construct.settings import InstructSettings
+from rolellm.core.sanitize import label
 
 if TYPE_CHECKING:
     from rolellm.construct.context_instruct.run import InstructResult
@@ -17,27 +19,25 @@ if TYPE_CHECKING:
 _EXAMPLES = 3
 
 
-@takes_llm
 @from_settings
 def instruct(
     context: typer.Context,
-    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder; see `rolellm role`.")],
-    llm: LLM,
+    profile: Profile,
+    asked: AskedModel,
     settings: InstructSettings,
     allow_missing: AllowMissing = ALLOWED_MISSING,
     out: Annotated[Path | None, typer.Option("--out", help="The run's folder; defaults to PROFILE/instruct.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make questions and answers for a role from its profile and script, and filter them.
 
     Pairs that pass the filters go to RUN/kept.jsonl; the others go to RUN/dropped.jsonl, with the reason.
     """
-    from rolellm.cli.output import check_missing, next_line, resumable
     from rolellm.construct.context_instruct.run import instruct_folder, planned_requests
     from rolellm.construct.sheet import read_sheet
-    from rolellm.core.sanitize import visible
     from rolellm.llm.client import FAILED
 
+    llm = language_model(asked)
     character, folder = read_sheet(profile), out or profile / "instruct"
     if llm.dry_run:
         show_estimate(llm.estimate(planned_requests(character, settings, count=llm.counter.count)), as_json)
@@ -47,10 +47,11 @@ def instruct(
     if result.shortfall:
         typer.echo(f"warning: {result.shortfall}.", err=True)
     elif result.failures:
-        failed = visible(str(folder / FAILED))
-        typer.echo(f"note: requests without a usable reply: {len(result.failures):,}; {failed} says why", err=True)
+        count = len(result.failures)
+        say(f"note: requests without a usable reply: {count:,}; {folder / FAILED} says why", err=True)
     if as_json:
-        _print(result, folder, manifest)
+        found = {name: manifest[name] for name in ("role", "counts", "shortfall", "failed", "spent")}
+        print_json({"out": str(folder), "enough": result.shortfall is None, **found})
     else:
         _show(result, folder, manifest)
     if not result.verdicts:
@@ -58,29 +59,19 @@ def instruct(
     check_missing(context, len(result.failures), sum(sum(one["requests"].values()) for one in result.rounds))
     if result.kept and not as_json:
         words = ("rolellm", "respond", str(profile), "--instructions", "general.jsonl")
-        typer.echo(f"Go on with: {visible(next_line(context, *words))}")
+        say(f"Go on with: {next_line(context, *words)}")
         typer.echo("Draw general.jsonl with: rolellm instructions sample DATASET --out general.jsonl")
 
 
-def _print(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
-    from rolellm.cli.output import print_json
-
-    names = ("role", "counts", "shortfall", "failed", "spent")
-    print_json({"out": str(out), "enough": result.shortfall is None, **{name: manifest[name] for name in names}})
-
-
 def _show(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
-    from rolellm.cli.output import print_table
-    from rolellm.core.sanitize import label, visible
-
     counts = manifest["counts"]
     examples: dict[str, list[str]] = {}
     for verdict in result.dropped:
         examples.setdefault(str(verdict.by), []).append(label(verdict.reason or "", 80))
-    rows = [("kept", f"{counts['kept']:,}", "")]
+    rows: list[tuple[str, int, str]] = [("kept", counts["kept"], "")]
     for name, number in counts["dropped"].items():
         seen = list(dict.fromkeys(examples.get(name, [])))[:_EXAMPLES]
-        rows.append((f"dropped: {name}", f"{number:,}", "\n".join(seen)))
+        rows.append((f"dropped: {name}", number, "\n".join(seen)))
     title = (
         f"{counts['candidates']:,} candidates for {label(result.character.role, 40)}, {counts['distinct']:,} different"
     )
@@ -88,4 +79,4 @@ def _show(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
     spent = manifest["spent"]
     by_type = ", ".join(f"{number:,} {name}" for name, number in counts["kept_by_type"].items())
     typer.echo(f"Kept: {by_type}; {spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
-    typer.echo(visible(f"{out / 'kept.jsonl'} and, with reasons, {out / 'dropped.jsonl'}"))
+    say(f"{out / 'kept.jsonl'} and, with reasons, {out / 'dropped.jsonl'}")

@@ -7,8 +7,11 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import from_settings
+from rolellm.cli.options import AsJson, from_settings
+from rolellm.cli.output import print_json, print_table
 from rolellm.construct.settings import SampleSettings
+from rolellm.core.errors import SettingsError
+from rolellm.core.sanitize import label
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -45,13 +48,10 @@ def sample(
         str | None, typer.Option("--target-column", help="Detected by its usual names by default.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draw instructions with their role-free answers, capped in length and without near-duplicates."""
-    from rolellm.cli.output import print_json, print_table
     from rolellm.construct.instructions import read_source, sample_instructions
-    from rolellm.core.errors import SettingsError
-    from rolellm.core.sanitize import label
 
     if out.exists() and not overwrite:
         raise SettingsError(f"{out} exists already; choose another file, or use --overwrite")
@@ -71,7 +71,7 @@ def sample(
     rows = []
     for item in summary["sources"]:
         lost = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in item["dropped"].items()) or "none"
-        rows.append((label(item["name"], 40), f"{item['rows']:,}", lost, f"{item['drawn']:,} of {item['asked']:,}"))
+        rows.append((label(item["name"], 40), item["rows"], lost, f"{item['drawn']:,} of {item['asked']:,}"))
     title = f"{summary['drawn']:,} {'Chinese' if drawn.settings.language == 'zh' else 'English'} instructions in {out}"
     print_table(title, ("data set", "rows", "left out", "drawn"), rows)
     if summary["drawn"] < summary["asked"]:
@@ -79,8 +79,6 @@ def sample(
 
 
 def _counts(given: list[int], datasets: int) -> list[int]:
-    from rolellm.core.errors import SettingsError
-
     if len(given) == datasets:
         return given
     if len(given) > 1:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolellm.cli.llm_options import LLM, show_estimate, takes_llm
+from rolellm.cli.llm_options import AskedModel, language_model, show_estimate
 from rolellm.cli.options import from_settings
 from rolellm.cli.output import print_json, show_table
 from rolellm.core.sanitize import visible
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 @from_settings
-@takes_llm
 def judge(
     context: typer.Context,
     files: Annotated[
@@ -30,7 +29,7 @@ def judge(
         typer.Argument(metavar="[NAME=]P.jsonl...", help="Predictions of each system; files of one NAME are joined."),
     ],
     config: Annotated[str, typer.Option("--config", help="Config of the dataset, such as sample.")],
-    llm: LLM,
+    asked: AskedModel,
     settings: JudgingSettings,
     out: Annotated[Path | None, typer.Option("--out", help="Run folder; defaults to judge-CONFIG.")] = None,
     split: Annotated[str, typer.Option("--split", help="Split of the dataset.")] = "test",
@@ -45,12 +44,12 @@ def judge(
     from rolellm.judging.run import judge as run
     from rolellm.judging.systems import parse_sources
 
-    answers, data = parse_sources(files), f"{config}/{split}"
+    llm, answers, data = language_model(asked), parse_sources(files), f"{config}/{split}"
     if llm.dry_run:
         comparison, _, _ = compared(answers, data, settings)
         # With a jury, once for each judge model.
-        asked = llm.settings.endpoints if settings.jury else [None]
-        every = [llm.estimate(judging_requests(comparison, settings), one) for one in asked]
+        jury = llm.settings.endpoints if settings.jury else [None]
+        every = [llm.estimate(judging_requests(comparison, settings), one) for one in jury]
         show_estimate(functools.reduce(operator.add, every), as_json)
         return
     folder = out or Path(f"judge-{config}")

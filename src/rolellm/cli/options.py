@@ -17,6 +17,15 @@ from pydantic.fields import FieldInfo
 
 from rolellm.core.settings import read
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Config = Annotated[str, typer.Option("--config", help="Config of the dataset, such as sample.")]
+Split = Annotated[str, typer.Option("--split", help="Split of the dataset.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", help="A local copy of the release; default: $ROLEBENCH_DIR, then the Hub."),
+]
+Profile = Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder; see `rolellm role`.")]
+
 _Command = Callable[..., Any]
 
 
@@ -24,7 +33,8 @@ def from_settings(command: _Command) -> _Command:
     """Give a command one option for each field of its parameters that are settings, sections' fields included.
 
     The parameter then gets an object of the class, checked by `rolellm.core.settings.read`. A field's
-    ``json_schema_extra`` may say ``{"cli": False}`` for no option, or ``{"flag": "role"}`` for another name.
+    ``json_schema_extra`` may say ``{"cli": False}`` for no option, or ``{"flag": "role"}`` (or ``"private/--public"``)
+    for another name.
     """
     signature = inspect.signature(command, eval_str=True)
     taken = {name: cls for name, item in signature.parameters.items() if (cls := settings_class(item.annotation))}
@@ -70,8 +80,8 @@ def _options(cls: type, panel: str | None = None) -> Iterator[inspect.Parameter]
         low = _limit(info, "ge") if _limit(info, "gt") is None else _limit(info, "gt")
         limits = {"min": low, "max": _limit(info, "le")}
         flag = _extra(info).get("flag") or name.replace("_", "-")
-        names = (f"--{flag}/--no-{flag}",) if hint is bool and info.default is True else (f"--{flag}",)
-        option = typer.Option(*names, help=info.description, rich_help_panel=panel, **_known(hint, limits))
+        flag += f"/--no-{flag}" if hint is bool and info.default is True and "/" not in flag else ""
+        option = typer.Option(f"--{flag}", help=info.description, rich_help_panel=panel, **_known(hint, limits))
         default = info.get_default(call_default_factory=True)
         kind = inspect.Parameter.KEYWORD_ONLY
         yield inspect.Parameter(name, kind, default=default, annotation=Annotated[_typer_type(hint), option])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shlex
@@ -13,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rolellm.core.errors import StoppedShortError
+from rolellm.core.files import NO_ROOM
+from rolellm.core.sanitize import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 _WIDTH_OF_FILES = 160
-_ROOM = 1_000
-_CUT, _CORNER = "…", "┓"
+_ROOM = 10_000
 #: What stands where there is no figure. Never 0, which would be one.
 ABSENT = "–"
-_NOTHING = ("", ABSENT)
 _NOT_PLAIN = re.compile(r"[^\n -~]")
 
 
@@ -32,20 +33,19 @@ def print_json(value: Any) -> None:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    from rolellm.core.sanitize import visible
-
     character = found.group()
-    if visible(character) == character and _can_be_printed(character):
-        return character
+    try:
+        character.encode(sys.stdout.encoding or "utf-8")
+        if visible(character) == character:
+            return character
+    except UnicodeEncodeError:
+        pass
     return f"\\u{ord(character):04x}" if character.isascii() else json.dumps(character)[1:-1]
 
 
-def _can_be_printed(character: str) -> bool:
-    try:
-        character.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+def say(text: str, *, err: bool = False) -> None:
+    """Print a line; characters in it that steer a display are spelled out."""
+    typer.echo(visible(text), err=err)
 
 
 def console() -> Console:
@@ -59,22 +59,23 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=_WIDTH_OF_FILES)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | int]]) -> None:
     """Print a table to standard output; the first column is a name, the others are flush right.
 
     Args:
         title: Above the table.
-        columns: Headings, shown as they are.
-        rows: Texts, shown as they are: markup inside them is not interpreted.
+        columns: Headings.
+        rows: Whole numbers, and texts: markup in them is not interpreted, characters that steer a display are spelled
+            out.
     """
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left")
+    table = Table(title=Text(visible(title)), title_justify="left")
     for index, column in enumerate(columns):
         table.add_column(Text(column), justify="right" if index else "left")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else visible(cell)) for cell in row))
     show_table(table)
 
 
@@ -85,30 +86,16 @@ def show_table(table: Table) -> None:
         table: Of texts; its first column names the rows. In a file it is as wide as it needs to be.
     """
     from rich.console import Console
+    from rich.measure import Measurement
 
     found = console()
-    if _fits(table, found.width):
+    wide = Measurement.get(found, found.options.update(width=_ROOM), table).maximum
+    if wide <= found.width:
         found.print(table)
     elif found.is_terminal:
         _show_rows(found, table)
     else:
-        wide = (width for width in range(found.width, _ROOM, 20) if _fits(table, width))
-        Console(width=next(wide, _ROOM)).print(table)
-
-
-def _fits(table: Table, width: int) -> bool:
-    """Whether no word is cut, and no column falls off the edge: rich narrows columns without a look at their words."""
-    from rich.console import Console
-    from rich.measure import Measurement
-
-    drawn = Console(width=width, file=io.StringIO(), color_system=None, force_terminal=False, legacy_windows=False)
-    if Measurement.get(drawn, drawn.options.update(width=_ROOM), table).minimum > width:
-        return False
-    with drawn.capture() as kept:
-        drawn.print(table)
-    own = sum(str(cell).count(_CUT) for column in table.columns for cell in (column.header, *column.cells))
-    whole = any(line.rstrip().endswith(_CORNER) for line in kept.get().splitlines())
-    return whole and kept.get().count(_CUT) <= own + str(table.title).count(_CUT)
+        Console(width=wide).print(table)
 
 
 def _show_rows(found: Console, table: Table) -> None:
@@ -120,7 +107,7 @@ def _show_rows(found: Console, table: Table) -> None:
     for row in range(table.row_count):
         found.print(Text(columns[0][1][row], style="bold"))
         for head, cells in columns[1:]:
-            if cells[row] not in _NOTHING:
+            if cells[row] not in ("", ABSENT):
                 found.print(Text(f"  {head}: {cells[row]}" if head else f"  {cells[row]}"))
     if table.caption:
         found.print(table.caption, style="dim")
@@ -186,9 +173,6 @@ def resumable(context: typer.Context) -> Iterator[None]:
         StoppedShortError: The one that the block raised, with that line; one for a disk that has no room for the files
             that a run ends with.
     """
-    from rolellm.core.errors import StoppedShortError
-    from rolellm.core.files import NO_ROOM
-
     try:
         yield
     except StoppedShortError as error:
@@ -212,8 +196,6 @@ def check_missing(context: typer.Context, missing: int, asked: int) -> None:
     Raises:
         StoppedShortError: With the command line that asks for what is missing.
     """
-    from rolellm.core.errors import StoppedShortError
-
     allowed = context.params["allow_missing"]
     if missing <= allowed * asked:
         return

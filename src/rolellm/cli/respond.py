@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, LLM, AllowMissing, show_estimate, takes_llm
-from rolellm.cli.options import from_settings
+from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
+from rolellm.cli.options import AsJson, Profile, from_settings
+from rolellm.cli.output import check_missing, print_json, print_table, resumable, say
 from rolellm.construct.settings import RespondSettings
+from rolellm.core.sanitize import label
 
 if TYPE_CHECKING:
     from rolellm.construct.rolegpt.prompts import RolePrompts
@@ -22,15 +23,14 @@ _EXPLAINED = 5
 _WIDE = 60
 
 
-@partial(takes_llm, unless="explain")
 @from_settings
 def respond(
     context: typer.Context,
-    profile: Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder.")],
+    profile: Profile,
     instructions: Annotated[
         Path, typer.Option("--instructions", help="JSON Lines with `instruction`, or `question` as in kept.jsonl.")
     ],
-    llm: LLM,
+    asked: AskedModel,
     settings: RespondSettings,
     allow_missing: AllowMissing = ALLOWED_MISSING,
     out: Annotated[Path | None, typer.Option("--out", help="The run's folder; defaults to PROFILE/respond.")] = None,
@@ -41,16 +41,14 @@ def respond(
             "--explain", help=f"Show what the first {_EXPLAINED} prompts (or --limit) are made of; ask no model."
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Ask a role each instruction several times: five replies as references, the sixth held out."""
-    from rolellm.cli.output import check_missing, print_json, resumable
     from rolellm.construct.rolegpt.prompts import RolePrompts
     from rolellm.construct.rolegpt.respond import instructions_of, planned_requests, respond_folder
     from rolellm.construct.sheet import read_sheet
-    from rolellm.core.sanitize import visible
 
-    character = read_sheet(profile)
+    llm, character = language_model(asked, required=not explain), read_sheet(profile)
     chosen = instructions_of(instructions, character.role, limit)
     if explain:
         _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or _EXPLAINED], as_json)
@@ -69,33 +67,30 @@ def respond(
     check_missing(context, summary["missing"], summary["replies"] + summary["missing"])
     if not as_json:
         line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
-        typer.echo(f"Go on with: {visible(shlex.join(line))}")
+        say(f"Go on with: {shlex.join(line)}")
 
 
 def _show(summary: dict[str, Any]) -> None:
-    from rolellm.cli.output import print_table
-    from rolellm.core.sanitize import label, visible
-
     wanted = summary["replies"] + summary["missing"]
-    rows = [
-        ("instructions", f"{summary['instructions']:,}"),
+    rows: list[tuple[str, str | int]] = [
+        ("instructions", summary["instructions"]),
         ("replies", f"{summary['replies']:,} of {wanted:,}"),
-        ("held out as the baseline", f"{summary['held_out']:,}"),
-        *((f"turned down: {name.replace('_', ' ')}", f"{count:,}") for name, count in summary["turned_down"].items()),
-        ("demonstrations left out by the budget", f"{summary['demonstrations_dropped']:,}"),
+        ("held out as the baseline", summary["held_out"]),
+        *((f"turned down: {name.replace('_', ' ')}", count) for name, count in summary["turned_down"].items()),
+        ("demonstrations left out by the budget", summary["demonstrations_dropped"]),
         ("calls; replies from the journal", f"{summary['spent']['calls']:,}; {summary['spent']['from_journal']:,}"),
         ("US dollars in total", f"{summary['spent']['cost']:.4f}"),
     ]
     print_table(f"{label(summary['role'], _WIDE)}, {summary['strategy']}", ("", ""), rows)
     if summary["missing"]:
-        folder = Path(summary["out"]).parent
         reason, count = next(iter(summary["failed"].items()))
-        typer.echo(
+        say(
             f"note: {summary['missing']:,} of {wanted:,} replies are missing, most often ({count:,}): "
-            f"{label(reason, 200)}; {visible(str(folder / 'failed.jsonl'))} lists all; --retry-failed retries them",
+            f"{label(reason, 200)}; {Path(summary['out']).with_name('failed.jsonl')} lists all; --retry-failed "
+            "retries them",
             err=True,
         )
-    typer.echo(f"The replies are in {visible(summary['out'])}.")
+    say(f"The replies are in {summary['out']}.")
 
 
 def _explain(prompts: RolePrompts, asked: Iterable[Asked], as_json: bool) -> None:
@@ -103,26 +98,20 @@ def _explain(prompts: RolePrompts, asked: Iterable[Asked], as_json: bool) -> Non
 
     found = list(explain(prompts, asked))
     if as_json:
-        from rolellm.cli.output import print_json
-
-        settings = prompts.settings
-        print_json({"strategy": settings.strategy, "explained": [item.to_dict() for item in found]})
+        print_json({"strategy": prompts.settings.strategy, "explained": [item.to_dict() for item in found]})
         return
     for item in found:
         _show_explanation(item)
 
 
 def _show_explanation(item: Explanation) -> None:
-    from rolellm.cli.output import print_table
-    from rolellm.core.sanitize import label
-
     rows = []
     for line in item.lines:
         why = {"key": "key: ", "words": "", "order": "no word; next in the script"}[line.by] + ", ".join(line.shared)
         place = f"{line.start}–{line.end}" if line.start >= 0 else "–"
         verdict = "shown" if line.shown else "left out"
         said = label(f"{line.before} → {line.text}" if line.before else line.text, _WIDE)
-        cells = (f"{line.score:.2f}", label(why, 40), f"{line.tokens:,}", place, verdict)
+        cells = (f"{line.score:.2f}", label(why, 40), line.tokens, place, verdict)
         rows.append((f"{line.kind} {line.rank}: {said}", *cells))
     limit = "no limit" if item.limit is None else f"at most {item.limit:,}"
     counted = "tokens" if item.exact else "tokens, estimated"

@@ -21,7 +21,7 @@ from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language
 from rolellm.core.settings import dump
-from rolellm.core.text import fold, safe_name, squash
+from rolellm.core.text import find_name, fold, safe_name, squash
 from rolellm.core.typed_json import read_as
 from rolellm.rolebench.schema import FOLDERS
 from rolellm.version import __version__
@@ -120,13 +120,14 @@ def held_out_roles(rule: SplitRule, roles: Collection[str]) -> frozenset[str]:
     Raises:
         SettingsError: When a named role is unknown, or no role would be left.
     """
-    unknown = sorted(set(rule.held_out) - set(roles))
+    named = {name: find_name(name, roles) for name in rule.held_out}
+    unknown = sorted(name for name, found in named.items() if found is None)
     if unknown:
         raise SettingsError(f"cannot hold out {', '.join(unknown)}; the roles are {', '.join(sorted(roles))}")
     if rule.held_out:
-        if set(roles) == set(rule.held_out):
+        if set(roles) == set(named.values()):
             raise SettingsError("every role is held out, so none is left to train on; hold out fewer")
-        return frozenset(rule.held_out)
+        return frozenset(filter(None, named.values()))
     return frozenset(_drawn(rule.seed, "role", sorted(roles), rule.role_share))
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rolellm.core.errors import SettingsError, require
 from rolellm.core.files import write_json
-from rolellm.core.records import Prediction, Row
 from rolellm.demo.making import Clock, make_roles
 from rolellm.evaluation.score import ScoreReport, summary_dict
 from rolellm.judging.figures import JudgingResult
@@ -17,81 +16,6 @@ from rolellm.report.construct_section import Made
 from rolellm.runtime.locks import locked
 
 CONFIG, SPLIT = "sample", "test"
-_MAX_NEW_TOKENS = 64
-
-
-class Tuning:
-    """The smoke recipe, carried out in two steps so that its base can answer before it is tuned.
-
-    Args:
-        folder: The run's.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        from rolellm.rocit.recipe import find_recipe, load_recipe
-
-        self.folder = folder
-        self.recipe = load_recipe(find_recipe("smoke-cpu"))
-
-    def base(self) -> Path:
-        """Build the base and warm it; return its folder."""
-        from rolellm.rocit.bases import build_base
-        from rolellm.rocit.train import prepare
-
-        prepared = prepare(self.recipe, self.folder)
-        return build_base(self.recipe, prepared.rows, self.folder, prepared.tokenizer)
-
-    def tune(self) -> None:
-        """Tune the base; an earlier run in the folder is replaced."""
-        from rolellm.rocit.train import train
-
-        train(self.recipe, out=self.folder, overwrite=True)
-
-    def describe(self) -> dict[str, Any]:
-        """The recipe and its hash, for the report."""
-        return {"recipe": self.recipe.to_dict(), "recipe_hash": self.recipe.hash}
-
-
-def answer(rows: Sequence[Row], model: Path, out: Path, fingerprint: str) -> dict[str, str]:
-    """Answer the rows with a model, into a file; return the answers by row id."""
-    from rolellm.evaluation.generate import answer_rows
-    from rolellm.evaluation.predictions import read_predictions
-    from rolellm.evaluation.settings import GenerateSettings
-
-    settings = GenerateSettings(
-        model=str(model),
-        max_new_tokens=_MAX_NEW_TOKENS,
-        batch_size=16,
-        config=CONFIG,
-        split=SPLIT,
-        dataset_fingerprint=fingerprint,
-        overwrite=True,
-    )
-    answer_rows(rows, out, settings)
-    return {item.id: item.prediction for item in read_predictions(out).items if item.id is not None}
-
-
-def score_answers(rows: Sequence[Row], predictions: Path, fingerprint: str) -> ScoreReport:
-    """Score a file of answers, and write the score next to it."""
-    from rolellm.evaluation.predictions import read_predictions
-    from rolellm.evaluation.score import score_rows
-    from rolellm.evaluation.settings import ScoreOptions
-
-    options = ScoreOptions(config=CONFIG, split=SPLIT, dataset_fingerprint=fingerprint, strict=True)
-    report = score_rows(rows, read_predictions(predictions), options)
-    write_json(predictions.with_suffix(".score.json"), report.to_dict())
-    return report
-
-
-def score_baseline(rows: Sequence[Row], fingerprint: str) -> ScoreReport:
-    """Score the replies that come with the rows."""
-    from rolellm.evaluation.predictions import Predictions
-    from rolellm.evaluation.score import score_rows
-    from rolellm.evaluation.settings import ScoreOptions
-
-    items = tuple(Prediction(row.rolegpt, id=row.id) for row in rows if row.rolegpt is not None)
-    options = ScoreOptions(config=CONFIG, split=SPLIT, dataset_fingerprint=fingerprint)
-    return score_rows(rows, Predictions(items), options)
 
 
 UNTUNED = "untuned"
@@ -158,36 +82,49 @@ def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None) ->
 
 
 def _run(folder: Path, clock: Clock) -> DemoResult:
+    from rolellm.evaluation.score import score
     from rolellm.judging.run import judge
-    from rolellm.rolebench import dataset_fingerprint, load_rolebench
+    from rolellm.rocit.bases import build_base
+    from rolellm.rocit.recipe import load_recipe
+    from rolellm.rocit.train import prepare, train
+    from rolellm.rolebench import load_rolebench
 
     made = make_roles(folder / "made", clock)
     clock.start("load", "Loading the sample")
-    rows = [Row.from_columns(columns) for columns in load_rolebench(CONFIG, SPLIT)]
-    fingerprint = dataset_fingerprint(CONFIG)
+    data = load_rolebench(CONFIG, SPLIT)
 
-    tuning = Tuning(folder / "run")
+    run, recipe = folder / "run", load_recipe("smoke-cpu")
     clock.start("base", "Building a tiny LLaMA from the sample's train rows, and warming it on role-free answers")
-    base = tuning.base()
+    prepared = prepare(recipe, run)
+    base = build_base(recipe, prepared.rows, run, prepared.tokenizer)
     reports = {}
-    clock.start(UNTUNED, f"Answering {len(rows)} held-out questions with the untuned model, and scoring")
-    answer(rows, base, folder / "untuned.jsonl", fingerprint)
-    reports[UNTUNED] = score_answers(rows, folder / "untuned.jsonl", fingerprint)
+    clock.start(UNTUNED, f"Answering {len(data)} held-out questions with the untuned model, and scoring")
+    reports[UNTUNED] = _answer_and_score(data, base, folder / "untuned.jsonl")
     clock.start("tune", "Tuning it on the sample's train rows (RoCIT)")
-    tuning.tune()
-    clock.start(TUNED, f"Answering {len(rows)} held-out questions with the tuned model, and scoring")
-    answer(rows, tuning.folder, folder / "tuned.jsonl", fingerprint)
-    reports[TUNED] = score_answers(rows, folder / "tuned.jsonl", fingerprint)
-    reports[BASELINE] = score_baseline(rows, fingerprint)
+    train(recipe, out=run, overwrite=True)
+    clock.start(TUNED, f"Answering {len(data)} held-out questions with the tuned model, and scoring")
+    reports[TUNED] = _answer_and_score(data, run, folder / "tuned.jsonl")
+    reports[BASELINE] = score(data.rename_column("rolegpt", "prediction"))
     clock.start("judge", "Judging the answers against RoleGPT's, by rules in place of a language model")
     answers = {name: folder / f"{name}.jsonl" for name in (UNTUNED, TUNED)}
     words = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
     judged = judge(answers, f"{CONFIG}/{SPLIT}", llm=words, out=folder / _JUDGED)
     clock.start("report", "Writing the report")
-    page = _write_page(folder, tuning.describe(), made)
+    page = _write_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, made)
     result = DemoResult(folder, page, made, reports, judged, clock.stop())
     write_json(folder / _SUMMARY, result.to_dict())
     return result
+
+
+def _answer_and_score(data: Any, model: Path, out: Path) -> ScoreReport:
+    """Answer the rows with a model, and score the answers; the score is written next to them."""
+    from rolellm.evaluation.generate import generate
+    from rolellm.evaluation.score import score
+
+    generate(model, data, out=out, max_new_tokens=64, batch_size=16, overwrite=True)
+    report = score(out, strict=True)
+    write_json(out.with_suffix(".score.json"), report.to_dict())
+    return report
 
 
 def _settle_libraries() -> None:

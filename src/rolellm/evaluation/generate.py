@@ -241,7 +241,9 @@ def check(settings: GenerateSettings) -> ModelSource:
         MissingExtraError: Without torch or transformers.
     """
     if not settings.model:
-        raise SettingsError("no model is named; pass a folder, a Hub id or a training run, or llm=… to ask a server")
+        raise SettingsError(
+            "no model is named; give a folder, a Hub id or a training run, or a server (llm=…, --llm, --base-url)"
+        )
     if settings.system_template is not None:
         system_template("en", settings.system_template)
     require("torch", "transformers", extra="train")

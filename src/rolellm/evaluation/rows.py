@@ -7,13 +7,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import Any, get_args
+from typing import Any
 
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.records import Row, Subset
+from rolellm.core.records import Row
+from rolellm.core.text import find_name
+from rolellm.core.typed_json import read_as
 
 _HAN = re.compile("[\u4e00-\u9fff]")
-_TEXTS = ("id", "role", "language", "question")
 
 
 def rows_of(
@@ -31,7 +32,7 @@ def rows_of(
 
     Args:
         dataset: A ``datasets.Dataset``, or any rows as mappings, with the columns of RoleBench.
-        roles: Only these roles; empty for all.
+        roles: Only these roles, case, accents and punctuation aside; empty for all.
         subset: Only ``general`` or only ``role_specific``.
         limit: Only the first N rows of what is left.
         needed: Columns that must be there.
@@ -49,11 +50,12 @@ def rows_of(
         )
     rows = [_row(number, values) for number, values in enumerate(dataset)]
     known = {row.role for row in rows}
-    for name in roles:
-        if name not in known:
+    named = {name: find_name(name, sorted(known)) for name in roles}
+    for name, found in named.items():
+        if found is None:
             near = get_close_matches(name, known, n=3, cutoff=0.4) or sorted(known)[:5]
             raise SettingsError(f"no role {name!r} among the {len(known)} of this split; nearest: {', '.join(near)}")
-    kept = (row for row in rows if (not roles or row.role in roles) and subset in (None, row.subset))
+    kept = (row for row in rows if (not roles or row.role in named.values()) and subset in (None, row.subset))
     chosen = list(islice(kept, limit))
     if not chosen:
         raise DataError(f"no row of {len(rows)} matches the role, subset and limit" if rows else "there are no rows")
@@ -81,26 +83,8 @@ def _row(number: int, values: Mapping[str, Any]) -> Row:
     references = [references] if isinstance(references, str) else list(references)
     question = given.get("question", f"row {number}")
     text = "".join(str(item) for item in (question, *references))
-    made = {
-        "id": f"row-{number}",
-        "role": "",
-        "language": "zh" if _HAN.search(text) else "en",
-        "subset": "general",
-        **given,
-        "question": question,
-        "references": references,
-    }
-    for name in _TEXTS:
-        if not isinstance(made[name], str):
-            raise DataError(f"row {number}: {name} must be a text, found {type(made[name]).__name__}")
-    if made["subset"] not in get_args(Subset):
-        raise DataError(f"row {number}: unknown subset {made['subset']!r}; known: {', '.join(get_args(Subset))}")
-    if made["language"] not in ("en", "zh"):
-        raise DataError(f"row {number}: unknown language {made['language']!r}; known: en, zh")
-    return Row.from_columns(made)
-
-
-# --- What a dataset says about itself: where RoleBench's rows are from, and how answers were made
+    defaults = {"id": f"row-{number}", "role": "", "language": "zh" if _HAN.search(text) else "en", "subset": "general"}
+    return read_as(Row, {**defaults, **given, "question": question, "references": references}, f"row {number}")
 
 
 def provenance(dataset: Any) -> dict[str, str]:

@@ -26,7 +26,14 @@ from rolellm.evaluation.predictions import Predictions, hash_texts, is_paths, pr
 from rolellm.evaluation.rouge import TOKENIZERS, RougeScore, iter_rouge_l, resolve_tokenizer
 from rolellm.evaluation.rows import provenance, rows_of
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics import Bootstrap, Interval, Sample, Stratum, bootstrap_stratum, mean_of_means
+from rolellm.evaluation.statistics.bootstrap import (
+    Bootstrap,
+    Interval,
+    Sample,
+    Stratum,
+    bootstrap_stratum,
+    mean_of_means,
+)
 from rolellm.runtime.progress import Progress
 from rolellm.version import __version__
 
@@ -333,24 +340,20 @@ class ScoreReport:
 
     def _repr_html_(self) -> str:
         """The scores as a notebook shows them."""
+        from pandas import DataFrame
+
         names = (*METRICS, "avg")
-        head = "".join(f"<th>{name}</th>" for name in ("Rows", *names))
-        body = "".join(
-            "".join(
-                [f"<tr><th>{escape(part)}</th>", *(_cell(summary.get(name), name != "avg") for name in names), "</tr>"]
-            )
-            for part, summary in self.parts.items()
-        )
+        cells = {name: [_cell(part.get(name), name != "avg") for part in self.parts.values()] for name in names}
         told = "".join(f"<p>{escape(str(finding))}</p>" for finding in self.findings)
-        caption = f"Rouge-L × 100, with 95 % intervals; {escape(self.recipe)}"
-        return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{told}"
+        caption = f"<p>Rouge-L × 100, with 95 % intervals; {escape(self.recipe)}</p>"
+        return f"{DataFrame(cells, index=list(self.parts)).to_html()}{caption}{told}"
 
 
 def _cell(interval: Interval | None, counted: bool) -> str:
     if interval is None:
-        return "<td>–</td>"
+        return "–"
     ends = "" if interval.ends is None else f" [{100 * interval.ends[0]:.2f}, {100 * interval.ends[1]:.2f}]"
-    return f"<td>{100 * interval.mean:.2f}{ends}{f' n={interval.n}' if counted else ''}</td>"
+    return f"{100 * interval.mean:.2f}{ends}{f' n={interval.n}' if counted else ''}"
 
 
 _REFERENCE_CHOICE = {

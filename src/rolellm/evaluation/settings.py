@@ -9,7 +9,7 @@ from rolellm.core.settings import Field, settings
 from rolellm.models.local_model import Decoding
 
 if TYPE_CHECKING:
-    from rolellm.evaluation.statistics import Bootstrap
+    from rolellm.evaluation.statistics.bootstrap import Bootstrap
 
 Protocol = Literal["rouge-score", "paper"]
 ProfileKind = Literal["description", "retrieval"]
@@ -90,7 +90,7 @@ class ScoreOptions:
     @property
     def bootstrap(self) -> Bootstrap:
         """Settings of the intervals, which are all 95 % intervals."""
-        from rolellm.evaluation.statistics import Bootstrap
+        from rolellm.evaluation.statistics.bootstrap import Bootstrap
 
         return Bootstrap(self.resamples, self.seed)
 

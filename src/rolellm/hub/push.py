@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from rolellm.core.errors import DataError, HubError, HubLoginError, HubUnreachableError, SettingsError
 from rolellm.core.jsonl import parse_object
 from rolellm.core.scrub import without_hub_token
+from rolellm.core.settings import Field, settings
 from rolellm.core.text import listed
 from rolellm.core.typed_json import read_as
 from rolellm.hub.readme import merge_card, read_card
@@ -136,27 +137,27 @@ def _reason(error: BaseException) -> str:
     return lines[0].rstrip(".") if lines else type(deepest).__name__
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@settings
 class PushOptions:
-    """How to publish.
+    """How to publish."""
 
-    Attributes:
-        kind: What the repository is.
-        private: Whether a repository that is made is private; one that exists stays as it is.
-        branch: Where to; made from ``main`` where it is not there.
-        message: The commit's title.
-        dry_run: Only say what would be sent, without asking the Hub for anything.
-        overwrite: Replace files of the same name that we did not write.
-        endpoint: Another Hub than the one that ``HF_ENDPOINT`` names.
-    """
-
-    kind: Literal["model", "dataset"] = "model"
-    private: bool = True
-    branch: str = MAIN
-    message: str = "Publish with rolellm"
-    dry_run: bool = False
-    overwrite: bool = False
-    endpoint: str | None = None
+    private: bool = Field(
+        default=True,
+        description="Make a newly created repository private.",
+        json_schema_extra={"flag": "private/--public"},
+    )
+    branch: str = Field(
+        default=MAIN, description="Branch to push to; created if missing.", json_schema_extra={"flag": "revision"}
+    )
+    message: str | None = Field(default=None, description="Commit title.")
+    overwrite: bool = Field(default=False, description="Replace files of the same name that rolellm did not write.")
+    dry_run: bool = Field(default=False, description="List what would be sent; send nothing.")
+    kind: Literal["model", "dataset"] = Field(
+        default="model", description="What the repository is.", json_schema_extra={"cli": False}
+    )
+    endpoint: str | None = Field(
+        default=None, description="Another Hub than the one that HF_ENDPOINT names.", json_schema_extra={"cli": False}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +380,7 @@ class _Push:
             done = self.api.create_commit(
                 **self.place,
                 operations=[*additions, *map(CommitOperationDelete, removed)],
-                commit_message=options.message,
+                commit_message=options.message or "Publish with rolellm",
                 revision=options.branch,
                 parent_commit=head,
             )

@@ -9,7 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rolellm.evaluation.score import metric_dict
-from rolellm.evaluation.statistics import LengthControl, Sample, bradley_terry_ci, length_control, sign_test
+from rolellm.evaluation.statistics.bootstrap import Sample
+from rolellm.evaluation.statistics.length import LengthControl, length_control
+from rolellm.evaluation.statistics.paired import sign_test
+from rolellm.evaluation.statistics.ranking import bradley_terry_ci
 from rolellm.judging.aggregate import Tally, list_above
 
 Judges = Sequence[Mapping[str, Any]]

@@ -9,7 +9,7 @@ from rolellm.core.settings import Field, read, settings
 from rolellm.evaluation.settings import ScoreOptions
 
 if TYPE_CHECKING:
-    from rolellm.evaluation.statistics import Bootstrap
+    from rolellm.evaluation.statistics.bootstrap import Bootstrap
 
 
 class _Resampled:
@@ -21,7 +21,7 @@ class _Resampled:
     @property
     def bootstrap(self) -> Bootstrap:
         """Settings of the intervals, which are all 95 % intervals."""
-        from rolellm.evaluation.statistics import Bootstrap
+        from rolellm.evaluation.statistics.bootstrap import Bootstrap
 
         return Bootstrap(self.resamples, self.seed)
 

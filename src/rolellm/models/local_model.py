@@ -20,8 +20,6 @@ from rolellm.prompts.settle import settle
 if TYPE_CHECKING:
     import torch
 
-# --- How tokens are chosen: greedily, or by sampling that is seeded by content
-
 
 @settings
 class Decoding:
@@ -90,9 +88,6 @@ class ContentSeededChoice:
         # Rounding may put a draw just below 1 on the total itself; the last token with any probability takes it.
         chosen = torch.minimum(chosen, torch.searchsorted(cumulative, total))
         return torch.full_like(scores, -torch.inf).scatter(1, chosen, 0.0)
-
-
-# --- A transformers model on this machine that answers batches of prompts
 
 
 Finish = Literal["stop", "length"]

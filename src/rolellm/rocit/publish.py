@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +18,7 @@ from rolellm.core.errors import ModelError, RecipeError, SettingsError, quiet_pe
 from rolellm.core.files import whole_file, write_json
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Language
-from rolellm.core.settings import nearest
+from rolellm.core.settings import read
 from rolellm.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
 from rolellm.models.load import fetch, load_whole, open_tokenizer, stop_at
 from rolellm.models.training_record import MANIFEST, Seen, read_manifest
@@ -81,11 +81,7 @@ def push(
         HubError: When publishing fails; what was on the Hub before is unchanged.
     """
     require("transformers", extra="train")
-    known = [item.name for item in fields(PushOptions)]
-    for name in options:
-        if name not in known:
-            raise SettingsError(f"unknown option {name}{nearest(name, known)}")
-    chosen, folder = PushOptions(**options), Path(getattr(run, "out", run))
+    chosen, folder = read(PushOptions, options), Path(getattr(run, "out", run))
     check_push(repo, chosen)
     found = _find(folder, merge, base_model)
     named = _license(found.manifest["recipe"].get("output", {}).get("license") if license is None else license)

@@ -28,7 +28,6 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
 from rolellm.core.settings import (
     Field,
-    FilePath,
     Values,
     beside,
     dump,
@@ -132,7 +131,7 @@ class DataRecipe:
     script_turns: Count = 6
     config: str = "instruction-generalization-eng"
     split: str = "train"
-    data_dir: FilePath | None = None
+    data_dir: Path | None = None
     roles: tuple[str, ...] | None = Field(default=None, min_length=1)
     languages: tuple[Language, ...] | None = Field(default=None, min_length=1)
     mix: Mix = Field(default_factory=Mix)
@@ -194,7 +193,7 @@ class BaseRecipe:
 
     model: str | None = None
     revision: str | None = None
-    path: FilePath | None = None
+    path: Path | None = None
     build: Literal["tiny-llama", "tiny-glm", "tiny-glm4"] | None = None
     tiny: Tiny = Field(default_factory=Tiny)
     warm: Warm = Field(default_factory=Warm)
@@ -303,7 +302,7 @@ class PromptRecipe:
     """
 
     form: Literal["rolellama", "chatglm2", "chatglm3", "model"] = "rolellama"
-    system_template: FilePath | None = None
+    system_template: Path | None = None
     profile: Literal["description", "retrieval"] = "description"
     retrieved: Count = 5
 
@@ -574,7 +573,7 @@ def _extended(values: Values, source: str, folder: Path, above: tuple[Path, ...]
     _check_nulls(values)
     # Whoever asks for a recipe need not know what it extends.
     read_recipe(values, source)
-    yield beside(Recipe, values, folder.absolute())
+    yield beside(values, folder.absolute(), "data.data_dir", "base.path", "prompt.system_template")
 
 
 def _check_nulls(layer: Values) -> None:

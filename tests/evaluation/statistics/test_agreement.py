@@ -10,14 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rolellm.evaluation.statistics import (
-    Bootstrap,
-    Interval,
-    agreement_ci,
-    cohen_kappa,
-    fleiss_kappa,
-    spearman,
-)
+from rolellm.evaluation.statistics.agreement import agreement_ci, cohen_kappa, fleiss_kappa, spearman
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval
 
 # 14 raters, 10 subjects, 5 categories: the worked example of many a textbook.
 WORKED = [

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics import (
+from rolellm.evaluation.statistics.bootstrap import (
     Bootstrap,
     Interval,
     Sample,

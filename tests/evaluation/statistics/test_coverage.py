@@ -9,14 +9,10 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import norm
 
-from rolellm.evaluation.statistics import (
-    Bootstrap,
-    Interval,
-    agreement_ci,
-    bradley_terry_ci,
-    cohen_kappa,
-    length_control,
-)
+from rolellm.evaluation.statistics.agreement import agreement_ci, cohen_kappa
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval
+from rolellm.evaluation.statistics.length import length_control
+from rolellm.evaluation.statistics.ranking import bradley_terry_ci
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from rolellm.evaluation.statistics import Bootstrap, LengthControl, bootstrap_ci, length, length_control
+from rolellm.evaluation.statistics import length
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, bootstrap_ci
+from rolellm.evaluation.statistics.length import LengthControl, length_control
 
 Numbers = npt.NDArray[np.float64]
 

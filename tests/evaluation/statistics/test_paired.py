@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rolellm.evaluation.statistics import Bootstrap, bootstrap_ci, holm, paired_test, sign_test
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, bootstrap_ci
+from rolellm.evaluation.statistics.paired import holm, paired_test, sign_test
 
 
 def test_p_is_uniform_under_the_null_and_only_because_questions_are_flipped_whole() -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 
-from rolellm.evaluation.statistics import Bootstrap, bradley_terry, bradley_terry_ci
+from rolellm.evaluation.statistics.bootstrap import Bootstrap
+from rolellm.evaluation.statistics.ranking import bradley_terry, bradley_terry_ci
 
 STRENGTHS = np.array([0.9, 0.2, -0.3, -0.8])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rolellm.evaluation.statistics import Interval, share_ends
+from rolellm.evaluation.statistics.bootstrap import Interval, share_ends
 
 
 @pytest.mark.parametrize("questions", [2, 3, 10, 500])

@@ -12,7 +12,8 @@ import pytest
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import write_jsonl
-from rolellm.evaluation.statistics import Bootstrap, cohen_kappa, spearman
+from rolellm.evaluation.statistics.agreement import cohen_kappa, spearman
+from rolellm.evaluation.statistics.bootstrap import Bootstrap
 from rolellm.judging.folder import JudgeRun, read_run
 from rolellm.judging.parsing import mid_ranks
 from rolellm.judging.people.agreement import ENOUGH_ROWS, JURY, PEOPLE, agreement
