@@ -72,6 +72,7 @@ def prepare(
         ModelError: When the base is missing, or packs are not known to be exact for it.
         RecipeError: When a row cannot be trained on, or a target of the adapter is not a layer of the base; names it.
     """
+    require("torch", "transformers", extra="train")
     check_recipe(recipe)
     training = recipe.training
     config = base_config(recipe)
