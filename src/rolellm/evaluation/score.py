@@ -569,7 +569,7 @@ def _metrics_clean(
     """The metrics without the contaminated rows; ``None`` where there are none, and they would be the metrics again."""
     if contamination is None or not contamination.contaminated:
         return None
-    clean = {row.id for row in contamination.clean}
+    clean = {row.id for row in contamination.rows} - {row.id for row in contamination.contaminated}
     return summarize((item for item in scores if item.id in clean), bootstrap)
 
 
