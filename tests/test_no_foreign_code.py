@@ -16,8 +16,7 @@ from rolellm.core.errors import RoleLLMError
 from rolellm.llm.tokens import TokenCounter
 from rolellm.models.load import load_whole
 from rolellm.models.local_model import LocalModel
-from rolellm.rocit.bases import base_config
-from rolellm.rocit.loading import load_tokenizer
+from rolellm.rocit.bases import base_config, load_tokenizer
 from rolellm.rocit.publish import FinishedRun, stage_tokenizer
 from rolellm.rocit.recipe import BaseRecipe, Recipe
 

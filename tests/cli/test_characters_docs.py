@@ -33,7 +33,7 @@ def served(root, monkeypatch):
 
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    with LocalLLM(Scripted(), price=(0.5, 1.5), faults=[Faults(0.1, seed=2)]) as server:
+    with LocalLLM(Scripted(), price=(0.5, 1.5), faults=[Faults(0.1, seed=3)]) as server:
         yield server
 
 

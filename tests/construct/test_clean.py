@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.construct.clean import RULES, broken_rules, clean_text, is_machine
+from rolellm.construct.clean import RULES, broken_rules, clean_replies, is_machine
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.llm.model import Finish, Message, Reply, Request, UnacceptableError, Usage
 
@@ -165,14 +166,14 @@ def reply_of(text: str, finish: Finish = "stop") -> Reply:
 
 def test_the_accept_function_gives_text_or_the_reason() -> None:
     request = Request((Message("user", "Hello?"),))
-    accept = clean_text("en")
+    accept = clean_replies(Sheet("Ada", "en"))
     assert accept(request, reply_of("  Hello.\n")) == "Hello."
     with pytest.raises(UnacceptableError) as caught:
         accept(request, reply_of("As an AI, I say hello."))
     assert (caught.value.reason, caught.value.kind) == (RULES["hides_ai"], "unacceptable")
     with pytest.raises(UnacceptableError, match="not complete"):
         accept(request, reply_of("Hello.", "length"))
-    some = clean_text("en", rules=("complete",))
+    some = clean_replies(Sheet("Ada", "en"), rules=("complete",))
     assert some(request, reply_of("As an AI, I say hello.")) == "As an AI, I say hello."
 
 

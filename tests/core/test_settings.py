@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.settings import Field, FilePath, beside, dump, laid_over, parse_yaml, read, read_file, settings
+from rolellm.core.settings import Field, beside, dump, laid_over, parse_yaml, read, read_file, settings
 
 
 @settings
@@ -21,7 +21,7 @@ class Adapter:
 @settings
 class Whole:
     adapter: Adapter = field(default_factory=Adapter)
-    template: FilePath | None = None
+    template: Path | None = None
     out: Path = Path("runs")
     rate: float = Field(1e-4, gt=0)
     kind: Literal["full", "lora"] = "lora"
@@ -70,9 +70,10 @@ def test_objects_are_checked_when_they_are_made_and_when_they_are_changed() -> N
 
 
 def test_a_files_paths_are_relative_to_it() -> None:
-    assert beside(Whole, {"template": "t.txt", "out": "runs"}, Path("/there")) == {
-        "template": "/there/t.txt",
-        "out": "runs",
+    values = {"base": {"path": "b", "out": "runs"}, "data": {"path": "/d"}}
+    assert beside(values, Path("/there"), "base.path", "data.path", "prompt.path") == {
+        "base": {"path": "/there/b", "out": "runs"},
+        "data": {"path": "/d"},
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rolellm.evaluation.statistics.bootstrap import Bootstrap
-from rolellm.judging.aggregate import make_tally
+from rolellm.judging.aggregate import Tally
 from rolellm.judging.diagnostics import diagnose
 from rolellm.judging.result import summarize
 from rolellm.judging.settings import JudgingSettings
@@ -23,7 +23,7 @@ QUICK = Bootstrap(400)
 
 
 def diagnosed(comparison: Any, judgements: Any) -> dict[str, Any]:
-    return diagnose(make_tally(comparison, judgements, QUICK), 0.01)[0]
+    return diagnose(Tally(comparison, judgements, QUICK), 0.01)[0]
 
 
 def contains(estimate: dict[str, Any], value: float) -> bool:
@@ -128,7 +128,7 @@ def test_a_canary_that_is_short_is_no_taste_for_length(simulator: Make) -> None:
 def test_the_effect_of_a_name_is_found_and_is_its_own(simulator: Make) -> None:
     made = simulator({"famous": 0.0, "plain": 0.0}, questions=150, names={"famous": 1.0}, seed=2)
     probes = made.pairs(named=True)
-    found, effects = diagnose(make_tally(made.comparison(), [*made.pairs(), *probes], QUICK), 0.01)
+    found, effects = diagnose(Tally(made.comparison(), [*made.pairs(), *probes], QUICK), 0.01)
     names = found["name"]
     assert names["probes"] == len(probes) == found["judgements"]["named"]
     assert names["by_model"] == effects

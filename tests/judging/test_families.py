@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.judging.systems import families_of, family_of, same_family
+from rolellm.judging.systems import families_of, family_of
 
 
 @pytest.mark.parametrize(
@@ -95,16 +95,6 @@ def test_the_nearest_part_of_a_path_counts() -> None:
     assert family_of("C:\\models\\qwen2-7b\\final") == "qwen"
 
 
-def test_two_models_of_one_family() -> None:
-    assert same_family("gpt-4o", "RoleGPT")
-    assert same_family("deepseek-chat", "DeepSeek-R1-Distill-Llama-8B")
-    assert same_family("Llama-3.1-8B", "DeepSeek-R1-Distill-Llama-8B")
-    assert not same_family("gpt-4o", "RoleLLaMA")
-    assert not same_family(None, None)
-    assert not same_family("words", "words")
-
-
 @given(st.text(max_size=50))
 def test_any_name_has_an_answer(name: str) -> None:
     assert (family_of(name) is None) == (families_of(name) == ())
-    assert same_family(name, name) == (families_of(name) != ())

@@ -36,13 +36,13 @@ def test_the_three_cases() -> None:
     shared = 9 * counter.count(SHARED.content)
     assert found.requests == 10
     assert found.low.calls == 10
-    assert found.low.usage == Usage(prompt, 10 * 10, shared)
+    assert found.low.tokens == Usage(prompt, 10 * 10, shared)
     assert found.low.cost == pytest.approx((prompt - shared + 0.25 * shared + 4 * 100) / 1e6)
     assert found.expected.calls == 11
-    assert found.expected.usage == Usage(round(1.1 * prompt), 550)
+    assert found.expected.tokens == Usage(round(1.1 * prompt), 550)
     bound = sum(map(most_prompt_tokens, asked))
     assert found.worst.calls == 30
-    assert found.worst.usage == Usage(3 * bound, 3000)
+    assert found.worst.tokens == Usage(3 * bound, 3000)
     assert found.worst.cost == pytest.approx((3 * bound + 4 * 3000) / 1e6)
     assert estimate(asked, [priced(PRICE)], max_attempts=1).expected.calls == 10
 
@@ -50,7 +50,7 @@ def test_the_three_cases() -> None:
 def test_a_batch_costs_half() -> None:
     whole, half = (estimate(requests(), [priced(PRICE)], batch=batch) for batch in (False, True))
     for name in ("low", "expected", "worst"):
-        assert getattr(half, name).usage == getattr(whole, name).usage
+        assert getattr(half, name).tokens == getattr(whole, name).tokens
         assert getattr(half, name).cost == pytest.approx(getattr(whole, name).cost / 2)
 
 
@@ -100,7 +100,7 @@ def test_low_expected_and_worst_are_in_order_and_a_budget_never_needs_more(
     found = estimate(asked, [model], max_attempts=attempts)
     cases = [found.low, found.expected, found.worst]
     assert [case.calls for case in cases] == sorted(case.calls for case in cases)
-    assert [case.usage.completion for case in cases] == sorted(case.usage.completion for case in cases)
+    assert [case.tokens.completion for case in cases] == sorted(case.tokens.completion for case in cases)
     costs = [case.cost for case in cases if case.cost is not None]
     assert costs == sorted(costs)
     reserved = sum(worst_cost(model, request) for request in asked) * attempts
@@ -125,7 +125,7 @@ def test_estimates_of_stages_add_up() -> None:
     assert isinstance(both, Estimate)
     assert both.requests == 10
     assert both.worst.calls == one.worst.calls + two.worst.calls
-    assert both.low.usage == one.low.usage + two.low.usage
+    assert both.low.tokens == one.low.tokens + two.low.tokens
     assert both.expected.cost is not None
     assert both.expected.cost == pytest.approx((one.expected.cost or 0) + (two.expected.cost or 0))
     unpriced = estimate(requests(4), [priced(Price())])

@@ -250,7 +250,15 @@ def test_usage_that_cannot_be_is_estimated(usage: Any) -> None:
 
 
 def test_every_sampling_setting_is_in_the_body() -> None:
-    sampling = Sampling(0.1, 0.2, 3, 0.4, 0.5, 6, ("a", "b"))
+    sampling = Sampling(
+        temperature=0.1,
+        top_p=0.2,
+        max_tokens=3,
+        presence_penalty=0.4,
+        frequency_penalty=0.5,
+        seed=6,
+        stop=("a", "b"),
+    )
     request = Request((system("S"), user("U"), assistant("A"), user("V")), sampling, 0, SCHEMA)
     assert request_body(request, "m", 1, "json_object") == {
         "model": "m",

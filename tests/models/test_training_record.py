@@ -81,13 +81,13 @@ HASH = "0" * 16
         pytest.param(b"\xff\xfe\x00", "not UTF-8", id="no-utf-8"),
         pytest.param(b"[" * 200_000, "not valid JSON", id="too-deep"),
         pytest.param(b"[]", "expected a JSON object", id="list"),
-        pytest.param(b'{"kind": "rocit"}', '"roles" should be a list of texts', id="nothing-said"),
-        pytest.param(b'{"trained_on": null}', '"roles" should be a list of texts', id="null"),
-        pytest.param(b'{"trained_on": ["Fox"]}', '"roles" should be a list of texts', id="a-list-of-roles"),
-        pytest.param(b'{"trained_on": {"roles": ["Fox"]}}', '"instructions" should be a list', id="no-instructions"),
-        pytest.param(b'{"trained_on": {"roles": [1], "instructions": []}}', '"roles" should be', id="number"),
+        pytest.param(b'{"kind": "rocit"}', "damaged at roles", id="nothing-said"),
+        pytest.param(b'{"trained_on": null}', "damaged at roles", id="null"),
+        pytest.param(b'{"trained_on": ["Fox"]}', "damaged at roles", id="a-list-of-roles"),
+        pytest.param(b'{"trained_on": {"roles": ["Fox"]}}', "damaged at instructions", id="no-instructions"),
+        pytest.param(b'{"trained_on": {"roles": [1], "instructions": []}}', "damaged at roles.0", id="number"),
         pytest.param(
-            b'{"trained_on": {"roles": [], "instructions": ["Name a colour."]}}', "16 hex digits each", id="in-clear"
+            b'{"trained_on": {"roles": [], "instructions": ["Name a colour."]}}', "should match pattern", id="in-clear"
         ),
     ],
 )

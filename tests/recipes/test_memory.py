@@ -14,7 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from rolellm.rocit.loading import load_model, load_tokenizer
+from rolellm.rocit.bases import load_model, load_tokenizer
 from rolellm.rocit.packing.examples import Example
 from rolellm.rocit.recipe import Lora, MethodRecipe, TrainingRecipe
 

@@ -16,7 +16,7 @@ from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import read_run
 from rolellm.report.build import build_report, report
 from rolellm.report.page import render_page, write_page
-from rolellm.report.published import PUBLISHED, RELEASED, WIN_RATES, content_hash
+from rolellm.report.published import PUBLISHED, content_hash
 from rolellm.report.settings import ReportOptions
 
 from .judged_run import (
@@ -93,17 +93,17 @@ def as_released(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = read_run(run).comparison.rows
     subsets = {name: [row for row in rows if row.subset == name] for name in ("general", "role_specific")}
     released = {name: (len(found), content_hash(found)) for name, found in subsets.items()}
-    monkeypatch.setitem(RELEASED, PAPER, released)
+    monkeypatch.setitem(PUBLISHED, PAPER, replace(PUBLISHED[PAPER], released=released))
 
 
 def test_published_rows_are_next_to_ours_marked_and_bare(as_released: None, run: Path, parse: Parse) -> None:
     page = parse(render_page(build_report([str(run)], FAST).content))
-    for row in PUBLISHED[PAPER].rows:
-        line = line_of(page, f"{row.system} published")
-        assert line[1:5] == [f"{value:.3f}" for value in (row.cus, row.raw, row.spe, row.avg)]
+    for system, scores in PUBLISHED[PAPER].rows.items():
+        line = line_of(page, f"{system} published")
+        assert line[1:5] == [f"{value:.3f}" for value in scores]
     heads = [squeezed(cell) for cell in page.rows[0]]
     column = next(at for at, head in enumerate(heads) if head.startswith("Above base"))
-    for system, rate in WIN_RATES[PAPER].items():
+    for system, rate in PUBLISHED[PAPER].win_rates.items():
         assert line_of(page, f"{system} published")[column] == f"{rate:.1f}"
     assert "compare their order with ours, not their level" in squeezed(page.text)
 

@@ -11,6 +11,7 @@ from rolellm.core.records import Row
 from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.judging.aggregate import RowOutcome
 from rolellm.judging.figures import JudgingResult
+from rolellm.judging.folder import DatasetName
 from rolellm.judging.result import summarize
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, System
@@ -38,7 +39,7 @@ def result() -> dict[str, Any]:
     comparison = make_comparison(make_rows())
     judges = [judge("llama-judge"), judge("other-judge")]
     judged = draw_judgements(comparison, ["llama-judge", "other-judge"])
-    return summarize(comparison, judged, judges, JudgingSettings(resamples=50, config="sample", split="test"))
+    return summarize(comparison, judged, judges, JudgingSettings(resamples=50), DatasetName("sample", "test"))
 
 
 def texts(svg: str) -> list[str]:
@@ -125,7 +126,7 @@ def test_pictures_hold_every_system_and_its_numbers(result: dict[str, Any]) -> N
 
 def test_a_dashed_line_stands_at_no_difference() -> None:
     scale = Scale("Win", "percent", times=100, center=0.5)
-    svg = dots_svg([Dot("a", (Interval(0.5, 0.4, 0.6),))], [scale], "Win")
+    svg = dots_svg([Dot("a", Interval(0.5, 0.4, 0.6))], scale, "Win")
     paths = [path.attrib for path in ET.fromstring(svg).iter(f"{SVG}path")]
     (line,) = [path["d"] for path in paths if "stroke-dasharray" in path]
     (dot,) = [path["transform"] for path in paths if path.get("class") == "mark"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.sanitize import visible
 from rolellm.evaluation.score import ScoreReport
-from rolellm.report.plots import MAX_ROLES, SERIES, intervals_svg, role_intervals_svg
+from rolellm.report.plots import MARKERS, MAX_ROLES, SERIES, heat_svg, intervals_svg, rouge_heat
 
 Values = dict[str, dict[str, Any]]
 Reports = dict[str, ScoreReport]
@@ -27,6 +27,12 @@ def texts(svg: str) -> list[str]:
 
 def paths(svg: str, kind: str) -> list[dict[str, str]]:
     return [path.attrib for path in ET.fromstring(svg).iter(f"{SVG}path") if path.get("class") == kind]
+
+
+def heat(reports: Reports, metric: str) -> str:
+    made = rouge_heat(reports, metric, {name: at for at, name in enumerate(reports)})
+    assert made is not None
+    return heat_svg(made)
 
 
 def dots(svg: str) -> list[tuple[int, float, float]]:
@@ -52,7 +58,7 @@ def scale(svg: str) -> Callable[[float], float]:
 
 
 def test_dots_and_whiskers_are_where_the_scores_are(values: Values, reports: Reports) -> None:
-    svg = intervals_svg(reports, metrics=["RAW"])
+    svg = intervals_svg(reports, "RAW")
     place = scale(svg)
     expected = [report["metrics"]["RAW"] for report in values.values()]
     assert [series for series, _, _ in dots(svg)] == [1, 2, 3]
@@ -64,29 +70,18 @@ def test_dots_and_whiskers_are_where_the_scores_are(values: Values, reports: Rep
 def test_panels_share_one_scale(values: Values, read_reports: Read) -> None:
     values["untuned"]["metrics"]["SPE"] = {"mean": 0.72, "ci95": [0.7, 0.83], "n": 9}
     reports = read_reports(values)
-    alone, together = intervals_svg(reports, metrics=["CUS"]), intervals_svg(reports)
-    assert [text for text in texts(alone) if re.fullmatch(r"[\d.]+", text)][:5] == ["0", "0.2", "0.4", "0.6", "0.8"]
-    assert texts(together).count("0.8") == 3
+    for metric in ("CUS", "RAW", "SPE"):
+        shown = [text for text in texts(intervals_svg(reports, metric)) if re.fullmatch(r"[\d.]+", text)]
+        assert shown[:5] == ["0", "0.2", "0.4", "0.6", "0.8"]
 
 
-def test_by_role_draws_every_role_under_every_system(reports: Reports) -> None:
-    svg = role_intervals_svg(reports, metrics=["SPE"])
-    place, roles = scale(svg), list(reports["tuned"].by_role)
-    assert set(roles) | set(reports) | {"SPE: role knowledge", "Rouge-L (0 to 1)"} <= set(texts(svg))
-    drawn = sorted(dots(svg), key=lambda dot: dot[2])[: 3 * len(roles)]
-    expected = [report.by_role[role]["SPE"].mean for role in roles for report in reports.values()]
-    by_height = [x for _, x, _ in sorted(drawn, key=lambda dot: dot[2])]
-    assert by_height == pytest.approx([place(mean) for mean in expected], abs=0.01)
-
-
-@pytest.mark.parametrize("draw", [intervals_svg, role_intervals_svg])
-def test_what_is_absent_is_not_drawn(values: Values, read_reports: Read, draw: Callable[..., str]) -> None:
-    full = len(dots(draw(read_reports(values), metrics=["CUS"])))
-    values["tuned"]["metrics"]["CUS"] = values["tuned"]["by_role"]["Captain Ahab"]["CUS"] = None
-    assert len(dots(draw(read_reports(values), metrics=["CUS"]))) == full - 1
+def test_what_is_absent_is_not_drawn(values: Values, read_reports: Read) -> None:
+    full = len(dots(intervals_svg(read_reports(values), "CUS")))
+    values["tuned"]["metrics"]["CUS"] = None
+    assert len(dots(intervals_svg(read_reports(values), "CUS"))) == full - 1
     nothing = {"mean": 0.0, "ci95": None, "n": 3}
-    values["tuned"]["metrics"]["CUS"] = values["tuned"]["by_role"]["Captain Ahab"]["CUS"] = nothing
-    svg = draw(read_reports(values), metrics=["CUS"])
+    values["tuned"]["metrics"]["CUS"] = nothing
+    svg = intervals_svg(read_reports(values), "CUS")
     assert len(dots(svg)) == full
     assert min(x for _, x, _ in dots(svg)[:9]) == pytest.approx(scale(svg)(0), abs=0.01)
 
@@ -94,15 +89,13 @@ def test_what_is_absent_is_not_drawn(values: Values, read_reports: Read, draw: C
 def test_a_dash_means_what_is_absent(values: Values, read_reports: Read) -> None:
     for report in values.values():
         report["metrics"]["RAW"] = None
-        report["by_role"]["Captain Ahab"]["RAW"] = None
     reports = read_reports(values)
-    assert texts(intervals_svg(reports, metrics=["RAW"])).count("–") == 3
-    assert texts(role_intervals_svg(reports, metrics=["RAW"])).count("–") == 1
+    assert texts(intervals_svg(reports, "RAW")).count("–") == 3
+    assert texts(heat(reports, "CUS")).count("–") == 0
 
 
-@pytest.mark.parametrize("draw", [intervals_svg, role_intervals_svg])
-def test_stands_alone_and_follows_the_page(reports: Reports, draw: Callable[..., str]) -> None:
-    svg = draw(reports)
+def test_stands_alone_and_follows_the_page(reports: Reports) -> None:
+    svg = intervals_svg(reports, "CUS")
     root = ET.fromstring(svg)
     assert root.tag == f"{SVG}svg" and root.get("role") == "img" and "Rouge-L" in root.get("aria-label", "")
     assert svg.count("http") == 1  # the name space
@@ -115,7 +108,7 @@ def test_the_same_bytes_in_another_process(values: Values, reports: Reports) -> 
     script = (
         "import json, sys; from rolellm.report.plots import *; r = json.load(sys.stdin);"
         "r = {name: ScoreReport.from_dict(one) for name, one in r.items()};"
-        "sys.stdout.buffer.write((intervals_svg(r) + role_intervals_svg(r)).encode())"
+        "sys.stdout.buffer.write(intervals_svg(r, 'CUS').encode())"
     )
     written = subprocess.run(
         [sys.executable, "-W", "error", "-c", script],
@@ -124,7 +117,7 @@ def test_the_same_bytes_in_another_process(values: Values, reports: Reports) -> 
         capture_output=True,
         check=True,
     ).stdout.decode()
-    assert written == intervals_svg(reports) + role_intervals_svg(reports)
+    assert written == intervals_svg(reports, "CUS")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +136,7 @@ def test_the_same_bytes_in_another_process(values: Values, reports: Reports) -> 
 )
 def test_a_name_is_only_text(make_reports: Callable[..., Reports], name: str) -> None:
     reports = make_reports(systems={name: 0.2}, roles=[name])
-    for svg in (intervals_svg(reports, metrics=["CUS"]), role_intervals_svg(reports, metrics=["CUS"])):
+    for svg in (intervals_svg(reports, "CUS"), heat(reports, "CUS")):
         tags = {element.tag.removeprefix(SVG) for element in ET.fromstring(svg).iter()}
         assert tags <= {"svg", "path", "text", "rect"}
         shown = " ".join(visible(name).split())
@@ -157,32 +150,27 @@ def test_a_name_is_only_text(make_reports: Callable[..., Reports], name: str) ->
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_names_make_a_well_formed_picture(make_reports: Callable[..., Reports], name: str, role: str) -> None:
     reports = make_reports(systems={name: 0.2}, roles=[role])
-    ET.fromstring(intervals_svg(reports, metrics=["CUS"]))
-    ET.fromstring(role_intervals_svg(reports, metrics=["CUS"]))
+    ET.fromstring(intervals_svg(reports, "CUS"))
+    ET.fromstring(heat(reports, "CUS"))
 
 
 def test_text_with_our_colour_in_it_is_left_alone(make_reports: Callable[..., Reports]) -> None:
-    assert 'ink #1b1f24 id="m1"' in texts(intervals_svg(make_reports(systems={'ink #1b1f24 id="m1"': 0.2})))
+    assert 'ink #1b1f24 id="m1"' in texts(intervals_svg(make_reports(systems={'ink #1b1f24 id="m1"': 0.2}), "CUS"))
 
 
 def test_many_systems_and_roles_stay_bounded(make_reports: Callable[..., Reports]) -> None:
     systems = {f"system {at}": 0.05 * at for at in range(1, 15)}
     reports = make_reports(systems=systems, roles=[f"role {at}" for at in range(MAX_ROLES + 30)])
-    svg = role_intervals_svg(reports, metrics=["CUS"])
+    svg = heat(reports, "CUS")
     assert len(svg) < 900_000
     drawn = set(texts(svg))
-    assert {f"role {MAX_ROLES - 1}", "system 14"} <= drawn and f"role {MAX_ROLES}" not in drawn
+    assert f"role {MAX_ROLES - 1}" in drawn and f"role {MAX_ROLES}" not in drawn
     marks = {(mark["d"], mark["fill"]) for mark in paths(svg, "mark")}
-    assert len(marks) == 14
+    assert len(marks) == 14 < len(MARKERS) * len(SERIES)
 
 
-def test_nothing_to_draw_is_still_a_picture(make_reports: Callable[..., Reports], read_reports: Read) -> None:
+def test_nothing_to_draw_is_still_a_picture(read_reports: Read) -> None:
     bare = read_reports({"x": {"protocol": "paper", "metrics": {}}})
-    for svg in (
-        intervals_svg(bare),
-        role_intervals_svg({}),
-        intervals_svg({}),
-        role_intervals_svg({}, metrics=["CUS"]),
-    ):
+    for svg in (intervals_svg(bare, "CUS"), intervals_svg({}, "CUS")):
         assert dots(svg) == [] and ET.fromstring(svg).tag == f"{SVG}svg"
-    assert "role knowledge" in role_intervals_svg(make_reports(roles=[]))
+    assert rouge_heat(bare, "CUS", {"x": 0}) is None

@@ -11,11 +11,10 @@ from rolellm.core.errors import ModelError
 from rolellm.models.local_model import LocalModel
 from rolellm.prompts.encode import encode_prompt, encode_replies, end_token_id
 from rolellm.prompts.settle import check_settled, settle
-from rolellm.rocit.bases import build_base
-from rolellm.rocit.loading import load_tokenizer
-from rolellm.rocit.prepare import load_rows, prepare
+from rolellm.rocit.bases import build_base, load_tokenizer
 from rolellm.rocit.recipe import load_recipe
-from rolellm.rocit.train import train
+from rolellm.rocit.rows import load_rows
+from rolellm.rocit.train import prepare, train
 
 from .tokenizers import CHATML, make_tokenizer
 

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from rolellm.core.errors import SettingsError
 from rolellm.rocit.checkpoints import (
     SEAL,
-    Checkpoint,
     TornCheckpointWarning,
     folders,
     forget_after,
@@ -46,10 +45,10 @@ def names(run: Path) -> set[str]:
 def test_the_newest_is_that_of_most_steps_not_that_which_sorts_last(tmp_path: Path) -> None:
     for step in (9, 10, 100, 1000, 2):
         write(tmp_path, step)
-    assert newest(tmp_path, FACTS) == Checkpoint(tmp_path / "checkpoint-1000", 1000)
+    assert newest(tmp_path, FACTS) == tmp_path / "checkpoint-1000"
     shutil.rmtree(tmp_path / "checkpoint-1000")
     shutil.rmtree(tmp_path / "checkpoint-100")
-    assert newest(tmp_path, FACTS) == Checkpoint(tmp_path / "checkpoint-10", 10)
+    assert newest(tmp_path, FACTS) == tmp_path / "checkpoint-10"
 
 
 def test_without_any_there_is_none(tmp_path: Path) -> None:
@@ -114,7 +113,7 @@ def test_what_is_torn_is_passed_over_by_name_with_the_reason(
     tear(write(tmp_path, 4))
     with pytest.warns(TornCheckpointWarning) as caught:
         found = newest(tmp_path, FACTS)
-    assert found == Checkpoint(tmp_path / "checkpoint-2", 2)
+    assert found == tmp_path / "checkpoint-2"
     (only,) = caught
     assert str(only.message).startswith(f"{tmp_path / 'checkpoint-4'} is passed over: {problem}")
 
@@ -122,7 +121,7 @@ def test_what_is_torn_is_passed_over_by_name_with_the_reason(
 def test_a_file_more_is_no_harm(tmp_path: Path) -> None:
     """An editor's backup, or what a file browser leaves."""
     (write(tmp_path, 4) / ".DS_Store").write_bytes(b"?")
-    assert newest(tmp_path, FACTS) == Checkpoint(tmp_path / "checkpoint-4", 4)
+    assert newest(tmp_path, FACTS) == tmp_path / "checkpoint-4"
 
 
 def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
@@ -141,7 +140,7 @@ def test_a_torn_one_is_not_asked_whose_it_is(tmp_path: Path) -> None:
     seal(folder, 4, {**FACTS, "processes": 7})
     (folder / "weights.safetensors").unlink()
     with pytest.warns(TornCheckpointWarning):
-        assert newest(tmp_path, FACTS) == Checkpoint(tmp_path / "checkpoint-2", 2)
+        assert newest(tmp_path, FACTS) == tmp_path / "checkpoint-2"
 
 
 def test_of_two_the_older_goes_by_number(tmp_path: Path) -> None:
@@ -220,7 +219,7 @@ def test_killed_while_it_is_removed_a_checkpoint_does_not_pass_for_whole(removal
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
     assert (folder / SEAL).exists() is (removal == 1)
     assert len([path for path in folder.rglob("*") if path.is_file()]) == 9 - removal
-    assert newest(tmp_path, FACTS) == Checkpoint(tmp_path / "checkpoint-2", 2)
+    assert newest(tmp_path, FACTS) == tmp_path / "checkpoint-2"
     shutil.rmtree(tmp_path / "checkpoint-2")
     if removal > 1:
         with pytest.warns(TornCheckpointWarning, match="it has no seal"):

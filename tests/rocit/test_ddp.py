@@ -17,9 +17,9 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.rocit.bases import build_base
 from rolellm.rocit.packing.plan import Plan, plan
-from rolellm.rocit.prepare import load_rows, prepare
 from rolellm.rocit.recipe import Recipe, load_recipe
-from rolellm.rocit.train import train
+from rolellm.rocit.rows import load_rows
+from rolellm.rocit.train import prepare, train
 
 from ..forking import Forked, Forking, script
 

@@ -10,12 +10,15 @@ import pytest
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.jsonl import read_jsonl
+from rolellm.models.find import content_hash
 from rolellm.models.load import fetch
-from rolellm.rocit.bases import build_base
-from rolellm.rocit.loading import load_model, load_tokenizer
-from rolellm.rocit.prepare import load_rows, prepare
+from rolellm.models.local_model import Decoding, LocalModel
+from rolellm.rocit.bases import build_base, load_model, load_tokenizer
 from rolellm.rocit.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe, load_recipe
-from rolellm.rocit.train import train
+from rolellm.rocit.rows import load_rows
+from rolellm.rocit.train import prepare, train
+
+from .models import new_model
 
 WriteRecipe = Callable[..., Path]
 
@@ -336,6 +339,34 @@ def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
     assert losses(run) == straight
     assert json.loads((run / "manifest.json").read_text(encoding="utf-8"))["base"]["revision"] == commit
     assert json.loads((run / "adapter_config.json").read_text(encoding="utf-8"))["revision"] == commit
+
+
+def test_an_adapter_answers_on_the_revision_of_its_base_and_names_it(
+    on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    from transformers import AutoConfig
+
+    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}, method={"name": "lora", "lora": {"r": 4}}))
+    run = train(recipe).out
+    commit = hub.store.read("model", "me/tiny")["branches"]["main"]
+    other = {"path": "model.safetensors", "content": b"not these weights any more"}
+    lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
+    hub.store.commit("model", "me/tiny", "main", lines)
+    AutoConfig.from_pretrained("me/tiny")  # main as it is now is in the cache, too
+    model = LocalModel(str(run), device="cpu")
+    assert model.generate_batch([[5, 6]], Decoding(max_new_tokens=1))
+    assert model.source.revision == commit
+    assert model.hashes["model_hash"] == content_hash("me/tiny", commit) != content_hash("me/tiny")
+
+
+def test_routers_are_not_weighed_in_inference(tokenizer: Any, tmp_path: Path) -> None:
+    """A checkpoint may say so; `generate` then fails on a padded batch."""
+    model = new_model("Mixtral", len(tokenizer), num_local_experts=4)
+    model.config.output_router_logits = True
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    answers = LocalModel(str(tmp_path), device="cpu").generate_batch([[5], [5, 6, 7]], Decoding(max_new_tokens=2))
+    assert len(answers) == 2
 
 
 def test_another_revision_is_another_recipe(

@@ -12,8 +12,8 @@ import pytest
 
 from rolellm.core.errors import RunInUseError
 from rolellm.rocit.bases import build_base
-from rolellm.rocit.prepare import load_rows
 from rolellm.rocit.recipe import Recipe, load_recipe
+from rolellm.rocit.rows import load_rows
 from rolellm.rocit.train import train
 from rolellm.runtime.locks import check_unlocked, locked
 

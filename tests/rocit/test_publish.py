@@ -22,7 +22,7 @@ from rolellm.hub import PushOptions, push_folder
 from rolellm.models.training_record import Seen, instruction_hash, read_manifest
 from rolellm.prompts.encode import encode_prompt
 from rolellm.prompts.render import prompt_messages
-from rolellm.rocit.loading import load_tokenizer
+from rolellm.rocit.bases import load_tokenizer
 from rolellm.rocit.publish import check_publishing, push
 from rolellm.rocit.recipe import load_recipe
 from rolellm.rocit.train import train

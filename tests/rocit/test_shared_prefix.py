@@ -100,7 +100,7 @@ def test_loss_and_gradient_are_those_of_the_rows(
 
 def quantised(family: str, vocabulary: int, folder: Path, compute: Literal["float32", "bfloat16"]) -> Any:
     """A model held in NF4 under an adapter, as a recipe loads it."""
-    from rolellm.rocit.loading import load_model
+    from rolellm.rocit.bases import load_model
 
     # Whole blocks of 64 weights, as NF4 takes them.
     sizes = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 16, "initializer_range": 0.1}

@@ -40,5 +40,6 @@ def convert_chatglm(
         return
     typer.echo(
         f"{made.parameters:,} parameters of {made.family} in {made.dtype}, {made.files} files: {made.out}\n"
-        f"The tokenizer was compared with SentencePiece on {made.texts:,} texts: {made.differing} differ."
+        f"The tokenizer was compared with SentencePiece on {made.tokenizer['texts']:,} texts: "
+        f"{made.tokenizer['differing']} differ."
     )

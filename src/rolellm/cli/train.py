@@ -64,7 +64,7 @@ def train(
 
 def _preview(recipe: Recipe, out: Path, count: int, as_json: bool) -> None:
     from rolellm.rocit import preview
-    from rolellm.rocit.prepare import prepare
+    from rolellm.rocit.train import prepare
 
     prepared = prepare(recipe, out)
     shown = [example for example in prepared.examples if example.reference == 0][:count]

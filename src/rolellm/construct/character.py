@@ -27,7 +27,7 @@ from rolellm.construct.rolegpt.respond import instructions_of, respond_folder
 from rolellm.construct.scripts.parse import parse_script
 from rolellm.construct.scripts.reading import Format
 from rolellm.construct.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, settings_from
-from rolellm.construct.sheet import PROFILE, Sheet, read_sheet, write_sheet
+from rolellm.construct.sheet import PROFILE, Sheet, plain_fields, read_sheet, write_sheet
 from rolellm.core.errors import SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Language
@@ -254,16 +254,10 @@ class Character(Sheet):
     def to_dict(self) -> dict[str, Any]:
         """What there is of the character, and the state of each stage: ``done``, ``begun`` or null."""
         folder = self.folder
+        known = {name: value for name, value in plain_fields(self).items() if name != "made"}
         return {
+            **known,
             "folder": None if folder is None else str(folder),
-            "role": self.role,
-            "language": self.language,
-            "script": self.script,
-            "aliases": list(self.aliases),
-            "description": self.description,
-            "background": self.background,
-            "catchphrases": list(self.catchphrases),
-            "lore": [{"name": item.name, "keys": list(item.keys), "content": item.content} for item in self.lore],
             "counts": counts(self),
             "stages": {name: None if folder is None else _state(folder / name) for name in _STAGES},
             "card": folder is not None and (folder / CARD).is_file(),

@@ -18,12 +18,10 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from rolellm.construct.settings import Rule
+from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN
 from rolellm.llm.model import Accept, Finish, Reply, Request, UnacceptableError
-
-# --- Patterns
-
 
 TextRule = Literal["hides_ai", "hides_role", "answers"]
 Patterns = Sequence[tuple[re.Pattern[str], bool]]
@@ -171,9 +169,6 @@ _ZH: dict[TextRule, Patterns] = {
 PATTERNS: Final = MappingProxyType[Language, Mapping[TextRule, Patterns]]({"en": _EN, "zh": _ZH})
 
 
-# --- The four rules
-
-
 #: The rules in the order in which they are checked, and what is said of a reply that breaks one.
 RULES: Final = MappingProxyType[Rule, str](
     {
@@ -227,20 +222,18 @@ def broken_rules(
     return found
 
 
-def clean_text(
-    language: Language, *, machine: bool = False, own: Collection[str] = (), rules: Collection[Rule] = tuple(RULES)
-) -> Accept[str]:
+def clean_replies(character: Sheet, rules: Collection[Rule] = tuple(RULES)) -> Accept[str]:
     """The `accept` that takes a reply's text, trimmed, where it breaks none of the rules.
 
     Args:
-        language: Of the replies.
-        machine: See `broken_rules`.
-        own: See `broken_rules`.
+        character: Whose replies; what the role itself is or says breaks nothing.
         rules: Those to hold replies to.
 
     Returns:
         A function that raises `rolellm.llm.model.UnacceptableError` with the reason of the first rule that is broken.
     """
+    language, own = character.language, character.catchphrases
+    machine = is_machine(character.described(), language)
 
     def accept(_: Request, reply: Reply) -> str:
         for breach in broken_rules(reply.text, language, finish=reply.finish, machine=machine, own=own):

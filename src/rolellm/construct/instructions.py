@@ -9,13 +9,15 @@ another order give the same draw.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import json
 import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -32,12 +34,7 @@ from rolellm.core.settings import dump
 from rolellm.core.text import HAN, fold, half_in
 from rolellm.version import __version__
 
-# --- Reading instruction datasets
-
-
-_SUFFIXES: Final = MappingProxyType(
-    {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet"}
-)
+_SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _NAME: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*(?::.+)?")
 _INSTRUCTIONS: Final = ("instruction", "question", "prompt", "query", "definition", "problem", "input")
 _INPUTS: Final = ("input", "inputs", "context")
@@ -84,11 +81,6 @@ class Source:
     fingerprint: str
     rows: Sequence[tuple[str, str]]
 
-    def to_dict(self) -> dict[str, Any]:
-        """For the manifest, without the rows."""
-        columns = {"instruction": self.columns.instruction, "target": self.columns.target, "input": self.columns.input}
-        return {"name": self.name, "split": self.split, "columns": columns, "fingerprint": self.fingerprint}
-
 
 def read_source(
     dataset: str, *, split: str | None = None, instruction_column: str | None = None, target_column: str | None = None
@@ -110,49 +102,47 @@ def read_source(
     if path.is_file():
         if split is not None:
             raise SettingsError(f"{dataset} is one file and has no splits; leave --split out")
-        rows, fingerprint = _file_rows(path), hash_file(path)
-        columns = _columns(_names(rows), instruction_column, target_column, dataset)
-        return Source(path.name, None, columns, fingerprint, [_pair(row, columns) for row in rows])
+        rows = _file_rows(path)
+        # Objects of JSON Lines need not all have the same keys.
+        names = list(dict.fromkeys(str(name) for row in rows[:1000] for name in row))
+        columns = _columns(names, instruction_column, target_column, dataset)
+        return Source(path.name, None, columns, hash_file(path), [_pair(row, columns) for row in rows])
     if not path.is_dir() and (_NAME.fullmatch(dataset) is None or path.suffix.lower() in _SUFFIXES):
         raise DataError("no such file or folder, and no name of a data set on the Hub (OWNER/NAME)", path=dataset)
     wanted = split or "train"
     with _loaded(dataset, wanted) as data:
         columns = _columns(data.column_names, instruction_column, target_column, dataset)
-        held = data.select_columns(columns.names)
-        texts = [_pair(row, columns) for row in held]
+        texts = [_pair(row, columns) for row in data.select_columns(columns.names)]
     name = path.resolve().name if path.is_dir() else dataset
     return Source(name, wanted, columns, hash_json(texts), texts)
 
 
 def _file_rows(path: Path) -> list[Mapping[str, Any]]:
-    kind = _SUFFIXES.get(path.suffix.lower())
-    if kind is None:
-        raise DataError(f"cannot tell what kind of file this is; known are {', '.join(_SUFFIXES)}", path=path)
-    if kind == "jsonl":
-        rows: list[Mapping[str, Any]] = [row for _, row in read_jsonl(path)]
-    elif kind == "json":
+    suffix = path.suffix.lower()
+    rows: list[Mapping[str, Any]]
+    if suffix in (".jsonl", ".ndjson"):
+        rows = [row for _, row in read_jsonl(path)]
+    elif suffix == ".json":
         rows = _json_rows(path)
-    elif kind == "csv":
+    elif suffix in (".csv", ".tsv"):
         rows = _csv_rows(path)
-    else:
-        with _loaded(str(path), "train", kind=kind) as data:
+    elif suffix == ".parquet":
+        with _loaded(str(path), "train") as data:
             rows = list(data)
+    else:
+        raise DataError(f"cannot tell what kind of file this is; known are {', '.join(_SUFFIXES)}", path=path)
     if not rows:
         raise DataError("no rows in it", path=path)
     return rows
 
 
 def _json_rows(path: Path) -> list[Mapping[str, Any]]:
-    import json
-
     try:
         value = json.loads(path.read_text(encoding="utf-8-sig"))
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
+    except (ValueError, RecursionError) as error:
+        if getattr(error, "msg", None) == "Extra data":
             # JSON Lines go by this name, too.
             return [row for _, row in read_jsonl(path)]
-        raise DataError(f"not valid JSON ({error})", path=path) from error
-    except (UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"not valid JSON in UTF-8 ({error})", path=path) from error
     if isinstance(value, Mapping):
         lists = [item for item in value.values() if isinstance(item, list)]
@@ -164,8 +154,6 @@ def _json_rows(path: Path) -> list[Mapping[str, Any]]:
 
 def _csv_rows(path: Path) -> list[Mapping[str, Any]]:
     """Texts as they are: "N/A" is an answer, and 007 is not 7."""
-    import csv
-
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -175,15 +163,15 @@ def _csv_rows(path: Path) -> list[Mapping[str, Any]]:
 
 
 @contextmanager
-def _loaded(dataset: str, split: str, *, kind: str | None = None) -> Iterator[Any]:
+def _loaded(dataset: str, split: str) -> Iterator[Any]:
     """The split as `datasets` loads it; what it makes on the way of files on this machine is left nowhere."""
     import datasets
 
     path = Path(dataset)
     with tempfile.TemporaryDirectory(prefix="rolellm-") as cache:
         try:
-            if kind is not None:
-                data = datasets.load_dataset(kind, data_files=dataset, split=split, cache_dir=cache)
+            if path.is_file():
+                data = datasets.load_dataset("parquet", data_files=dataset, split=split, cache_dir=cache)
             elif (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
                 held = datasets.load_from_disk(dataset)
                 data = held if isinstance(held, datasets.Dataset) else held[split]
@@ -201,22 +189,14 @@ def _loaded(dataset: str, split: str, *, kind: str | None = None) -> Iterator[An
         yield data
 
 
-def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    # Objects of JSON Lines need not all have the same keys.
-    return list(dict.fromkeys(str(name) for row in rows[:1000] for name in row))
-
-
 def _columns(names: Sequence[str], instruction: str | None, target: str | None, dataset: str) -> Columns:
     by_name = {name.casefold(): name for name in reversed(names)}
     for wanted in (instruction, target):
         if wanted is not None and wanted not in names:
             raise SettingsError(f"{dataset} has no column {wanted!r}; it has {', '.join(names)}")
-    if instruction is None and target is None:
-        talk = _first(by_name, _TALKS)
-        if talk is not None:
-            return Columns(talk, None)
-    if instruction in by_name.values() and target is None and str(instruction).casefold() in _TALKS:
-        return Columns(str(instruction), None)
+    talk = _first(by_name, _TALKS) if instruction is None else instruction
+    if talk is not None and target is None and talk.casefold() in _TALKS:
+        return Columns(talk, None)
     found = instruction or _first(by_name, _INSTRUCTIONS)
     answer = target or _first(by_name, _TARGETS)
     if found is None or answer is None:
@@ -226,9 +206,8 @@ def _columns(names: Sequence[str], instruction: str | None, target: str | None, 
             f"--{lacking}-column"
         )
     # A column that the user named says all that is wanted.
-    about = (
-        None if instruction is not None else _first(by_name, [name for name in _INPUTS if by_name.get(name) != found])
-    )
+    inputs = [name for name in _INPUTS if by_name.get(name) != found]
+    about = _first(by_name, inputs) if instruction is None else None
     return Columns(found, answer, about)
 
 
@@ -256,25 +235,16 @@ def _text(value: Any) -> str:
 
 def _talk(value: Any) -> tuple[str, str]:
     """The first question of a conversation with the answer to it; one that opens otherwise has neither."""
-    if not isinstance(value, list):
+    items = value if isinstance(value, list) else []
+    if not all(isinstance(item, Mapping) for item in items):
         return "", ""
-    turns: list[tuple[int | None, str]] = []
-    for item in value:
-        if not isinstance(item, Mapping):
-            return "", ""
-        side = _SIDES.get(str(item.get("role", item.get("from", ""))).casefold())
-        if side is None and not turns:
-            # A system message.
-            continue
-        turns.append((side, _text(item.get("content", item.get("value")))))
-        if len(turns) == 2:
-            break
-    if [side for side, _ in turns] != [0, 1]:
+    sides = [_SIDES.get(str(item.get("role", item.get("from", ""))).casefold()) for item in items]
+    # Whatever comes before the first turn of either side is a system message.
+    first = next((place for place, side in enumerate(sides) if side is not None), 0)
+    if sides[first : first + 2] != [0, 1]:
         return "", ""
-    return turns[0][1], turns[1][1]
-
-
-# --- Drawing
+    asked, answer = (_text(item.get("content", item.get("value"))) for item in items[first : first + 2])
+    return asked, answer
 
 
 _LETTER: Final = re.compile(r"[^\W\d_]")
@@ -315,7 +285,10 @@ class Sample:
         had = Counter(item.dataset for item in self.drawn)
         sources = [
             {
-                **source.to_dict(),
+                "name": source.name,
+                "split": source.split,
+                "columns": asdict(source.columns),
+                "fingerprint": source.fingerprint,
                 "rows": len(source.rows),
                 "dropped": dict(self.dropped[number]),
                 "asked": self.counts[number],

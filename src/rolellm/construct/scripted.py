@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from rolellm.construct.context_instruct.grounding import STOP_WORDS
+from rolellm.construct.context_instruct.grounding import content_words
 from rolellm.construct.context_instruct.prompts import focuses
+from rolellm.construct.scripts.parse import detect_language
 from rolellm.core.errors import ModelError
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.records import Language
-from rolellm.core.text import HAN, chinese_words, fold
+from rolellm.core.text import fold
 from rolellm.llm.model import Price, Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.tokens import TokenCounter
@@ -100,7 +101,7 @@ def scripted_answers(request: Request) -> str:
             f"the rules `quotes` cannot answer {request.tag!r}: they know only the prompts of `rolellm role build`, "
             "`rolellm instruct` and `rolellm respond`; name another model"
         )
-    return rule(request, asked, "zh" if 4 * len(HAN.findall(asked)) > len(asked) else "en")
+    return rule(request, asked, detect_language(asked))
 
 
 def _pairs(request: Request, asked: str, language: Language) -> str:
@@ -115,7 +116,7 @@ def _pairs(request: Request, asked: str, language: Language) -> str:
         question: sentence
         for line in material.splitlines()
         for sentence in _sentences(_COLON.split(line, maxsplit=1)[-1] if found else line)
-        for word in _words(sentence, language)
+        for word in content_words(sentence, language)
         if fold(question := said["question"].format_map({"role": role, "word": word})) not in known
     }
     drawn = sorted(made, key=_number)
@@ -179,8 +180,7 @@ def _reply(request: Request, asked: str, language: Language) -> str:
     own = [sentence for line in lines for sentence in _sentences(line)]
     own = own or _QUOTED.findall(request.messages[0].content) or [_SAID[language]["default"]]
     sentence = own[_number(f"{question}/{request.repeat}") % len(own)]
-    words = _words(question.casefold(), language)
-    word = max(words, key=len, default="").capitalize()
+    word = max(content_words(question, language), key=len, default="").capitalize()
     return _SAID[language]["reply"].format_map({"word": word, "sentence": sentence}) if word else sentence
 
 
@@ -200,12 +200,6 @@ def _lines_of(role: str, text: str) -> list[str]:
 
 def _sentences(text: str) -> list[str]:
     return [sentence.strip("()（）“”\"' ") for sentence in _SENTENCE.findall(text)]
-
-
-def _words(text: str, language: Language) -> Sequence[str]:
-    """Its content words but for names, each once."""
-    words = chinese_words()(text) if language == "zh" else re.findall(r"\b[a-z]{4,}\b", text)
-    return [word for word in dict.fromkeys(words) if len(word) > 1 and word not in STOP_WORDS[language]]
 
 
 def _number(text: str) -> int:

@@ -8,6 +8,7 @@ run with its journal; ``card.json`` of an imported character card.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -75,6 +76,11 @@ class Sheet:
     def names(self) -> tuple[str, ...]:
         """The role's name, then its aliases; each once, and none that is blank."""
         return tuple(dict.fromkeys(name.strip() for name in (self.role, *self.aliases) if name.strip()))
+
+    def named(self) -> str:
+        """A pattern that finds the names in a text: the longest first, in English as whole words."""
+        names = "|".join(re.escape(name) for name in sorted(self.names, key=lambda name: (-len(name), name)))
+        return f"(?:{names})" if self.language == "zh" else rf"(?<!\w)(?:{names})(?!\w)"
 
     def described(self) -> str | None:
         """The description with catchphrases, as the release's ``desc.json`` has them."""

@@ -32,7 +32,6 @@ from rolellm.core.errors import SettingsError
 
 __all__ = [
     "Field",
-    "FilePath",
     "Values",
     "beside",
     "dump",
@@ -57,14 +56,6 @@ _WORDS = {
     "a boolean": "true or false",
     "an object": "a section",
 }
-
-
-class _Beside:
-    """Marks a path that a file gives relative to its own folder."""
-
-
-FilePath = Annotated[Path, _Beside]
-"""A path that is relative to the folder of the file that names it; a plain `Path` is relative to the current one."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field, dataclasses.field))
@@ -158,18 +149,13 @@ def parse_yaml(text: str, source: str) -> Any:
         raise SettingsError(f"{source}: not valid YAML: {error}") from error
 
 
-def beside(cls: type, values: Values, folder: Path) -> Values:
-    """The values with each relative `FilePath` made absolute, from the folder of the file that they come from."""
-    made = dict(values)
-    for name, hint in _hints(cls).items():
-        value = made.get(name)
-        if isinstance(value, str) and value and any(item is _Beside for item in _marks(hint)):
-            made[name] = str(folder / Path(value).expanduser())
-        elif isinstance(value, dict) and (inner := _section(hint)):
-            made[name] = beside(inner, value, folder)
-        elif isinstance(value, list) and (inner := _section(next(iter(get_args(_bare(hint))), None))):
-            made[name] = [beside(inner, item, folder) if isinstance(item, dict) else item for item in value]
-    return made
+def beside(values: Values, folder: Path, *keys: str) -> Values:
+    """The values with the paths under these keys, such as ``base.path``, taken from the folder of their file."""
+    for section, _, name in (key.partition(".") for key in keys):
+        held = values.get(section)
+        if isinstance(held, dict) and isinstance(held.get(name), str) and held[name]:
+            values = values | {section: held | {name: str(folder / Path(held[name]).expanduser())}}
+    return values
 
 
 def laid_over(under: Mapping[Any, Any], over: Mapping[Any, Any]) -> Values:
@@ -225,11 +211,6 @@ def _bare(hint: Any) -> Any:
         return _bare(get_args(hint)[0])
     options = [item for item in get_args(hint) if item is not type(None)]
     return _bare(options[0]) if type(None) in get_args(hint) and len(options) == 1 else hint
-
-
-def _marks(hint: Any) -> list[Any]:
-    found = list(get_args(hint)[1:]) if get_origin(hint) is Annotated else []
-    return found + [mark for item in get_args(hint) if get_origin(item) is Annotated for mark in _marks(item)]
 
 
 def _section(hint: Any) -> type | None:

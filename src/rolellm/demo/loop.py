@@ -85,9 +85,8 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     from rolellm.evaluation.score import score
     from rolellm.judging.run import judge
     from rolellm.rocit.bases import build_base
-    from rolellm.rocit.prepare import prepare
     from rolellm.rocit.recipe import load_recipe
-    from rolellm.rocit.train import train
+    from rolellm.rocit.train import prepare, train
     from rolellm.rolebench import load_rolebench
 
     made = make_roles(folder / "made", clock)

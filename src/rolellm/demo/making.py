@@ -6,7 +6,6 @@ work together, and nothing about how good a real model's data would be.
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections import Counter
@@ -17,7 +16,7 @@ from typing import Any
 
 from rolellm.construct.clean import RULES
 from rolellm.construct.context_instruct.filters import FilterName, Verdict
-from rolellm.construct.context_instruct.grounding import STOP_WORDS
+from rolellm.construct.context_instruct.grounding import content_words
 from rolellm.construct.context_instruct.run import KEPT, InstructResult, instruct_folder
 from rolellm.construct.profile.folder import build_folder, start_sheet
 from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release
@@ -28,7 +27,7 @@ from rolellm.construct.scripts.turns import write_turns
 from rolellm.construct.settings import BuildSettings, InstructSettings, RespondSettings
 from rolellm.core.errors import require
 from rolellm.core.records import Language
-from rolellm.core.text import chinese_words, safe_name
+from rolellm.core.text import safe_name
 from rolellm.llm.llm import LLM
 from rolellm.report.construct_section import Made, MadePair, MadeRole, Receipt
 from rolellm.rolebench.schema import FOLDERS
@@ -203,7 +202,7 @@ def _pair(verdict: Verdict, language: Language, script: str, name: str) -> MadeP
         first = script.count("\n", 0, segment.start) + 1
         told = script[segment.start : segment.end].split("\n")
         numbered = [(first + place, line.strip()) for place, line in enumerate(told) if line.strip()]
-        lines = _fullest(numbered, _words(f"{pair.question} {pair.answer}", language), language)
+        lines = _fullest(numbered, content_words(f"{pair.question} {pair.answer}", language), language)
     receipt = Receipt(
         source=name if segment.start >= 0 else f"the {segment.kind}",
         lines=lines,
@@ -218,17 +217,12 @@ def _pair(verdict: Verdict, language: Language, script: str, name: str) -> MadeP
 
 
 def _fullest(
-    numbered: Sequence[tuple[int, str]], words: frozenset[str], language: Language
+    numbered: Sequence[tuple[int, str]], words: Sequence[str], language: Language
 ) -> tuple[tuple[int, str], ...]:
     """The few lines in a row that have most of the words, the first of equals."""
-    shared = [_words(line, language) & words for _, line in numbered]
+    shared = [set(words).intersection(content_words(line, language)) for _, line in numbered]
     best = max(
         range(max(len(numbered) - _LINES, 0) + 1),
         key=lambda place: len(frozenset().union(*shared[place : place + _LINES])),
     )
     return tuple(numbered[best : best + _LINES])
-
-
-def _words(text: str, language: Language) -> frozenset[str]:
-    cut = chinese_words()(text) if language == "zh" else re.findall(r"[a-z]{3,}", text.casefold())
-    return frozenset(word for word in cut if word not in STOP_WORDS[language])

@@ -238,14 +238,18 @@ class Tally:
     Attributes:
         comparison: Rows, systems and answers.
         judgements: All of them, probes with names too.
-        verdicts: Those that count, sorted out.
         settings: Of every bootstrap.
     """
 
     comparison: Comparison
     judgements: Sequence[Judgement]
-    verdicts: Verdicts
     settings: Bootstrap
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """Those judgements that count, sorted out."""
+        baseline = self.comparison.baseline
+        return sort_out(self.judgements, baseline.name if baseline else None, self.comparison.canaries)
 
     @cached_property
     def clusters(self) -> dict[str, int]:
@@ -340,13 +344,6 @@ class Tally:
                     if value is not None:
                         found[name][row.id] = value
         return fields
-
-
-def make_tally(comparison: Comparison, judgements: Sequence[Judgement], settings: Bootstrap) -> Tally:
-    """Sort judgements out."""
-    baseline = comparison.baseline
-    verdicts = sort_out(judgements, baseline.name if baseline else None, comparison.canaries)
-    return Tally(comparison, judgements, verdicts, settings)
 
 
 def clusters_of(rows: Iterable[Row]) -> dict[str, int]:

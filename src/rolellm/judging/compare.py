@@ -6,21 +6,20 @@ Holm for the number of tests in the whole comparison.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.fingerprint import hash_bytes
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.rows import rows_of
 from rolellm.evaluation.score import ScoreReport, metric_dict, rows_hash, score_rows
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics.bootstrap import Bootstrap, Sample
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, Sample
 from rolellm.judging.aggregate import clusters_of, estimates, sort_out
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import RESULT, JudgeRun, read_run
@@ -42,7 +41,7 @@ class RunSide:
         rows: What was asked.
         answers: System to row id to answer.
         measures: ``win_rate`` and ``average_rank`` of a judging run, ``CUS``, ``RAW`` and ``SPE`` of predictions.
-        fitted: Measures that no row has a value of (``lc_win_rate``): system to the result's JSON object.
+        fitted: System to ``lc_win_rate``, of which no row has a value of its own.
         reasons: System to row id to the judges' reasons.
         settings: How it was made: flat names to values.
         problems: What its result says against it.
@@ -54,7 +53,7 @@ class RunSide:
     rows: Sequence[Row]
     answers: Mapping[str, Mapping[str, str]]
     measures: Measures
-    fitted: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    fitted: Mapping[str, Interval] = field(default_factory=dict)
     reasons: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[str] = ()
@@ -83,14 +82,14 @@ def judged_side(folder: str | Path) -> RunSide:
         if one.pairwise and one.pairwise.win_rate is None:
             measures["win_rate"].pop(one.name, None)
         if one.pairwise and one.pairwise.lc_win_rate:
-            fitted[one.name] = metric_dict(one.pairwise.lc_win_rate) or {}
+            fitted[one.name] = one.pairwise.lc_win_rate
     return RunSide(
         name=str(folder),
         kind="judged",
         rows=run.comparison.rows,
         answers=run.comparison.answers,
         measures={measure: values for measure, values in measures.items() if values},
-        fitted={"lc_win_rate": fitted},
+        fitted=fitted,
         reasons=reasons,
         settings=_judging_settings(run),
         problems=result.problems,
@@ -130,25 +129,25 @@ def with_rouge(side: RunSide, names: Sequence[str], options: ScoreOptions) -> Ru
     return replace(side, measures=measures)
 
 
-def flatten(value: Any, name: str = "") -> dict[str, Any]:
+def flatten(value: Any, name: str = "", depth: int = 40) -> dict[str, Any]:
     """Nested settings as flat names: ``a.b`` of an object in an object, ``a[NAME].b`` of a list of named objects.
 
     >>> flatten({"judges": [{"name": "j", "seed": 1}], "orders": [0, 1]})
     {'judges[j].name': 'j', 'judges[j].seed': 1, 'orders': [0, 1]}
     """
-    return dict(_leaves(value, name))
+    return dict(_leaves(value, name, depth))
 
 
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
+def _leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if not depth:
+        yield name, "… (nested too deeply to show)"
+    elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _leaves(item, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list | tuple) and value and all(isinstance(one, Mapping) and "name" in one for one in value):
-        for one in value:
-            yield from _leaves(one, f"{name}[{one['name']}]")
-    elif isinstance(value, list | tuple) and any(isinstance(one, Mapping) for one in value):
+            yield from _leaves(item, f"{name}.{key}" if name else str(key), depth - 1)
+    elif isinstance(value, list | tuple) and any(isinstance(one, Mapping | list | tuple) for one in value):
         for number, one in enumerate(value):
-            yield from _leaves(one, f"{name}[{number}]")
+            place = one.get("name", number) if isinstance(one, Mapping) else number
+            yield from _leaves(one, f"{name}[{place}]", depth - 1)
     else:
         yield name, value
 
@@ -162,14 +161,9 @@ def _judging_settings(run: JudgeRun) -> dict[str, Any]:
     result = {key: run.result.get(key) for key in ("config", "split", "baseline")}
     content = {
         "rows": {"count": len(run.comparison.rows), "hash": rows_hash(run.comparison.rows)},
-        "answers": {name: _answers_hash(answers) for name, answers in run.comparison.answers.items()},
+        "answers": {name: hash_json(sorted(answers.items())) for name, answers in run.comparison.answers.items()},
     }
     return flatten({**result, **judging, **manifest, **content})
-
-
-def _answers_hash(answers: Mapping[str, str]) -> str:
-    # Escaped: a model's text may hold half a surrogate pair, which UTF-8 cannot.
-    return hash_bytes(json.dumps(sorted(answers.items())).encode("ascii"))
 
 
 def _rouge_values(name: str, report: ScoreReport) -> Measures:
@@ -223,7 +217,10 @@ def compare_sides(first: RunSide, second: RunSide, settings: CompareSettings) ->
     rows, problems = _shared_rows(first, second)
     pairs = _systems(first, second, settings.pairs or ())
     if settings.rouge and first.kind == "judged":
-        changed = [pair for pair in pairs if _answers_differ(first, second, pair, rows)]
+        ids = [row.id for row in rows]
+        changed = [
+            (a, b) for a, b in pairs if any(first.answers[a].get(row) != second.answers[b].get(row) for row in ids)
+        ]
         first = with_rouge(first, [name for name, _ in changed], settings.score)
         second = with_rouge(second, [name for _, name in changed], settings.score)
     mine, theirs = ({pair[side] for pair in pairs} for side in (0, 1))
@@ -251,7 +248,8 @@ def compare_sides(first: RunSide, second: RunSide, settings: CompareSettings) ->
 def _shared_rows(first: RunSide, second: RunSide) -> tuple[list[Row], list[str]]:
     others = {row.id: row for row in second.rows}
     both = [row for row in first.rows if row.id in others]
-    rows = [row for row in both if _asked(row) == _asked(others[row.id])]
+    asked = {row.id: (row.role, fold(row.question)) for row in both}
+    rows = [row for row in both if asked[row.id] == (others[row.id].role, fold(others[row.id].question))]
     if not rows:
         raise DataError(f"{first.name} and {second.name} have no row in common; compare runs of one data set")
     problems = []
@@ -261,10 +259,6 @@ def _shared_rows(first: RunSide, second: RunSide) -> tuple[list[Row], list[str]]
     if any(left):
         problems.append(f"{left[0]:,} rows are in the first alone and {left[1]:,} in the second; they are left out")
     return rows, problems
-
-
-def _asked(row: Row) -> tuple[str, str]:
-    return row.role, fold(row.question)
 
 
 def _systems(first: RunSide, second: RunSide, given: Sequence[str]) -> list[tuple[str, str]]:
@@ -292,48 +286,40 @@ def _systems(first: RunSide, second: RunSide, given: Sequence[str]) -> list[tupl
     return pairs
 
 
-def _answers_differ(first: RunSide, second: RunSide, pair: tuple[str, str], rows: Sequence[Row]) -> bool:
-    before, after = first.answers[pair[0]], second.answers[pair[1]]
-    return any(before.get(row.id) != after.get(row.id) for row in rows)
-
-
 def _changes(
     first: RunSide, second: RunSide, pairs: Pairs, rows: Sequence[Row], settings: Bootstrap
 ) -> list[dict[str, Any]]:
     clusters = clusters_of(rows)
-    found = []
-    for before, after in pairs:
-        names = {"system": before, "system_b": after}
+    found: list[dict[str, Any]] = []
+    for pair in pairs:
+        names = {"system": pair[0], "system_b": pair[1]}
         for measure in _MEASURES:
-            old, new = _values(first, measure, before, rows), _values(second, measure, after, rows)
-            both = [row for row in old if row in new]
+            old, new = _both(first, second, measure, pair, rows)
             if test := paired(new, old, clusters, settings):
-                questions = [clusters[row] for row in both]
-                samples = {
-                    name: Sample([of[row] for row in both], questions) for name, of in (("before", old), ("after", new))
-                }
+                questions = [clusters[row] for row in old]
+                samples = {name: Sample(list(of.values()), questions) for name, of in (("before", old), ("after", new))}
                 means = estimates(samples, settings, shares=measure == "win_rate")
-                difference = {"difference": metric_dict(test.difference), "p": test.p}
-                found.append({**names, "measure": measure, **means, **difference})
-        found += _fitted(first, second, (before, after), names)
+                found.append(
+                    {**names, "measure": measure, **means, "difference": metric_dict(test.difference), "p": test.p}
+                )
+        # A fitted figure has no value a row, and so no paired test; each is over all rows of its run.
+        before, after = first.fitted.get(pair[0]), second.fitted.get(pair[1])
+        if before and after:
+            change = metric_dict(Interval(after.mean - before.mean)) or {}
+            values = {"before": metric_dict(before), "after": metric_dict(after), "p": None}
+            found.append(
+                {**names, "measure": "lc_win_rate", **values, "difference": {**change, "n": None, "questions": None}}
+            )
     return adjusted(found)
 
 
-def _fitted(first: RunSide, second: RunSide, pair: tuple[str, str], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A fitted figure has no value a row, and so no paired test; each is over all rows of its run."""
-    found = []
-    for measure in first.fitted:
-        before, after = first.fitted[measure].get(pair[0]), second.fitted.get(measure, {}).get(pair[1])
-        if before is not None and after is not None:
-            change = {"mean": after["mean"] - before["mean"], "ci95": None, "n": None, "questions": None}
-            values = {"before": before, "after": after, "difference": change, "p": None}
-            found.append({**names, "measure": measure, **values})
-    return found
-
-
-def _values(side: RunSide, measure: str, name: str, rows: Sequence[Row]) -> dict[str, float]:
-    values = side.measures.get(measure, {}).get(name, {})
-    return {row.id: values[row.id] for row in rows if row.id in values}
+def _both(
+    first: RunSide, second: RunSide, measure: str, pair: tuple[str, str], rows: Sequence[Row]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """A measure of two systems, on the rows that both have."""
+    old, new = (side.measures.get(measure, {}).get(name, {}) for side, name in zip((first, second), pair, strict=True))
+    shared = [row.id for row in rows if row.id in old and row.id in new]
+    return {row: old[row] for row in shared}, {row: new[row] for row in shared}
 
 
 def _moved(first: RunSide, second: RunSide, pairs: Pairs, rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -342,11 +328,11 @@ def _moved(first: RunSide, second: RunSide, pairs: Pairs, rows: Sequence[Row]) -
     found = []
     for measure in ROUGE if judged is None else (judged,):
         for pair in pairs:
-            old, new = _values(first, measure, pair[0], rows), _values(second, measure, pair[1], rows)
+            old, new = _both(first, second, measure, pair, rows)
             found += [
                 _move(first, second, pair, row) | {"measure": measure, "before": old[row.id], "after": new[row.id]}
                 for row in rows
-                if row.id in old and row.id in new and old[row.id] != new[row.id]
+                if old.get(row.id) != new.get(row.id)
             ]
     return sorted(found, key=lambda move: -abs(move["after"] - move["before"]))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from statistics import linear_regression
 from typing import Any
 
 import numpy as np
@@ -137,14 +138,8 @@ def _in_lists(tally: Tally) -> dict[str, Any] | None:
     usual = max(lengths, key=lambda length: (lengths[length], length))
     ranks = np.array([ranks for _, ranks in lists if len(ranks) == usual])
     means = [math.fsum(column) / len(column) for column in ranks.T.tolist()]
-    slope = tally.joined((row, _slope(ranks)) for row, ranks in lists)
+    slope = tally.joined((row, linear_regression(range(len(ranks)), ranks).slope) for row, ranks in lists)
     return {"mean_rank_by_place": means, "slope": tally.estimate(slope)}
-
-
-def _slope(ranks: Sequence[float]) -> float:
-    middle = (len(ranks) - 1) / 2
-    spread = math.fsum((place - middle) ** 2 for place in range(len(ranks)))
-    return math.fsum((place - middle) * rank for place, rank in enumerate(ranks)) / spread
 
 
 # What a reason quotes of a reply is another each time, and would make a line of its own of every missing verdict.

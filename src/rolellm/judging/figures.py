@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, FiniteFloat, PlainValidator
+from pydantic import BeforeValidator, Field, FiniteFloat, PlainValidator
 
 from rolellm.core.sanitize import visible
 from rolellm.core.typed_json import read_as
@@ -23,6 +23,8 @@ Metric = Annotated[Interval | None, PlainValidator(read_metric)]
 Number = FiniteFloat | None
 #: What `JudgingResult.to_pandas` gives of each system; ``list_win_rate`` is the share of lists above the baseline.
 MEASURES = ("win_rate", "lc_win_rate", "consistency", "list_win_rate", "average_rank", "strength")
+# What was not measured is null in the file.
+_OrNothing = BeforeValidator(lambda value: {} if value is None else value)
 Group = Literal["by_role", "by_category", "by_judge"]
 
 
@@ -88,10 +90,10 @@ class SystemFigures:
         return found._replace(low=None, high=None) if found and measured_from else found
 
     def measures(self) -> dict[str, Interval | None]:
-        """Its figure in each of `MEASURES`."""
+        """Its figure in each of `MEASURES`, and its ``name_effect``."""
         pairs, lists = self.pairwise or Pairwise(), self.listwise or Listwise()
         found = (pairs.win_rate, pairs.lc_win_rate, pairs.consistency, lists.win_rate, lists.average_rank)
-        return dict(zip(MEASURES, (*found, self.strength), strict=True))
+        return dict(zip((*MEASURES, "name_effect"), (*found, self.strength, pairs.name_effect), strict=True))
 
     def group(self, design: Design, group: Group) -> dict[str, Interval]:
         """Its win rate in pairs or average rank in lists by role, category or judge, in the result's order."""
@@ -163,8 +165,8 @@ class ListBias:
 class PositionBias:
     """Both of these."""
 
-    pairwise: PairBias | None = None
-    listwise: ListBias | None = None
+    pairwise: Annotated[PairBias, _OrNothing] = PairBias()
+    listwise: Annotated[ListBias, _OrNothing] = ListBias()
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +213,11 @@ class Diagnostics:
     """The judges' own faults."""
 
     unscored: Unscored = Unscored()
-    position: PositionBias | None = None
-    length: LengthBias | None = None
-    name: NameBias | None = None
+    position: Annotated[PositionBias, _OrNothing] = PositionBias()
+    length: Annotated[LengthBias, _OrNothing] = LengthBias()
+    name: Annotated[NameBias, _OrNothing] = NameBias()
     attacks: dict[str, dict[str, Attack]] = field(default_factory=dict)
-    jury: Jury | None = None
+    jury: Annotated[Jury, _OrNothing] = Jury()
     canaries: dict[str, CanaryEffect] = field(default_factory=dict)
 
 
@@ -281,27 +283,21 @@ class JudgingResult:
             {"system": one.name, "kind": one.kind, "measure": measure}
             | {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
             for one in self.models
-            for measure, found in one.measures().items()
-            if found is not None
+            for measure in MEASURES
+            if (found := one.measures()[measure]) is not None
         ]
         return pandas.DataFrame(lines, columns=["system", "kind", "measure", "mean", "low", "high", "n"])
 
     def _repr_html_(self) -> str:
         """How a notebook shows it: first what speaks against the figures, then the figures."""
+        import pandas
+
         told = "".join(f"<p>{escape(visible(problem))}</p>" for problem in self.problems)
-        rows = [(one, one.measures()) for one in self.models]
-        shown = [name for name in MEASURES if any(found[name] for _, found in rows)]
-        head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in ("system", *shown))
-        body = "".join(
-            f"<tr><th>{escape(visible(', '.join((one.name, *one.marks))))}</th>"
-            f"{''.join(_cell(found[name]) for name in shown)}</tr>"
-            for one, found in rows
-        )
         caption = f"{self.rows:,} rows, against {self.baseline or 'no baseline'}; 95 % intervals"
-        return (
-            f"{told}<table><caption>{escape(visible(caption))}</caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        )
+        names = [visible(", ".join((one.name, *one.marks))) for one in self.models]
+        frame = pandas.DataFrame([one.measures() for one in self.models], names).map(_cell)
+        shown = frame.loc[:, (frame != "–").any()].rename(columns=lambda name: name.replace("_", " "))
+        return f"{told}<p>{escape(visible(caption))}</p>{shown.to_html(border=0)}"
 
     def __post_init__(self) -> None:
         order = ("baseline", "model", "canary")
@@ -317,7 +313,5 @@ class JudgingResult:
 
 
 def _cell(score: Interval | None) -> str:
-    if score is None:
-        return "<td>–</td>"
-    ends = "" if score.ends is None else f" [{score.ends[0]:.3f}, {score.ends[1]:.3f}]"
-    return f"<td>{score.mean:.3f}{ends}</td>"
+    ends = "" if score is None or score.ends is None else f" [{score.ends[0]:.3f}, {score.ends[1]:.3f}]"
+    return "–" if score is None else f"{score.mean:.3f}{ends}"

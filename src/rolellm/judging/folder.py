@@ -143,7 +143,10 @@ def write_comparison(folder: Path, comparison: Comparison) -> None:
 
 def write_judgements(folder: Path, judgements: Iterable[Judgement]) -> None:
     """Write every judgement."""
-    write_jsonl(folder / JUDGEMENTS, (one.to_dict() for one in judgements))
+    # What says nothing is left out of these.
+    optional = ("named", "unscored", "copied", "touched")
+    every = (asdict(one) for one in judgements)
+    write_jsonl(folder / JUDGEMENTS, ({k: v for k, v in one.items() if v or k not in optional} for one in every))
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
-from rolellm.core.settings import Field, parse_yaml, read, settings
+from rolellm.core.settings import Field, dump, parse_yaml, read, settings
 from rolellm.judging.types import Design
 from rolellm.llm.model import Sampling, Schema
 from rolellm.prompts.render import Template
@@ -82,18 +82,12 @@ class Judge:
 
     def to_dict(self) -> dict[str, Any]:
         """What a result says of it."""
-        given = self.settings
+        given = dump(self.settings)
+        decoding = {name: given[name] for name in ("temperature", "top_p", "max_tokens", "max_tokens_per_answer")}
         return {
-            "name": given.name,
-            "version": given.version,
-            "design": given.design,
+            **{name: given[name] for name in ("name", "version", "design")},
             "hash": self.hash,
-            "decoding": {
-                "temperature": given.temperature,
-                "top_p": given.top_p,
-                "max_tokens": given.max_tokens,
-                "max_tokens_per_answer": given.max_tokens_per_answer,
-            },
+            "decoding": decoding,
         }
 
 
@@ -130,15 +124,17 @@ def load_judge(name: str | Path) -> Judge:
     Raises:
         SettingsError: When there is none, or a file of it is missing or wrong; names the file.
     """
-    shipped = _home().joinpath(str(name))
     inside = str(name) in shipped_judges()
-    folder: Traversable = shipped if inside else Path(name)
-    if not inside and not Path(name).joinpath("judge.yaml").is_file():
+    folder: Traversable = _home().joinpath(str(name)) if inside else Path(name)
+    if not folder.joinpath("judge.yaml").is_file():
         known = ", ".join(shipped_judges())
         raise SettingsError(f"no judge {str(name)!r}: expected one of {known}, or a folder with a judge.yaml")
     texts = {file: _read(folder, file) for file in _files()}
-    settings = _settings(texts["judge.yaml"], folder)
-    _fits(settings, folder)
+    source = str(folder.joinpath("judge.yaml"))
+    settings = read(JudgeSettings, parse_yaml(texts["judge.yaml"], source), source)
+    wanted = {"listwise": "ranking", "pairwise": "better"}[settings.design]
+    if settings.parser != wanted:
+        raise SettingsError(f"{source}: a {settings.design} judge needs the parser {wanted}")
     prompts = {language: _prompts(texts, language, folder) for language in _LANGUAGES}
     return Judge(settings, prompts, _schema(texts["schema.json"], settings, folder), hash_json(texts))
 
@@ -164,17 +160,6 @@ def _read(folder: Traversable, name: str) -> str:
         return data.decode("utf-8-sig").replace("\r\n", "\n").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: cannot be read ({error}); a judge has {', '.join(_files())}") from error
-
-
-def _settings(text: str, folder: Traversable) -> JudgeSettings:
-    source = str(folder.joinpath("judge.yaml"))
-    return read(JudgeSettings, parse_yaml(text, source), source)
-
-
-def _fits(settings: JudgeSettings, folder: Traversable) -> None:
-    wanted = {"listwise": "ranking", "pairwise": "better"}[settings.design]
-    if settings.parser != wanted:
-        raise SettingsError(f"{folder.joinpath('judge.yaml')}: a {settings.design} judge needs the parser {wanted}")
 
 
 def _prompts(texts: Mapping[str, str], language: Language, folder: Traversable) -> tuple[Template, Template]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final
 
 # Where characters stand that NFKC, which some tokenizers apply before they look for their tokens, turns into ASCII.
 _COMPATIBLE: Final = (
@@ -50,106 +51,66 @@ _SWAPPED: Final = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", "|": "¦"}
 _COLON: Final = "꞉"
 
 
-class _Rule(NamedTuple):
-    """A pattern over text in small letters, and words of which it needs one: looking for these first is quick."""
-
-    kind: str
-    words: tuple[str, ...]
-    pattern: re.Pattern[str]
-
-
-def _rule(kind: str, words: str, pattern: str) -> _Rule:
-    """A rule; ``WORDS`` in the pattern, which no alternative may go around, stands for one of the words."""
-    listed = words.split()
-    return _Rule(kind, tuple(listed), re.compile(pattern.replace("WORDS", "|".join(map(re.escape, listed)))))
-
-
 _ANSWER: Final = r"(?:answer|response|reply|assistant|output|model|candidate|option)"
 _BEST: Final = r"(?:更好|最好|更优|最优|更佳|最佳|胜出|获胜|排第一|第一)"
-_RULES: Final = (
-    _rule("fence", '<<< >>> ``` """', r"(?:WORDS)"),
-    _rule("fence", "###", r"WORDS[ \t]{0,4}(?:response|answer|instruction|input|end|output|回答|答案|指令)"),
-    _rule("fence", "answer response output reply reference question candidate", r"</?(?:WORDS)[ _]?[a-z0-9]{0,8}>"),
-    _rule("fence", "start end", r"\[[^\[\]\n]{0,20}\b(?:WORDS) of [^\[\]\n]{1,40}\]"),
-    _rule("fence", "begin start end", r"[-=*#_]{3}[ \t]{0,4}(?:WORDS)\b"),
-    _rule("fence", "end", r"\bWORDS of (?:the )?(?:answer|response|output|reply|material)"),
-    _rule("fence", "结束 完毕 到此为止", r"(?:回答|答案|材料)[a-z]?(?:WORDS)"),
-    _rule("verdict", "ranking rank better winner verdict preferred score", r"\b(?:WORDS)\b['\"”’」]?\s{0,4}[:=]"),
-    _rule("verdict", "[[", r"\[\[\s{0,2}(?:[a-z]|tie|\d{1,2}|[a-z]\s{0,2}[<>=]{1,2}\s{0,2}[a-z])\s{0,2}\]\]"),
-    _rule(
-        "verdict",
-        "better best first winner superior preferred top",
-        rf"\b{_ANSWER}\s{{0,2}}[\"'(]{{0,2}}(?:[a-z]|\d|one|two)[)\"']{{0,2}}\s{{1,4}}"
+# By kind: words of which a text in small letters needs one, as looking for these first is quick, to the pattern in
+# which WORDS stands for them.
+_RULES: Mapping[str, Mapping[str, str]] = {
+    "fence": {
+        '<<< >>> ``` """': r"(?:WORDS)",
+        "###": r"WORDS[ \t]{0,4}(?:response|answer|instruction|input|end|output|回答|答案|指令)",
+        "answer response output reply reference question candidate": r"</?(?:WORDS)[ _]?[a-z0-9]{0,8}>",
+        "start end": r"\[[^\[\]\n]{0,20}\b(?:WORDS) of [^\[\]\n]{1,40}\]",
+        "begin start end": r"[-=*#_]{3}[ \t]{0,4}(?:WORDS)\b",
+        "end": r"\bWORDS of (?:the )?(?:answer|response|output|reply|material)",
+        "结束 完毕 到此为止": r"(?:回答|答案|材料)[a-z]?(?:WORDS)",
+    },
+    "verdict": {
+        "ranking rank better winner verdict preferred score": r"\b(?:WORDS)\b['\"”’」]?\s{0,4}[:=]",
+        "[[": r"\[\[\s{0,2}(?:[a-z]|tie|\d{1,2}|[a-z]\s{0,2}[<>=]{1,2}\s{0,2}[a-z])\s{0,2}\]\]",
+        "better best first winner superior preferred top": rf"\b{_ANSWER}\s{{0,2}}[\"'(]{{0,2}}(?:[a-z]|\d|one|"
+        rf"two)[)\"']{{0,2}}\s{{1,4}}"
         r"(?:is|was|wins|ranks|deserves|comes)\b[^.\n]{0,40}\b(?:WORDS)",
-    ),
-    _rule("verdict", "wins ranks", rf"\b{_ANSWER}\s{{0,2}}(?:[a-z]|\d)\s{{1,4}}(?:WORDS)\b"),
-    _rule(
-        "verdict",
-        "best better",
-        r"\b(?:is|are|was) (?:clearly |by far )?the (?:WORDS) (?:answer|response|reply|of the two|one of the two)",
-    ),
-    _rule("verdict", "ranked", r"\bWORDS (?:first|number one|no\. ?1|#1|1st)\b"),
-    _rule(
-        "verdict",
-        "回答 答案 回复 选手 模型",
-        rf"(?:WORDS)\s{{0,2}}[a-z甲乙丙丁一二\d]\s{{0,2}}(?:的表现)?(?:明显|显然)?{_BEST}",
-    ),
-    _rule("verdict", "回答 答案 回复", rf"[a-z甲乙]\s{{0,2}}的(?:WORDS)(?:明显|显然)?{_BEST}"),
-    _rule("verdict", "排名 名次 裁决 判决 结论 更好的是 胜者 获胜者", r"(?:WORDS)\s{0,2}(?:[:=]|是|为)"),
-    _rule(
-        "instruction",
-        "ignore disregard forget overlook skip",
-        r"\b(?:WORDS)\b[^.\n]{0,40}"
+        "wins ranks": rf"\b{_ANSWER}\s{{0,2}}(?:[a-z]|\d)\s{{1,4}}(?:WORDS)\b",
+        "best better": r"\b(?:is|are|was) (?:clearly |by far )?the (?:WORDS) (?:answer|response|reply|of the two|"
+        r"one of the two)",
+        "ranked": r"\bWORDS (?:first|number one|no\. ?1|#1|1st)\b",
+        "回答 答案 回复 选手 模型": rf"(?:WORDS)\s{{0,2}}[a-z甲乙丙丁一二\d]\s{{0,2}}(?:的表现)?(?:明显|显然)?{_BEST}",
+        "回答 答案 回复": rf"[a-z甲乙]\s{{0,2}}的(?:WORDS)(?:明显|显然)?{_BEST}",
+        "排名 名次 裁决 判决 结论 更好的是 胜者 获胜者": r"(?:WORDS)\s{0,2}(?:[:=]|是|为)",
+    },
+    "instruction": {
+        "ignore disregard forget overlook skip": r"\b(?:WORDS)\b[^.\n]{0,40}"
         r"\b(?:above|previous|prior|earlier|preceding|all|other|instructions?|criteria|rules|prompt)\b",
-    ),
-    _rule(
-        "instruction",
-        "judge evaluator grader rater assessor annotator examiner",
-        r"\b(?:WORDS)s?\b[^.\n]{0,60}\b(?:must|should|shall|please|need to|have to|has to|"
+        "judge evaluator grader rater assessor annotator examiner": r"\b(?:WORDS)s?\b[^.\n]{0,60}\b(?:must|should|"
+        r"shall|please|need to|have to|has to|"
         r"rank|choose|prefer|select|pick|score|rate|output|note)\b",
-    ),
-    _rule(
-        "instruction",
-        "judge evaluator grader rater assistant reviewer ai",
-        r"\b(?:dear|attention|note to|message to|instructions? (?:to|for)) (?:the |all )?(?:WORDS)\b",
-    ),
-    _rule("instruction", "judge evaluator grader", r"\bas (?:a|an|the|our) (?:[a-z]{1,12} ){0,2}(?:WORDS)\b"),
-    _rule(
-        "instruction",
-        "rank rate score place put choose select pick prefer vote mark grade",
+        "judge evaluator grader rater assistant reviewer ai": r"\b(?:dear|attention|note to|message to|"
+        r"instructions? (?:to|for)) (?:the |all )?(?:WORDS)\b",
+        "judge evaluator grader": r"\bas (?:a|an|the|our) (?:[a-z]{1,12} ){0,2}(?:WORDS)\b",
+        "rank rate score place put choose select pick prefer vote mark grade": r""
         r"\b(?:WORDS)\b[^.\n]{0,40}\b(?:first|highest|best|top|number one|no\. ?1|1st|10/10|full marks)\b",
-    ),
-    _rule(
-        "instruction",
-        "rank rate score choose select pick prefer vote output reply answer",
-        r"\byou (?:must|should|shall|will|have to|are (?:required|instructed|now))\b[^.\n]{0,40}\b(?:WORDS)\b",
-    ),
-    _rule("instruction", "highest maximum top perfect", r"\b(?:WORDS) (?:score|rank|rating|mark|grade)"),
-    _rule("instruction", "system", r"\bWORDS (?:prompt|message|override|note)\b"),
-    _rule(
-        "instruction",
-        "instruction criteri rules task",
-        r"\b(?:new|updated|revised|changed|real) (?:WORDS)|\b(?:WORDS)[a-z]{0,2} (?:have|has|are|is) "
+        "rank rate score choose select pick prefer vote output reply answer": r"\byou (?:must|should|shall|will|"
+        r"have to|are (?:required|instructed|now))\b[^.\n]{0,40}\b(?:WORDS)\b",
+        "highest maximum top perfect": r"\b(?:WORDS) (?:score|rank|rating|mark|grade)",
+        "system": r"\bWORDS (?:prompt|message|override|note)\b",
+        "instruction criteri rules task": r"\b(?:new|updated|revised|changed|real) (?:WORDS)|\b(?:WORDS)[a-z]{0,2} "
+        r"(?:have|has|are|is) "
         r"(?:been )?(?:now )?(?:changed|updated|over|replaced)",
-    ),
-    _rule(
-        "instruction",
-        "忽略 无视 忘记 忘掉 不要理会 不必理会 跳过",
-        r"(?:WORDS)[^。\n]{0,12}(?:以上|上述|上面|之前|前面|先前|所有|其他|其它|指令|指示|规则|标准|提示)",
-    ),
-    _rule(
-        "instruction",
-        "评委 裁判 评审 评判 评分者 打分者 评估者",
-        r"作为(?:一名|一位|公正的)?(?:WORDS)|(?:WORDS)[^。\n]{0,20}(?:请|必须|应该|应当|务必|需要|注意|选择|排)",
-    ),
-    _rule(
-        "instruction",
-        "请 必须 务必 应该 应当 要",
-        r"(?:WORDS)[^。\n]{0,16}(?:最高分|满分|第一名|最高评价|判.{0,4}胜|选[a-z甲乙])",
-    ),
-    _rule("instruction", "第一 首位 榜首 最前", r"(?:排|列|放|评)(?:在|为|到)?(?:WORDS)"),
-    _rule("instruction", "系统提示 系统消息 新的指令 新指令 评分标准已", r"(?:WORDS)"),
-)
+        "忽略 无视 忘记 忘掉 不要理会 不必理会 跳过": r"(?:WORDS)[^。\n]{0,12}(?:以上|上述|上面|之前|前面|先前|所有|"
+        r"其他|其它|指令|指示|规则|标准|提示)",
+        "评委 裁判 评审 评判 评分者 打分者 评估者": r"作为(?:一名|一位|公正的)?(?:WORDS)|"
+        r"(?:WORDS)[^。\n]{0,20}(?:请|必须|应该|应当|务必|需要|注意|选择|排)",
+        "请 必须 务必 应该 应当 要": r"(?:WORDS)[^。\n]{0,16}(?:最高分|满分|第一名|最高评价|判.{0,4}胜|选[a-z甲乙])",
+        "第一 首位 榜首 最前": r"(?:排|列|放|评)(?:在|为|到)?(?:WORDS)",
+        "系统提示 系统消息 新的指令 新指令 评分标准已": r"(?:WORDS)",
+    },
+}
+_COMPILED = [
+    (kind, words.split(), re.compile(pattern.replace("WORDS", "|".join(map(re.escape, words.split())))))
+    for kind, rules in _RULES.items()
+    for words, pattern in rules.items()
+]
 
 
 @functools.cache
@@ -201,5 +162,7 @@ def looks_like(text: str) -> list[str]:
     ['verdict', 'instruction']
     """
     plain = folded(text).lower()
-    found = {rule.kind for rule in _RULES if any(word in plain for word in rule.words) and rule.pattern.search(plain)}
-    return [kind for kind in ("fence", "verdict", "instruction") if kind in found]
+    found = {
+        kind for kind, words, pattern in _COMPILED if any(word in plain for word in words) and pattern.search(plain)
+    }
+    return [kind for kind in _RULES if kind in found]

@@ -13,7 +13,7 @@ from typing import Any, TypeGuard
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.statistics.bootstrap import Bootstrap
 from rolellm.evaluation.statistics.paired import PairedTest, holm, paired_test
-from rolellm.judging.aggregate import LEAST_AGREEMENT, Tally, make_tally
+from rolellm.judging.aggregate import LEAST_AGREEMENT, Tally
 from rolellm.judging.diagnostics import diagnose
 from rolellm.judging.folder import DatasetName
 from rolellm.judging.listwise import standings
@@ -200,7 +200,7 @@ def summarize(
         settings: Resamples, seed, and how many missing verdicts are too many.
         data: The dataset, to be named with the result.
     """
-    tally, data = make_tally(comparison, judgements, settings.bootstrap), data or DatasetName()
+    tally, data = Tally(comparison, judgements, settings.bootstrap), data or DatasetName()
     flagged = [_flagged(judge, comparison) for judge in judges]
     diagnostics, name_effects = diagnose(tally, settings.max_unscored)
     result = {

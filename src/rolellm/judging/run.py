@@ -42,9 +42,8 @@ from rolellm.judging.systems import (
     families_of,
     family_of,
     make_comparison,
-    same_family,
 )
-from rolellm.judging.types import Comparison, System
+from rolellm.judging.types import Comparison
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request
 from rolellm.llm.settings import shown
@@ -250,16 +249,12 @@ def _judges(comparison: Comparison, judges: Sequence[Judge], jury: Sequence[Judg
         identities = [shown(model.identity) for model in judge_model.models]
         names = [str(identity.get("model", judge_model.name)) for identity in identities]
         family = next(filter(None, map(family_of, names)), None)
-        same = [one.name for one in comparison.systems if any(_shares_family(name, one) for name in names)]
+        families = {family for name in names for family in families_of(name)}
+        same = [one.name for one in comparison.systems if one.family in families]
         found.append(
             {"name": judge_model.name, "prompts": prompts, "model": identities, "family": family, "flagged": same}
         )
     return found
-
-
-def _shares_family(judge: str, one: System) -> bool:
-    """Told by names; what a system was tuned from counts before what it is called."""
-    return one.family in families_of(judge) if one.family else same_family(judge, one.model or one.name)
 
 
 def _too_many(missing: Mapping[str, Any], folder: Path) -> str:

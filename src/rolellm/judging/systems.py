@@ -11,6 +11,7 @@ from typing import get_args
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row
+from rolellm.core.settings import parse_yaml
 from rolellm.core.text import whole_text
 from rolellm.evaluation.matching import Finding, match
 from rolellm.evaluation.predictions import Predictions, read_predictions
@@ -183,44 +184,12 @@ def _sampled(
     return [row for row in found if row.id in kept]
 
 
-# Patterns by family. Letters may not touch them, except for the words that families put before their names.
-_FAMILIES = {
-    "gpt": r"(?<![a-z])(?:role|chat)?gpt(?![a-z])(?!-?(?:j|neox?|sw3|4all)(?![a-z]))|(?<![a-z])(?:text-)?davinci|"
-    # Only where a name begins: others call their own models marco-o1 and the like.
-    r"(?:^|openai-)o[1-9](?![a-z0-9])|(?<![a-z])codex(?![a-z])",
-    "claude": r"claude",
-    "llama": r"llama|vicuna|alpaca|koala(?![a-z])|guanaco|wizardlm",
-    "glm": r"(?<![a-z])[a-z]{0,12}glm(?![a-z])",
-    "qwen": r"qwen|(?<![a-z])qwq(?![a-z])|(?<![a-z])qvq(?![a-z])|tongyi",
-    "mistral": r"mistral|mixtral|ministral|mathstral|codestral|magistral|pixtral|devstral|voxtral|(?<!stablelm-)zephyr",
-    "gemma": r"gemma(?![a-z])",
-    "gemini": r"gemini(?![a-z])",
-    "deepseek": r"deepseek",
-    "phi": r"(?<![a-z])phi-?(?=\d|mini|tiny|small|medium|silica)",
-    "yi": r"(?<![a-z])yi(?:-?\d|-(?:large|medium|spark|vision|lightning|coder|vl)(?![a-z]))",
-    "internlm": r"internlm|(?<![a-z])intern-?vl",
-    "baichuan": r"baichuan",
-    "falcon": r"falcon(?![a-z])",
-    "cohere": r"(?<![a-z])command-(?:r|a|light|nightly|xlarge)(?![a-z])|(?<![a-z])(?:c4ai|aya)(?![a-z])",
-    "grok": r"(?<![a-z])grok(?![a-z])",
-    "ernie": r"(?<![a-z])ernie(?![a-z])",
-    "hunyuan": r"hunyuan",
-    "kimi": r"(?<![a-z])(?:kimi|moonshot)(?![a-z])",
-    "minimax": r"minimax|(?<![a-z])abab-?\d",
-    "doubao": r"doubao|(?<![a-z])seed-oss",
-    "granite": r"(?<![a-z])granite(?![a-z])",
-    "nemotron": r"^(?!.*llama).*nemotron",
-    "olmo": r"(?<![a-z])olmo|(?<![a-z])tulu(?![a-z])",
-    "exaone": r"exaone",
-    "smollm": r"smollm",
-    "stablelm": r"stablelm",
-    "minicpm": r"minicpm",
-    "skywork": r"skywork",
-    "pythia": r"pythia|gpt-?(?:neox?|j)(?![a-z])",
-    "bloom": r"(?<![a-z])bloomz?(?![a-z])",
-    "mpt": r"(?<![a-z])mpt-\d",
+_PATTERNS = {
+    family: re.compile(pattern)
+    for family, pattern in parse_yaml(
+        resources.files("rolellm.judging").joinpath("families.yaml").read_text(encoding="utf-8"), "families.yaml"
+    ).items()
 }
-_PATTERNS = {family: re.compile(pattern) for family, pattern in _FAMILIES.items()}
 # Programs that serve or train any model and carry a family's name.
 _PROGRAMS = re.compile(r"(?<![a-z])ollama(?![a-z])|llama[-.]?(?:cpp|factory|file|index|stack|swap)|autogpt")
 
@@ -259,12 +228,3 @@ def family_of(name: str | None) -> str | None:
         return found[0] if found else None
     text = re.sub(r"[_\s]+", "-", (name or "").casefold())
     return max(found, key=lambda family: max((place.start() for place in _PATTERNS[family].finditer(text)), default=-1))
-
-
-def same_family(judge: str | None, system: str | None) -> bool:
-    """Whether two models, by their names, share a family; names without a known family share none.
-
-    >>> same_family("gpt-4o-2024-08-06", "RoleGPT"), same_family("claude-sonnet-4", "RoleGPT")
-    (True, False)
-    """
-    return bool(set(families_of(judge)) & set(families_of(system)))

@@ -92,24 +92,6 @@ class Judgement:
     attempts: int = 1
     copied: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object, what says nothing left out."""
-        value: dict[str, Any] = {
-            "row": self.row,
-            "judge": self.judge,
-            "design": self.design,
-            "order": list(self.order),
-            "ranks": None if self.ranks is None else list(self.ranks),
-            "reasons": list(self.reasons),
-            "attempts": self.attempts,
-            "key": self.key,
-        }
-        value |= {"named": True} if self.named else {}
-        value |= {} if self.unscored is None else {"unscored": self.unscored}
-        value |= {} if self.copied is None else {"copied": self.copied}
-        value |= {"touched": {name: list(kinds) for name, kinds in self.touched.items()}} if self.touched else {}
-        return value
-
 
 def category(row: Row) -> Category:
     """What a row is filed under: ``general``, or the type that its references share."""

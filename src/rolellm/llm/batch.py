@@ -162,7 +162,7 @@ class BatchRun(Run[T]):
             self._working.cancel()
 
     async def _rounds(self, requests: Iterable[tuple[int, Request]]) -> None:
-        self._state = BatchState.of(self._journal.path.parent)
+        self._state = BatchState.of(self.journal.path.parent)
         self._now.extend(task for item in requests if (task := self._begin(*item)) is not None)
         while self._now:
             tasks = list(self._now)
@@ -192,7 +192,7 @@ class BatchRun(Run[T]):
             if not self._can_afford(worst):
                 continue
             self._waiting[key] = task
-            self._journal.sent(key, attempt, self._endpoint.name, worst)
+            self.journal.sent(key, attempt, self._endpoint.name, worst)
             self.counts.calls += 1
             body = self._endpoint.body(task.next_request, attempt)
             yield encode_body({"custom_id": name, "method": "POST", "url": _PATH, "body": body}).decode() + "\n"
@@ -207,7 +207,7 @@ class BatchRun(Run[T]):
             total = sum(batch.count for batch in waiting)
             self.counts.in_flight = total - sum([await self._look(batch, problems) for batch in waiting])
             if self._state.open:
-                await asyncio.sleep(self._options.batch_poll)
+                await asyncio.sleep(self.options.batch_poll)
         if problems:
             raise EndpointError("; ".join(problems))
 
@@ -266,7 +266,7 @@ class BatchRun(Run[T]):
                 await self._steadily(partial(self._collect, batch, file, missing), _FILE_SECONDS)
         for name in sorted(missing):
             self._came(name, ended)
-        self._journal.sync()
+        self.journal.sync()
         batch.collected = True
         self._state.save()
         self._state.path(batch).unlink(missing_ok=True)
@@ -302,7 +302,7 @@ class BatchRun(Run[T]):
     def _came(self, name: str, came: Json | CallError) -> None:
         """Keep what came of a request, and settle it or have it asked again."""
         key, attempt = _key_and_attempt(name)
-        if self._journal.count(key) >= attempt:
+        if self.journal.count(key) >= attempt:
             return
         task = self._waiting.pop(key, None)
         if isinstance(came, CallError):

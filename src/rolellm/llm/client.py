@@ -168,14 +168,10 @@ class Client:
             SettingsError: For a batch with a model that takes none, and without one while batches are on their way.
         """
         given = list(requests)
-        found: list[Outcome[Any] | None] = [None] * len(given)
-
-        def done(place: int, outcome: Outcome[Any]) -> None:
-            found[place] = outcome
-
+        found: dict[int, Outcome[Any]] = {}
         ordered = ((place, given[place]) for place in prefix_order(given))
-        self.ask_each(ordered, accept, done, label=label, total=len(given), also=also)
-        return [outcome for outcome in found if outcome is not None]
+        self.ask_each(ordered, accept, found.__setitem__, label=label, total=len(given), also=also)
+        return [found[place] for place in sorted(found)]
 
     def ask_each(
         self,
@@ -204,7 +200,13 @@ class Client:
         if self._closed:
             # The journal's file descriptor may be another file's by now.
             raise SettingsError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
-        run = self._run_class()(self.models, self._journal, self.options, accept, also)
+        if not self.options.batch and (underway := BatchState.of(self.folder).underway()):
+            raise SettingsError(
+                f"{len(underway)} requests of {self.folder} are on their way in batches, and paid for; go on with "
+                f"--batch, or move {self.folder / STATE} away to ask for them anew"
+            )
+        kind: type[Run[T]] = BatchRun if self.options.batch else Run
+        run = kind(self.models, self._journal, self.options, accept, also)
 
         def note(place: int, outcome: Outcome[T]) -> None:
             self._note(outcome)
@@ -235,16 +237,6 @@ class Client:
                     EndpointWarning,
                     stacklevel=3,
                 )
-
-    def _run_class(self) -> type[Run[Any]]:
-        if not self.options.batch:
-            if underway := BatchState.of(self.folder).underway():
-                raise SettingsError(
-                    f"{len(underway)} requests of {self.folder} are on their way in batches, and paid for; go on with "
-                    f"--batch, or move {self.folder / STATE} away to ask for them anew"
-                )
-            return Run
-        return BatchRun
 
     def _note(self, outcome: Outcome[Any]) -> None:
         request = outcome.request

@@ -226,53 +226,44 @@ class _Bounded(httpx2.AsyncBaseTransport):
         self._most_bytes = most_bytes
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; the body is read here, except for that of a file."""
-        failure: CallError
+        """Send a request."""
+        failure = None
         try:
             response = await self._inner.handle_async_request(request)
-            assert isinstance(response.stream, httpx2.AsyncByteStream)
-            if request.method == "GET" and request.url.path.endswith("/content") and response.status_code == 200:
-                response.stream = _Download(response.stream)
-                return response
-            try:
-                content = await self._read(response)
-            finally:
-                await response.stream.aclose()
-            headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
-            return httpx2.Response(response.status_code, headers=headers, content=content)
         except httpx2.HTTPError as error:
             failure = _failure(error)
-        # Outside of the handler: the SDK's error holds the request with its headers.
-        raise failure
+        if failure is not None:
+            # Outside of the handler: the SDK's error holds the request with its headers.
+            raise failure
+        if response.headers.get("Content-Encoding", "").strip().casefold() not in ("", "identity"):
+            await response.aclose()
+            raise CallError("malformed", "the body is compressed, which was not asked for", retry=True, billed=True)
+        headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+        download = request.method == "GET" and request.url.path.endswith("/content") and response.status_code == 200
+        body = _Body(response, None if download else self._most_bytes)
+        return httpx2.Response(response.status_code, headers=headers, stream=body)
 
     async def aclose(self) -> None:
         """Close all connections."""
         await self._inner.aclose()
 
-    async def _read(self, response: httpx2.Response) -> bytes:
-        if response.headers.get("Content-Encoding", "").strip().casefold() not in ("", "identity"):
-            raise CallError("malformed", "the body is compressed, which was not asked for", retry=True, billed=True)
-        chunks, size = [], 0
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        async for chunk in response.stream:
-            size += len(chunk)
-            if size > self._most_bytes:
-                reason = f"the body is longer than {self._most_bytes:,} bytes"
-                raise CallError("malformed", reason, retry=True, billed=True)
-            chunks.append(chunk)
-        return b"".join(chunks)
 
+class _Body(httpx2.AsyncByteStream):
+    """A body that is no longer than so many bytes, with errors in our words."""
 
-class _Download(httpx2.AsyncByteStream):
-    """A body that is read in pieces, with errors in our words."""
-
-    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
-        self._inner = inner
+    def __init__(self, response: httpx2.Response, most_bytes: int | None) -> None:
+        self._response = response
+        self._most_bytes = most_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        failure = None
+        failure, size = None, 0
         try:
-            async for chunk in self._inner:
+            async for chunk in self._response.aiter_raw():
+                size += len(chunk)
+                if self._most_bytes is not None and size > self._most_bytes:
+                    reason = f"the body is longer than {self._most_bytes:,} bytes"
+                    failure = CallError("malformed", reason, retry=True, billed=True)
+                    break
                 yield chunk
         except httpx2.HTTPError as error:
             failure = _failure(error)
@@ -280,7 +271,7 @@ class _Download(httpx2.AsyncByteStream):
             raise failure
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        await self._response.aclose()
 
 
 def _failure(error: httpx2.HTTPError) -> CallError:

@@ -13,7 +13,7 @@ What each case takes for granted (all of it our choice, but for the worst, which
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
@@ -38,22 +38,17 @@ class Case:
 
     Attributes:
         calls: How many calls go out.
-        usage: Tokens of all of them.
+        tokens: Of all of them.
         cost: US dollars; ``None`` where no model has a price.
     """
 
     calls: int = 0
-    usage: Usage = field(default_factory=Usage)
+    tokens: Usage = field(default_factory=Usage)
     cost: float | None = None
 
     def __add__(self, other: Case) -> Case:
         costs = [case.cost for case in (self, other) if case.cost is not None]
-        return Case(self.calls + other.calls, self.usage + other.usage, sum(costs) if costs else None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object."""
-        usage = {"prompt": self.usage.prompt, "cached": self.usage.cached, "completion": self.usage.completion}
-        return {"calls": self.calls, "tokens": usage, "cost": self.cost}
+        return Case(self.calls + other.calls, self.tokens + other.tokens, sum(costs) if costs else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +92,7 @@ class Estimate:
         headings = ["", "calls", "prompt tokens", "of them cached", "reply tokens", "US dollars"]
         rows = []
         for name, case in (("low", self.low), ("expected", self.expected), ("at worst", self.worst)):
-            numbers = [case.calls, case.usage.prompt, case.usage.cached, case.usage.completion]
+            numbers = [case.calls, case.tokens.prompt, case.tokens.cached, case.tokens.completion]
             rows.append([name, *(f"{number:,}" for number in numbers), dollars(case.cost)])
         return headings, rows
 
@@ -114,16 +109,8 @@ class Estimate:
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object."""
-        return {
-            "requests": self.requests,
-            "low": self.low.to_dict(),
-            "expected": self.expected.to_dict(),
-            "worst": self.worst.to_dict(),
-            "max_attempts": self.max_attempts,
-            "counted_by": "tokenizer" if self.exact else "estimate",
-            "batch": self.batch,
-            "unpriced": list(self.unpriced),
-        }
+        values = asdict(self)
+        return values | {"counted_by": "tokenizer" if values.pop("exact") else "estimate"}
 
 
 def estimate(

@@ -61,14 +61,14 @@ def whole_records(piece: bytes) -> Iterator[bytes]:
     start = piece.find(_START)
     while start >= 0:
         following = piece.find(_START, start + 1)
-        end = _SUM.search(piece, start)
-        while end is not None:
+        # A reply may hold what looks like the end of a record; the true one may come later.
+        for end in _SUM.finditer(piece, start):
             if record(piece[start : end.end()] + b"\n") is not None:
                 yield piece[start : end.end()]
                 following = piece.find(_START, end.end())
                 break
-            # A reply may hold what looks like the end of a record; the true one may come later.
-            end = _SUM.search(piece, end.end()) if following < 0 or end.end() < following else None
+            if 0 <= following <= end.end():
+                break
         start = following
 
 

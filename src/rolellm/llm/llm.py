@@ -87,7 +87,7 @@ class LLM:
     ) -> None:
         given = {"base_url": base_url, "model": model, "api_key_env": api_key_env}
         self.settings = load_settings({name: value for name, value in given.items() if value is not None} | more)
-        self.options = RunOptions(self.settings.max_attempts, self.settings.budget, retry_failed, batch)
+        self.options = replace(_run_options(self.settings), retry_failed=retry_failed, batch=batch)
         self.dry_run = False
         self._scripted = scripted
 
@@ -143,7 +143,7 @@ class LLM:
     def _made(cls, found: LLMSettings, scripted: Mapping[str, MakeScripted] | None = None) -> LLM:
         made = cls.__new__(cls)
         made.settings, made.dry_run, made._scripted = found, False, scripted
-        made.options = RunOptions(found.max_attempts, found.budget)
+        made.options = _run_options(found)
         return made
 
     def __repr__(self) -> str:
@@ -191,6 +191,10 @@ class LLM:
             counter=self.counter,
             batch=self.options.batch,
         )
+
+
+def _run_options(found: LLMSettings) -> RunOptions:
+    return RunOptions(max_attempts=found.max_attempts, budget=found.budget)
 
 
 def _settings(chosen: LLMOptions) -> LLMSettings:

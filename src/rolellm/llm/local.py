@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,9 +64,6 @@ class LocalChat:
         self._waiting: deque[_Job] = deque()
         self._working: asyncio.Task[None] | None = None
 
-    def __repr__(self) -> str:
-        return f"LocalChat({self.name})"
-
     @property
     def name(self) -> str:
         """The name of the model's folder, or its id."""
@@ -85,7 +82,10 @@ class LocalChat:
             CallError: For a prompt or a setting that the model cannot take.
             ModelError: When the weights cannot be loaded.
         """
-        job = self._job(request, attempt)
+        try:
+            job = self._job(request, attempt)
+        except (ModelError, SettingsError) as error:
+            raise CallError("bad_request", str(error), retry=False) from None
         self._waiting.append(job)
         if self._working is None or self._working.done():
             self._working = asyncio.create_task(self._work())
@@ -108,28 +108,16 @@ class LocalChat:
     def _job(self, request: Request, attempt: int) -> _Job:
         sampling = request.sampling
         if sampling.presence_penalty or sampling.frequency_penalty:
-            raise CallError("bad_request", "a model on this machine knows no penalties; set them to 0", retry=False)
-        messages = [{"role": message.role, "content": message.content} for message in request.messages]
-        try:
-            prompt = self.model.encode(messages)
-        except ModelError as error:
-            raise CallError("bad_request", str(error), retry=False) from None
+            raise SettingsError("a model on this machine knows no penalties; set them to 0")
+        prompt = self.model.encode([asdict(message) for message in request.messages])
         context = self.model.context
         room = sampling.max_tokens if context is None else min(sampling.max_tokens, context - len(prompt))
         if room < 1:
-            reason = f"the prompt's {len(prompt)} tokens leave no room in the model's context of {context}"
-            raise CallError("bad_request", reason, retry=False)
+            raise ModelError(f"the prompt's {len(prompt)} tokens leave no room in the model's context of {context}")
         if max(prompt, default=0) >= self.model.vocabulary:
-            raise CallError("bad_request", "the tokenizer gives tokens that the model does not know", retry=False)
-        try:
-            decoding = Decoding(
-                max_new_tokens=room,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                seed=sampling.seed or 0,
-            )
-        except SettingsError as error:
-            raise CallError("bad_request", str(error), retry=False) from None
+            raise ModelError("the tokenizer gives tokens that the model does not know")
+        seed = sampling.seed or 0
+        decoding = Decoding(max_new_tokens=room, temperature=sampling.temperature, top_p=sampling.top_p, seed=seed)
         key = hash_json([request.payload()["messages"], request.repeat, attempt])
         return _Job(request, prompt, decoding, key, asyncio.get_running_loop().create_future())
 

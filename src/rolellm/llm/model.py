@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import NonNegativeFloat
 
-from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
+from rolellm.core.settings import Field, settings
 
 T = TypeVar("T")
 Json = Mapping[str, Any]
@@ -37,7 +36,7 @@ FailureKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@settings
 class Sampling:
     """How a reply is drawn. The defaults are the paper's for replies (arXiv 2310.00746, by secondary notes).
 
@@ -49,9 +48,6 @@ class Sampling:
         frequency_penalty: The paper's: none.
         seed: Sent to servers that know it, together with the request's `repeat`; ``None`` sends none.
         stop: Texts that end a reply.
-
-    Raises:
-        SettingsError: For a setting that is infinite or no number, which JSON cannot say.
     """
 
     temperature: float = 0.7
@@ -61,11 +57,6 @@ class Sampling:
     frequency_penalty: float = 0.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("temperature", "top_p", "presence_penalty", "frequency_penalty"):
-            if not math.isfinite(getattr(self, name)):
-                raise SettingsError(f"{name} is {getattr(self, name)}; it has to be a finite number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +95,9 @@ class Request:
 
     def payload(self) -> dict[str, Any]:
         """What decides the reply, but for who is asked; what a key is made of."""
-        sampling = {name: getattr(self.sampling, name) for name in Sampling.__slots__}
         return {
             "messages": [[message.role, message.content] for message in self.messages],
-            "sampling": {**sampling, "stop": list(self.sampling.stop)},
+            "sampling": asdict(self.sampling) | {"stop": list(self.sampling.stop)},
             "repeat": self.repeat,
             "schema": None if self.schema is None else [self.schema.name, dict(self.schema.schema)],
         }
@@ -230,31 +220,28 @@ class Price:
         return (fresh * self.prompt + usage.cached * cached + usage.completion * self.completion) / 1e6
 
 
+@dataclass(eq=False)
 class CallError(Exception):
     """A call that brought no reply; raised by a `Model` and turned into a retry or a `Failure`.
 
-    Args:
+    Attributes:
         kind: How it failed.
         reason: In words, secrets taken out.
         retry: Whether the same call may do better later.
         after: Seconds to wait before the next call to this endpoint, where it says so; checked and capped by the run.
         billed: Whether the call may have been charged all the same: a timeout or a reset, after which nobody knows.
-
-    Attributes:
         wants_other_form: Whether the server refused the way in which JSON was asked for.
     """
 
-    wants_other_form = False
+    kind: FailureKind
+    reason: str
+    retry: bool = field(kw_only=True)
+    after: float | None = None
+    billed: bool = False
+    wants_other_form: bool = False
 
-    def __init__(
-        self, kind: FailureKind, reason: str, *, retry: bool, after: float | None = None, billed: bool = False
-    ) -> None:
-        super().__init__(reason)
-        self.kind: FailureKind = kind
-        self.reason = reason
-        self.retry = retry
-        self.after = after
-        self.billed = billed
+    def __str__(self) -> str:
+        return self.reason
 
 
 @runtime_checkable
@@ -325,8 +312,18 @@ def text_of(_: Request, reply: Reply) -> str:
     return reply.text.strip()
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+@settings
+class Limits:
+    """How often a run may ask, and for how much."""
+
+    max_attempts: int = Field(default=5, ge=1, le=100, description="Maximum attempts per request.")
+    budget: float | None = Field(
+        default=None, ge=0, description="Maximum US dollars for a run folder in all; needs prices."
+    )
+
+
+@settings
+class RunOptions(Limits):
     """The options of a run.
 
     Attributes:
@@ -342,16 +339,8 @@ class RunOptions:
         SettingsError: For a value out of range.
     """
 
-    max_attempts: int = 5
-    budget: float | None = None
     retry_failed: bool = False
     batch: bool = False
     show_progress: bool = True
     max_wait: float = 60.0
     batch_poll: float = 30.0
-
-    def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise SettingsError(f"max_attempts is {self.max_attempts}; it has to be at least 1")
-        if self.budget is not None and not 0 <= self.budget < float("inf"):
-            raise SettingsError(f"the budget is {self.budget}; it has to be a number of US dollars, 0 or more")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Literal
 
 from rolellm.core.fingerprint import hash_json
@@ -58,7 +59,7 @@ def request_body(
     sampling = request.sampling
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+        "messages": [asdict(message) for message in request.messages],
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         max_tokens_field: sampling.max_tokens,
@@ -190,15 +191,12 @@ def content_text(content: Any) -> str:
     Raises:
         UnacceptableError: With the kind ``malformed``, for anything else.
     """
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
-        texts = [part.get("text", "") for part in content if part.get("type", "text") == "text"]
-        if all(isinstance(text, str) for text in texts):
-            return "".join(texts)
-    raise UnacceptableError("`content` is no text", "malformed")
+    if content is None or isinstance(content, str):
+        return content or ""
+    try:
+        return "".join(part.get("text", "") for part in content if part.get("type", "text") == "text")
+    except (AttributeError, TypeError):
+        raise UnacceptableError("`content` is not text", "malformed") from None
 
 
 def _finish(choice: Json, message: Json, text: str) -> Finish:

@@ -157,9 +157,6 @@ def delay_of(error: CallError, tries: int, key: str, longest: float) -> float:
     return max(asked, own) if limited else asked
 
 
-# --- How long a server asks to wait
-
-
 def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
     """Seconds to wait by ``retry-after-ms``, else by ``retry-after``, which gives seconds or an HTTP date.
 
@@ -189,9 +186,6 @@ def _number(said: str | None) -> float | None:
     except ValueError:
         return None
     return value if math.isfinite(value) and value >= 0 else None
-
-
-# --- What an HTTP status means for a call: which kind of failure, and whether asking again may help
 
 
 _KINDS: dict[int, FailureKind] = {

@@ -44,7 +44,7 @@ _ENDED: dict[Finish, str] = {
 REPAIR = "\n\n(An earlier reply to this could not be read. Reply in exactly the form asked for, and add nothing to it.)"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Task(Generic[T]):
     """A request on its way.
 
@@ -59,6 +59,7 @@ class Task(Generic[T]):
         limited: How often it was over the rate limit, which counts against nothing.
         waited: Seconds that it was told to wait for that.
         refused: Why replies were not taken.
+        refused_by: The places of endpoints that will not answer it.
         last: How the last try failed.
         followers: Requests that ask the same, and are settled with it.
     """
@@ -73,13 +74,16 @@ class Task(Generic[T]):
     limited: int = 0
     waited: float = 0.0
     refused: list[str] = field(default_factory=list)
+    refused_by: set[int] = field(default_factory=set)
     last: tuple[FailureKind, str, Reply | None] = ("connection", "was not asked", None)
     followers: list[tuple[int, Request]] = field(default_factory=list)
 
     def failure(self) -> Failure:
         """What becomes of it when it is given up."""
         kind, reason, reply = self.last
-        return Failure(self.request, kind, reason, self.tries + self.limited, reply, tuple(self.refused))
+        return Failure(
+            self.request, kind, reason, self.tries + self.limited + len(self.refused_by), reply, tuple(self.refused)
+        )
 
     @property
     def may_change(self) -> bool:
@@ -137,36 +141,33 @@ class StopAskingError(Exception):
         self.need = need
 
 
+@dataclass(eq=False)
 class Run(Generic[T]):
     """One pass over requests; see `rolellm.llm.client.Client`, which makes and drives it.
 
-    Args:
+    Attributes:
         models: Who is asked; each is given as many calls at once as it takes.
         journal: Where replies are kept and looked up.
         options: How often, for how much, and how long to wait.
         accept: Makes a value of a reply.
         also: Ways to end, beside ``stop``, that are for `accept` to judge.
+        counts: What happened so far.
+        stopped: What ended it early.
     """
 
-    def __init__(
-        self,
-        models: Sequence[Model],
-        journal: Journal,
-        options: RunOptions,
-        accept: Accept[T],
-        also: Collection[Finish] = (),
-    ) -> None:
-        self.counts = Counts()
-        self.stopped: Exception | None = None
-        self.paces = [Pace(model, index) for index, model in enumerate(models)]
-        self._journal = journal
-        self._options = options
-        self._accept = accept
-        self._also = also
+    models: Sequence[Model]
+    journal: Journal
+    options: RunOptions
+    accept: Accept[T]
+    also: Collection[Finish] = ()
+    counts: Counts = field(default_factory=Counts)
+    stopped: Exception | None = None
+
+    def __post_init__(self) -> None:
+        self.paces = [Pace(model, index) for index, model in enumerate(self.models)]
         self._active: dict[tuple[str, ...], Task[T]] = {}
         self._now: deque[Task[T]] = deque()
         self._later: list[tuple[float, int, Task[T]]] = []
-        self._suspects: list[Task[T]] = []
         self._exhausted = False
         self._changed = asyncio.Event()
 
@@ -188,7 +189,9 @@ class Run(Generic[T]):
         finally:
             syncing.cancel()
             await asyncio.gather(syncing, return_exceptions=True)
-        self._flush_suspects()
+        if any(pace.ever_answered for pace in self.paces):
+            for pace in self.paces:
+                pace.alive = pace.alive and not pace.is_hopeless
 
     def stop(self, error: Exception) -> None:
         """Send nothing more; what is in flight is waited for."""
@@ -214,12 +217,10 @@ class Run(Generic[T]):
                     if self.stopped is None and pace.alive and not self._is_over:
                         await self._wait(pace.wait())
                 continue
-            if (task := self._take()) is not None:
+            if (task := self._take(pace)) is not None:
                 return task
             if not self._exhausted:
                 await asyncio.sleep(0)
-            elif self._suspects and self.counts.in_flight == 0 and not self._later:
-                self._settle_suspects()
             elif self._active:
                 # Due since it was looked for a moment ago is no reason to wait for ever.
                 await self._wait(max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None)
@@ -229,10 +230,11 @@ class Run(Generic[T]):
     def _is_over(self) -> bool:
         return self._exhausted and not self._active
 
-    def _take(self) -> Task[T] | None:
+    def _take(self, pace: Pace) -> Task[T] | None:
         """A task that is ready; none, too, where journaled replies have taken long enough to let others have a turn."""
-        if self._now:
-            return self._now.popleft()
+        if (task := next((task for task in self._now if pace.index not in task.refused_by), None)) is not None:
+            self._now.remove(task)
+            return task
         if self._later and self._later[0][0] <= time.monotonic():
             return heapq.heappop(self._later)[2]
         for _ in range(_AT_ONCE):
@@ -258,15 +260,15 @@ class Run(Generic[T]):
         return task
 
     def _replay(self, task: Task[T]) -> bool:
-        for index, raw in self._journal.replies(task.keys):
+        for index, raw in self.journal.replies(task.keys):
             task.paid += 1
             if (answer := self._judge(task, self.paces[index].model, raw)) is not None:
                 self.counts.from_journal += 1
                 self._settle(task, answer)
                 return True
         task.tries = task.paid
-        again = self._options.retry_failed
-        task.allowed = self._options.max_attempts + (task.paid if again else 0)
+        again = self.options.retry_failed
+        task.allowed = self.options.max_attempts + (task.paid if again else 0)
         if task.tries < task.allowed and (again or task.may_change):
             return False
         self.counts.from_journal += 1
@@ -284,7 +286,7 @@ class Run(Generic[T]):
             await self._wait(None)
         key, number = task.keys[pace.index], task.paid + 1
         try:
-            self._journal.sent(key, number, model.name, worst)
+            self.journal.sent(key, number, model.name, worst)
         except JournalFullError as error:
             self.stop(error)
             return
@@ -305,29 +307,29 @@ class Run(Generic[T]):
         finally:
             # A call that was cut off in the middle has no end in the journal, and counts as the most it can cost.
             self.counts.in_flight -= 1
-            if self._options.budget is not None or not self.counts.in_flight:
+            if self.options.budget is not None or not self.counts.in_flight:
                 self._notify()
 
     def _can_afford(self, worst: float) -> bool:
-        limit = self._options.budget
-        return limit is None or self._journal.cost + worst <= limit + _DUST
+        limit = self.options.budget
+        return limit is None or self.journal.cost + worst <= limit + _DUST
 
     def _out_of_money(self) -> StopAskingError:
-        spent = f"budget of {self._options.budget or 0:g} US dollars ({self._journal.cost:.2g} spent)"
+        spent = f"budget of {self.options.budget or 0:g} US dollars ({self.journal.cost:.2g} spent)"
         return StopAskingError(f"another call might go beyond the {spent}", "a larger --budget")
 
     def _keep(
         self, model: Model, key: str, number: int, request: Request | None, raw: Json, share: float = 1.0
     ) -> None:
         """Put a reply into the journal, at this share of the usual price; without a request at the most it can cost."""
-        cost = self._journal.worst_open(key)
+        cost = self.journal.worst_open(key)
         with suppress(UnacceptableError, RecursionError):
             cost = cost if request is None else share * model.price.cost(model.read(raw).usage)
         facts: dict[str, str] = {"model": model.name}
         if request is not None:
             facts |= {"tag": request.tag, "prompt_hash": request.prompt_hash}
         try:
-            self._journal.reply(key, number, raw, cost, facts)
+            self.journal.reply(key, number, raw, cost, facts)
         except JournalFullError as error:
             if not error.kept:
                 raise
@@ -350,8 +352,8 @@ class Run(Generic[T]):
         reply: Reply | None = None
         try:
             reply = model.read(raw)
-            if reply.finish == "stop" or reply.finish in self._also:
-                value = self._accept(task.request, reply)
+            if reply.finish == "stop" or reply.finish in self.also:
+                value = self.accept(task.request, reply)
                 key = request_key(model, task.request)
                 return Answer(task.request, value, reply, task.paid, tuple(task.refused), key)
             kind: FailureKind = reply.finish
@@ -365,16 +367,16 @@ class Run(Generic[T]):
         return None
 
     def _lost(self, key: str, number: int, error: CallError) -> None:
-        cost = self._journal.worst_open(key) if error.billed else 0.0
+        cost = self.journal.worst_open(key) if error.billed else 0.0
         try:
-            self._journal.lost(key, number, f"{error.kind}: {error.reason}", cost)
+            self.journal.lost(key, number, f"{error.kind}: {error.reason}", cost)
         except JournalFullError as full:
             self.stop(full)
 
     def _wait_of(self, task: Task[T], error: CallError) -> tuple[float, bool]:
         """Note a failure; how long to wait for the next try, and whether there is one."""
         task.last = error.kind, error.reason, None
-        longest = self._options.max_wait
+        longest = self.options.max_wait
         if error.kind == "rate_limited":
             # The server's pace, not the request's fault; but one that is too large for the limit never gets through.
             task.limited += 1
@@ -393,37 +395,26 @@ class Run(Generic[T]):
             heapq.heappush(self._later, (time.monotonic() + wait, task.place, task))
             self._notify()
         elif is_of_the_endpoint(error):
-            # Perhaps nothing will do with this endpoint; then others have to take it.
-            self._suspects.append(task)
+            # This does not count against what is allowed with the others.
+            task.tries -= 1
+            task.refused_by.add(pace.index)
+            self._pass_on(task)
         else:
             self._finish(task, task.failure())
-        if not pace.alive:
-            self._retire()
-
-    def _retire(self) -> None:
-        if any(pace.alive for pace in self.paces):
-            for task in self._suspects:
-                task.tries -= 1
-            self._now.extend(self._suspects)
-            self._suspects.clear()
-            self._notify()
-        else:
+        if not any(pace.alive for pace in self.paces):
             self.stop(StopAskingError("no endpoint answers"))
+        elif not pace.alive:
+            for stranded in [task for task in self._now if task.refused_by]:
+                self._now.remove(stranded)
+                self._pass_on(stranded)
 
-    def _settle_suspects(self) -> None:
-        """Nothing else is under way: what hopeless endpoints were asked goes to the others, where there are others."""
-        hopeless = [pace for pace in self.paces if pace.alive and pace.is_hopeless]
-        if hopeless and any(pace.alive and not pace.is_hopeless for pace in self.paces):
-            for pace in hopeless:
-                pace.alive = False
-            self._retire()
-        else:
-            self._flush_suspects()
-
-    def _flush_suspects(self) -> None:
-        for task in self._suspects:
+    def _pass_on(self, task: Task[T]) -> None:
+        """Leave a task to the endpoints that have not refused it; without any, it is given up."""
+        if all(pace.index in task.refused_by or not pace.alive for pace in self.paces):
             self._finish(task, task.failure())
-        self._suspects.clear()
+        else:
+            self._now.append(task)
+            self._notify()
 
     def _finish(self, task: Task[T], outcome: Outcome[T]) -> None:
         self._active.pop(task.keys, None)
@@ -441,7 +432,7 @@ class Run(Generic[T]):
         """The outcome of one request as that of another that asks the same."""
         if isinstance(outcome, Failure):
             return replace(outcome, request=request)
-        return replace(outcome, request=request, value=self._accept(request, outcome.reply))
+        return replace(outcome, request=request, value=self.accept(request, outcome.reply))
 
     async def _wait(self, seconds: float | None) -> None:
         """Until something changes, and no longer than so many seconds."""
@@ -459,6 +450,6 @@ class Run(Generic[T]):
         try:
             while True:
                 await asyncio.sleep(1.0)
-                await asyncio.to_thread(self._journal.sync)
+                await asyncio.to_thread(self.journal.sync)
         except Exception as error:  # A disk that takes nothing any more, as network file systems find out only now.
             self.stop(error)

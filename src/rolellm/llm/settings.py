@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from rolellm.core.errors import SettingsError, require
 from rolellm.core.scrub import HIDDEN, scrubber
 from rolellm.core.settings import Field, Values, read, read_file, settings
-from rolellm.llm.model import Model, Price, RunOptions
+from rolellm.llm.model import Limits, Model, Price
 
 
 def checked_url(base_url: str) -> str:
@@ -198,7 +198,6 @@ _KEYS: Mapping[Backend, str] = {
     "local": "model* adapter device dtype batch_size",
     "scripted": "rules* concurrency price",
 }
-_RUN = RunOptions()
 
 
 #: Makes a scripted model, of `concurrency` and `price`; what a name under ``rules:`` refers to.
@@ -296,15 +295,11 @@ _DEFAULTS: Values = {
 
 
 @settings
-class LLMSettings:
+class LLMSettings(Limits):
     """A settings file."""
 
     endpoints: tuple[ModelSettings, ...] = Field(
         default=(), description="The models to ask; with several, each request goes to one that is free."
-    )
-    max_attempts: int = Field(default=_RUN.max_attempts, ge=1, le=100, description="Maximum attempts per request.")
-    budget: float | None = Field(
-        default=_RUN.budget, ge=0, description="Maximum US dollars for a run folder in all; needs prices."
     )
     tokenizer: str | None = Field(
         default=None, description="The model's tokenizer, to count tokens: a folder (relative to the file) or a Hub id."
@@ -339,12 +334,10 @@ def load_settings(source: str | Path | Mapping[str, Any]) -> LLMSettings:
         values, place, folder = dict(source), "llm", Path()
     else:
         values, place, folder = read_file(source), str(source), Path(source).absolute().parent
-    own = {item.name for item in fields(LLMSettings)}
     if isinstance(source, Mapping) and "endpoints" not in values:
         # In Python, one endpoint needs no list.
-        values = {"endpoints": [{name: value for name, value in values.items() if name not in own}]} | {
-            name: value for name, value in values.items() if name in own
-        }
+        shared = {item.name: values.pop(item.name) for item in fields(LLMSettings) if item.name in values}
+        values = {"endpoints": [values], **shared}
     problem = ""
     try:
         made = read(LLMSettings, values, place, secret=True)

@@ -88,7 +88,15 @@ def _strict(node: Json, place: str, depth: int) -> dict[str, Any]:
         raise SettingsError(f"{place}: strict mode knows no {', '.join(refused)}; check it when the value is made")
     made = dict(node)
     if node.get("type") == "object":
-        made |= _closed(node, place)
+        names = list(node.get("properties", {}))
+        if node.get("additionalProperties", False) is not False:
+            raise SettingsError(f"{place}: strict mode takes additionalProperties: false only")
+        if odd := set(node.get("required", names)) ^ set(names):
+            raise SettingsError(
+                f"{place}: strict mode requires every key and no other, which fails for {', '.join(sorted(odd))}; let "
+                "it be null"
+            )
+        made |= {"properties": {}, "required": node.get("required", names), "additionalProperties": False}
     for key in ("properties", "$defs"):
         if key in node:
             named = node[key].items()
@@ -98,19 +106,6 @@ def _strict(node: Json, place: str, depth: int) -> dict[str, Any]:
     if "anyOf" in node:
         made["anyOf"] = [_strict(value, f"{place}|{number}", depth + 1) for number, value in enumerate(node["anyOf"])]
     return made
-
-
-def _closed(node: Json, place: str) -> dict[str, Any]:
-    names = list(node.get("properties", {}))
-    if node.get("additionalProperties", False) is not False:
-        raise SettingsError(f"{place}: strict mode takes additionalProperties: false only")
-    required = node.get("required", names)
-    if set(required) != set(names):
-        odd = ", ".join(sorted(set(required) ^ set(names)))
-        raise SettingsError(
-            f"{place}: strict mode requires every key and no other, which fails for {odd}; let it be null"
-        )
-    return {"properties": dict(node.get("properties", {})), "required": names, "additionalProperties": False}
 
 
 def _cut(text: str) -> str:

@@ -161,7 +161,7 @@ def _hub_manifest(name: str) -> list[Path]:
         return []
 
 
-def content_hash(name: str) -> str:
+def content_hash(name: str, revision: str | None = None) -> str:
     """The hash that names a model, by content and not by place; takes a fraction of a second at any size.
 
     Of a directory, the files that decide an answer count, by name, size and content. A file over 64 MiB counts with 256
@@ -170,25 +170,28 @@ def content_hash(name: str) -> str:
 
     Args:
         name: A directory, or the id of a model on the Hub that has been found already.
+        revision: The branch, tag or commit on the Hub that was loaded; by default the main branch.
 
     Raises:
         ModelError: When a directory holds no weights.
     """
     folder = Path(name)
     if not folder.is_dir():
-        return hash_json({"hub": name, "commit": _cached_commit(name)})
+        return hash_json({"hub": name, "commit": _cached_commit(name, revision)})
     files = sorted({path for pattern in _IDENTITY for path in folder.glob(pattern) if path.is_file()})
     if not any(path.match(pattern) for path in files for pattern in _WEIGHTS):
         raise ModelError(f"{name} holds no weights; expected one of: {', '.join(_WEIGHTS)}")
     return hash_json([[path.name, path.stat().st_size, _sampled_hash(path)] for path in files])
 
 
-def _cached_commit(name: str) -> str | None:
+def _cached_commit(name: str, revision: str | None) -> str | None:
     from transformers.utils import cached_file
     from transformers.utils.hub import extract_commit_hash
 
     for file in ("config.json", "adapter_config.json"):
-        found = cached_file(name, file, local_files_only=True, _raise_exceptions_for_missing_entries=False)
+        found = cached_file(
+            name, file, revision=revision, local_files_only=True, _raise_exceptions_for_missing_entries=False
+        )
         commit: str | None = extract_commit_hash(found, None)
         if commit is not None:
             return commit

@@ -20,8 +20,6 @@ from rolellm.prompts.settle import settle
 if TYPE_CHECKING:
     import torch
 
-# --- How tokens are chosen: greedily, or by sampling that is seeded by content
-
 
 @settings
 class Decoding:
@@ -90,9 +88,6 @@ class ContentSeededChoice:
         # Rounding may put a draw just below 1 on the total itself; the last token with any probability takes it.
         chosen = torch.minimum(chosen, torch.searchsorted(cumulative, total))
         return torch.full_like(scores, -torch.inf).scatter(1, chosen, 0.0)
-
-
-# --- A transformers model on this machine that answers batches of prompts
 
 
 Finish = Literal["stop", "length"]
@@ -167,7 +162,7 @@ class LocalModel:
         """Content hashes of the base and of the adapter: ``model_hash`` and ``adapter_hash``."""
         adapter = self.source.adapter
         return {
-            "model_hash": content_hash(self.source.base),
+            "model_hash": content_hash(self.source.base, self.source.revision),
             "adapter_hash": None if adapter is None else content_hash(adapter),
         }
 

@@ -6,21 +6,24 @@ instruction is named in it, and when a row counts as trained on.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import StringConstraints
 
 from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.jsonl import read_json
 from rolellm.core.records import Row
 from rolellm.core.text import fold
+from rolellm.core.typed_json import read_as
 
 MANIFEST = "manifest.json"
 Part = Literal["role", "instruction"]
-_HASH = re.compile(r"[0-9a-f]{16}")
+# An instruction in clear would match nothing, and its rows would pass for new.
+_Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")]
 
 
 def instruction_hash(question: str) -> str:
@@ -38,7 +41,7 @@ class Seen:
     """
 
     roles: frozenset[str] = frozenset()
-    instructions: frozenset[str] = frozenset()
+    instructions: frozenset[_Hash] = frozenset()
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Seen:
@@ -53,15 +56,14 @@ class Seen:
     def parts(self, rows: Iterable[Row]) -> list[frozenset[Part]]:
         """What of each row was trained on; names of roles and instructions compare with white space and case folded."""
         roles = {fold(name) for name in self.roles}
-        found = []
-        for row in rows:
-            known = {
-                "role": fold(row.role) in roles,
-                "instruction": instruction_hash(row.question) in self.instructions,
-            }
-            parts: tuple[Part, ...] = ("role", "instruction")
-            found.append(frozenset(part for part in parts if known[part]))
-        return found
+
+        def of(row: Row) -> Iterator[Part]:
+            if fold(row.role) in roles:
+                yield "role"
+            if instruction_hash(row.question) in self.instructions:
+                yield "instruction"
+
+        return [frozenset(of(row)) for row in rows]
 
     def to_dict(self) -> dict[str, list[str]]:
         """``roles`` and ``instructions``, both sorted."""
@@ -74,19 +76,8 @@ class Seen:
         Raises:
             DataError: When it has another shape.
         """
-        roles, instructions = _texts(value, "roles"), _texts(value, "instructions")
-        odd = next((item for item in instructions if not _HASH.fullmatch(item)), None)
-        if odd is not None:
-            # An instruction in clear would match nothing, and its rows would pass for new.
-            raise DataError(f'"instructions" should hold 16 hex digits each, found {odd!a:.60}')
-        return cls(frozenset(roles), frozenset(instructions))
-
-
-def _texts(value: Any, key: str) -> list[str]:
-    items = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise DataError(f'"{key}" should be a list of texts')
-    return items
+        given = {"roles": None, "instructions": None} | (value if isinstance(value, dict) else {})
+        return read_as(cls, given, "the record of training")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +118,6 @@ def read_manifest(path: Path) -> TrainingRecord | None:
         raise DataError(
             f'"trained_on" does not say what the model was trained on: {error.problem}', path=path
         ) from error
-    data = content.get("data")
-    named = [_text(data, key) for key in ("config", "split", "fingerprint")]
-    return TrainingRecord(seen, *named)
-
-
-def _text(data: Any, key: str) -> str | None:
-    value = data.get(key) if isinstance(data, dict) else None
-    return value if isinstance(value, str) else None
+    data = content["data"] if isinstance(content.get("data"), dict) else {}
+    named = [data.get(key) for key in ("config", "split", "fingerprint")]
+    return TrainingRecord(seen, *(value if isinstance(value, str) else None for value in named))

@@ -41,10 +41,11 @@ class TextIndex:
     def __init__(self, texts: Sequence[str], language: Language, *, extra: str = "train") -> None:
         require("bm25s", extra=extra)
         self._count = len(texts)
-        self._words = _cutter(language)
+        #: The words of a text that count, in order, repeats included.
+        self.words = _cutter(language)
         self._index = None
         vocabulary: dict[str, int] = defaultdict(itertools.count().__next__)
-        cut = [[vocabulary[word] for word in self._words(text)] for text in texts]
+        cut = [[vocabulary[word] for word in self.words(text)] for text in texts]
         # The package cannot index texts among which there is not one word.
         if vocabulary:
             self._index = _indexed(cut, dict(vocabulary))
@@ -73,10 +74,6 @@ class TextIndex:
             count: How many.
         """
         return [int(place) for place in _best(self.scores(query), count)]
-
-    def words(self, text: str) -> list[str]:
-        """The words of a text that count, in order, repeats included."""
-        return self._words(text)
 
 
 def _best(scores: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.intp]:

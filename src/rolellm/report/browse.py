@@ -78,21 +78,11 @@ Packed = str | int | None
 def pack(value: Any) -> str:
     """A JSON value as base64 of its deflated bytes.
 
-    >>> unpack(pack({"a": [1, "b"]}))
+    >>> json.loads(zlib.decompress(base64.b64decode(pack({"a": [1, "b"]}))))
     {'a': [1, 'b']}
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(zlib.compress(text.encode("utf-8"), _LEVEL)).decode("ascii")
-
-
-def unpack(packed: str) -> Any:
-    """What `pack` packed.
-
-    Raises:
-        ValueError: When it is no base64.
-        zlib.error: When it is damaged.
-    """
-    return json.loads(zlib.decompress(base64.b64decode(packed, validate=True)))
 
 
 def shown(text: str, limit: int = MAX_TEXT) -> str:
@@ -233,21 +223,20 @@ class PackedPart:
     def index(self) -> dict[str, Any]:
         """Columns, an entry a row each: what `browse.js` filters and sorts by."""
         rows, names = self.part.rows, list(self.part.answers)
-        roles = list(dict.fromkeys(row.role for row in rows))
-        categories = list(dict.fromkeys(category(row) for row in rows))
-        disputed = set(self.part.disputed)
+        roles, categories = _numbered(row.role for row in rows), _numbered(map(category, rows))
+        disputed, answers = set(self.part.disputed), list(self.part.answers.values())
         return {
             "name": visible(self.part.name),
             "starts": self._starts,
             "table": self._table.starts,
             "roles": [visible(role) for role in roles],
-            "categories": categories,
+            "categories": list(categories),
             "systems": [self._system(name) for name in names],
             "id": [visible(row.id) for row in rows],
-            "role": _places(roles, [row.role for row in rows]),
-            "category": _places(categories, [category(row) for row in rows]),
+            "role": [roles[row.role] for row in rows],
+            "category": [categories[category(row)] for row in rows],
             "disputed": [at for at, row in enumerate(rows) if row.id in disputed],
-            "length": [[_length(self.part.answers[name].get(row.id)) for row in rows] for name in names],
+            "length": [[len(given[row.id]) if row.id in given else None for row in rows] for given in answers],
             "left_out": [
                 [self._left_out(row, name) for row in rows] if self._bounds.reasons else None for name in names
             ],
@@ -317,13 +306,8 @@ def _last_number(packed: Sequence[Any] | Packed) -> int:
     return packed if isinstance(packed, int) else -1
 
 
-def _places(values: Sequence[str], column: Sequence[str]) -> list[int]:
-    places = {value: at for at, value in enumerate(values)}
-    return [places[value] for value in column]
-
-
-def _length(text: str | None) -> int | None:
-    return None if text is None else len(text)
+def _numbered(values: Iterable[str]) -> dict[str, int]:
+    return {value: at for at, value in enumerate(dict.fromkeys(values))}
 
 
 def _column(values: Iterable[float | None]) -> list[float | None] | None:
@@ -352,15 +336,19 @@ class Browse:
         script: The text of one inline script, which goes after ``html`` and before ``data``.
         script_sha256: Its source expression for a Content-Security-Policy: ``sha256-…``, without quotes.
         css: Rules on top of ``page.css``, whose variables they use.
-        data: The compressed texts as elements that show nothing, which go last in the body. Made one at a time while
-            iterated over, as often as you like.
+        parts: What is browsed.
     """
 
     html: Markup
     script: Markup
     script_sha256: str
     css: Markup
-    data: Iterable[Markup]
+    parts: Sequence[PackedPart] = field(repr=False)
+
+    @property
+    def data(self) -> Iterator[Markup]:
+        """The compressed texts as elements that show nothing, which go last in the body, made one at a time."""
+        return (Markup(element) for part in self.parts for element in part.elements())
 
 
 def browse(parts: Sequence[BrowsePart]) -> Browse:
@@ -384,24 +372,13 @@ def browse(parts: Sequence[BrowsePart]) -> Browse:
         script=Markup(script),
         script_sha256=source_hash(script),
         css=Markup(read("browse.css")),
-        data=_Data(packed),
+        parts=packed,
     )
 
 
 def source_hash(script: str) -> str:
     """What a Content-Security-Policy calls an inline script: ``sha256-`` and its digest in base64."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-
-
-@dataclass(frozen=True, slots=True)
-class _Data:
-    """The elements of all parts, made anew by each iteration."""
-
-    parts: Sequence[PackedPart]
-
-    def __iter__(self) -> Iterator[Markup]:
-        for part in self.parts:
-            yield from map(Markup, part.elements())
 
 
 def _script() -> str:

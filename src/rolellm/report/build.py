@@ -34,8 +34,6 @@ from rolellm.report.section import Section
 from rolellm.report.settings import ReportOptions
 from rolellm.runtime.progress import counted
 
-"""Called with what is being done, and how much of how much is."""
-
 
 @dataclass(frozen=True, slots=True)
 class BuiltReport:
@@ -173,20 +171,16 @@ def _judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, Browse
         predictions = Predictions.from_texts(list(answers), list(answers.values()))
         report = _score(name, comparison.rows, predictions, scoring)
         reports[name] = replace(report, fingerprint={**report.fingerprint, "answers": dict(known[name].source)})
-    verdicts = sort_out(
-        counted(run.judgements(), "reading judgements"),
-        comparison.baseline.name if comparison.baseline else None,
-        comparison.canaries,
-    )
-    outcomes = verdicts.outcomes
-    lengths = win_by_length(comparison, outcomes) if judged.valid else ()
+    baseline = comparison.baseline.name if comparison.baseline else None
+    verdicts = sort_out(counted(run.judgements(), "reading judgements"), baseline, comparison.canaries)
+    lengths = win_by_length(comparison, verdicts.outcomes) if judged.valid else ()
     released = published_for(judged.config, judged.split, comparison.rows)
     part = Section(_title(judged.config, run.folder), reports, judged, tuple(lengths), run.manifest, released)
     questions = BrowsePart(
         name=part.title,
         rows=comparison.rows,
         answers={one.name: comparison.answers[one.name] for one in judged.models if one.name in known},
-        outcomes=outcomes,
+        outcomes=verdicts.outcomes,
         rouge=_by_row(reports),
         kinds={one.name: one.kind for one in comparison.systems},
         series=part.series,

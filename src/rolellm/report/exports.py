@@ -106,8 +106,7 @@ def to_csv(table: ScoreTable, *, digits: int = 4) -> str:
 def _numbers(table: ScoreTable, row: TableRow, words: set[str], digits: int) -> list[str]:
     found: list[str] = []
     for head, cell in zip(table.columns, row.scores, strict=True):
-        form = table.formats.get(head, Format(digits))
-        parts = _parts(cell, form)
+        parts = _parts(cell, table.form(head, digits))
         found += [_csv(cell) if isinstance(cell, str) else parts[0]] if head in words else parts
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from rolellm.core.sanitize import visible
 from rolellm.core.text import fold
@@ -13,40 +14,31 @@ from rolellm.judging.aggregate import RowOutcome
 from rolellm.judging.figures import (
     Group,
     JudgingResult,
-    Jury,
-    LengthBias,
-    ListBias,
     Listwise,
-    NameBias,
-    PairBias,
     Pairwise,
-    PositionBias,
     SystemFigures,
 )
 from rolellm.judging.types import Comparison, Design
-from rolellm.report.published import WIN_RATES, PublishedTable
+from rolellm.report.published import PublishedTable
 from rolellm.report.score_table import COLUMNS, PERCENT, Cell, Format, ScoreTable, TableRow, interval, metric_of, number
 
 PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
 RANK, STRENGTH, CONSISTENT, NAMED = "Avg. rank", "Strength", "Consistency, %", "Name effect, %"
 
-_FORMATS = {
-    **dict.fromkeys((PAIRS, LENGTH_FREE, LISTS, CONSISTENT, NAMED), PERCENT),
-    RANK: Format(2),
-    STRENGTH: Format(2),
-}
+_FORMATS = {**dict.fromkeys((RANK, STRENGTH, "Length effect", "Difference"), Format(2)), "Characters": Format(0)}
 
 Column = tuple[str, Callable[[SystemFigures], Cell]]
+_NO_PAIRS, _NO_LISTS = Pairwise(), Listwise()
 
 
 def in_pairs(read: Callable[[Pairwise], Cell]) -> Callable[[SystemFigures], Cell]:
     """A cell of a system's figures in pairs; nothing where it has none."""
-    return lambda model: None if model.pairwise is None else read(model.pairwise)
+    return lambda model: read(model.pairwise or _NO_PAIRS)
 
 
 def in_lists(read: Callable[[Listwise], Cell]) -> Callable[[SystemFigures], Cell]:
     """A cell of a system's figures in lists; nothing where it has none."""
-    return lambda model: None if model.listwise is None else read(model.listwise)
+    return lambda model: read(model.listwise or _NO_LISTS)
 
 
 def main_table(
@@ -61,20 +53,16 @@ def main_table(
         published: The paper's rows; ``None`` where they do not compare.
     """
     models = judged.models if judged else tuple(SystemFigures(name) for name in reports)
-    columns = [*_rouge_columns(reports), *(_JUDGE_COLUMNS if judged else ())]
-    ours = [TableRow((one.name,), tuple(cell(one) for _, cell in columns), one.marks, one.band) for one in models]
-    theirs = _published(published, [name for name, _ in columns], ours) if published else []
-    kept = [at for at in range(len(columns)) if any(row.scores[at] is not None for row in (*ours, *theirs))]
-    rows = [TableRow(row.names, tuple(row.scores[at] for at in kept), row.marks, row.band) for row in (*theirs, *ours)]
-    heads = tuple(columns[at][0] for at in kept)
-    return ScoreTable(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True)
-
-
-def _rouge_columns(reports: Mapping[str, ScoreReport]) -> list[Column]:
-    def cell(metric: str) -> Callable[[SystemFigures], Cell]:
-        return lambda model: metric_of(reports[model.name].metrics, metric) if model.name in reports else None
-
-    return [(metric, cell(metric)) for metric in COLUMNS]
+    heads = (*COLUMNS, *(head for head, _ in _JUDGE_COLUMNS)) if judged else COLUMNS
+    ours = []
+    for one in models:
+        scores = reports[one.name].metrics if one.name in reports else {}
+        cells = [*(metric_of(scores, metric) for metric in COLUMNS), *(cell(one) for _, cell in _JUDGE_COLUMNS)]
+        ours.append(TableRow((one.name,), tuple(cells[: len(heads)]), one.marks, one.band))
+    rows = [*(_published(published, heads, ours) if published else []), *ours]
+    kept = [at for at in range(len(heads)) if any(row.scores[at] is not None for row in rows)]
+    rows = [replace(row, scores=tuple(row.scores[at] for at in kept)) for row in rows]
+    return ScoreTable(title, ("System",), tuple(heads[at] for at in kept), tuple(rows), formats=_FORMATS, folded=True)
 
 
 _LISTWISE: tuple[Column, ...] = (
@@ -95,13 +83,12 @@ def _published(table: PublishedTable, heads: Sequence[str], ours: Sequence[Table
     """The paper's rows; its win rates are shares of lists: beside ours of lists, else of pairs, else nowhere."""
     found = {head for at, head in enumerate(heads) if any(row.scores[at] is not None for row in ours)}
     beside = LISTS if LISTS in found else PAIRS
-    wins = WIN_RATES.get(table.config, {})
     rows = []
-    for row in table.rows:
-        known = dict(zip(COLUMNS, row.scores, strict=True))
-        if row.system in wins and beside in found:
-            known[beside] = Interval(wins[row.system] / 100)
-        rows.append(TableRow((row.system,), tuple(known.get(name) for name in heads), ("published",), "published"))
+    for system, scores in table.rows.items():
+        known = dict(zip(COLUMNS, map(Interval, scores), strict=True))
+        if system in table.win_rates and beside in found:
+            known[beside] = Interval(table.win_rates[system] / 100)
+        rows.append(TableRow((system,), tuple(known.get(name) for name in heads), ("published",), "published"))
     return rows
 
 
@@ -146,9 +133,7 @@ def pairwise_table(judged: JudgingResult) -> ScoreTable | None:
 def _by_model(title: str, models: Sequence[SystemFigures], columns: Sequence[Column]) -> ScoreTable | None:
     rows = [TableRow((one.name,), tuple(cell(one) for _, cell in columns), one.marks, one.band) for one in models]
     heads = tuple(name for name, _ in columns)
-    formats = {name: PERCENT for name in heads if name.endswith("%")}
-    formats |= {RANK: Format(2), STRENGTH: Format(2), "Length effect": Format(2), "Characters": Format(0)}
-    return ScoreTable(title, ("System",), heads, tuple(rows), formats=formats, folded=True) if rows else None
+    return ScoreTable(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True) if rows else None
 
 
 def group_table(judged: JudgingResult, design: Design, group: Group) -> ScoreTable | None:
@@ -157,13 +142,8 @@ def group_table(judged: JudgingResult, design: Design, group: Group) -> ScoreTab
     what = "Win rate, %" if design == "pairwise" else "Average rank"
     head = {"by_role": "Role", "by_category": "Category", "by_judge": "Judge"}[group]
     found = [one.group(design, group) for one in models]
-    rows = [
-        TableRow(
-            (place.replace("script_", "script-") if group == "by_category" else place,),
-            tuple(of_model.get(place) for of_model in found),
-        )
-        for place in places
-    ]
+    shown = {place: place.replace("script_", "script-") if group == "by_category" else place for place in places}
+    rows = [TableRow((shown[place],), tuple(of_model.get(place) for of_model in found)) for place in places]
     names = tuple(one.name for one in models)
     formats = dict.fromkeys(names, PERCENT if design == "pairwise" else Format(2))
     return ScoreTable(f"{what} by {head.lower()}", (head,), names, tuple(rows), formats=formats) if rows else None
@@ -182,8 +162,7 @@ def differences_table(judged: JudgingResult) -> ScoreTable | None:
         cells: tuple[Cell, ...] = (shown, _p(test.p), _p(test.p_adjusted), verdict)
         rows.append(TableRow((names.get(test.measure, test.measure), f"{test.a} − {test.b}"), cells))
     heads = ("Difference", "p", "p, Holm", "At 5 %")
-    formats = {"Difference": Format(2)}
-    table = ScoreTable("Paired tests", ("Measure", "Pair"), heads, tuple(rows), "", formats, heads[3:], folded=True)
+    table = ScoreTable("Paired tests", ("Measure", "Pair"), heads, tuple(rows), "", _FORMATS, heads[3:], folded=True)
     return table if rows else None
 
 
@@ -203,23 +182,22 @@ def attacks_table(judged: JudgingResult) -> ScoreTable | None:
         for kind, found in kinds.items()
     ]
     heads = ("Answers", "Judgements", "Win rate, %")
-    table = ScoreTable("Unusual answers", ("System", "Kind"), heads, tuple(rows), formats={"Win rate, %": PERCENT})
+    table = ScoreTable("Unusual answers", ("System", "Kind"), heads, tuple(rows))
     return table if rows else None
 
 
 def bias_table(judged: JudgingResult) -> ScoreTable:
     """The judges' biases in one table, each beside what an unbiased judge would show."""
-    found, position = judged.diagnostics, judged.diagnostics.position or PositionBias()
-    pairs, lists = position.pairwise or PairBias(), position.listwise or ListBias()
-    length = found.length or LengthBias()
+    found = judged.diagnostics
+    pairs, lists, length = found.position.pairwise, found.position.listwise, found.length
     lines: list[tuple[str, str, Interval | None, Format]] = [
         ("First answer of a pair preferred", "50 %", pairs.first_preferred, PERCENT),
         ("Both orders of a pair agree", "100 %", pairs.consistency, PERCENT),
         ("Rank by position in a list, slope", "0", lists.slope, Format(3)),
         ("Longer answer of a pair preferred", "50 %, if length is not quality", length.longer_preferred, PERCENT),
         ("Effect of length, log-odds", "0", length.coefficient, Format(3)),
-        ("Verdict changes when names are shown", "0 %", (found.name or NameBias()).changed, PERCENT),
-        ("Agreement of the judges, Fleiss’ kappa", "1", (found.jury or Jury()).fleiss_kappa, Format(3)),
+        ("Verdict changes when names are shown", "0 %", found.name.changed, PERCENT),
+        ("Agreement of the judges, Fleiss’ kappa", "1", found.jury.fleiss_kappa, Format(3)),
         *((f"Verdict copied from {name}", "0 %", one.copied, PERCENT) for name, one in found.canaries.items()),
     ]
     heads = ("Found", "Without bias")

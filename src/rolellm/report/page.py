@@ -19,6 +19,7 @@ from rolellm.core.errors import DataError
 from rolellm.core.files import whole_file
 from rolellm.core.sanitize import shorten
 from rolellm.evaluation.score import ScoreReport
+from rolellm.judging.compare import flatten
 from rolellm.report.browse import BrowsePart, browse
 from rolellm.report.construct_section import Made, made_table
 from rolellm.report.section import Section
@@ -27,7 +28,6 @@ from rolellm.version import __version__
 
 _MAX_FACTS = 400
 _MAX_VALUE = 1_000
-_MAX_DEPTH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,35 +115,25 @@ Fact = tuple[str, str]
 """A dotted name and its value as text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """How the scores of several systems came about.
-
-    Attributes:
-        shared: What is the same for all of them; empty for a single system.
-        apart: System name to what is its own.
-    """
-
-    shared: tuple[Fact, ...]
-    apart: Mapping[str, tuple[Fact, ...]]
-
-
-def provenance(reports: Mapping[str, ScoreReport]) -> Provenance:
+def provenance(reports: Mapping[str, ScoreReport]) -> dict[str, Any]:
     """Protocol, config, split and fingerprint of each report, laid out to be compared.
 
     Args:
         reports: System name to its score report.
+
+    Returns:
+        Under ``shared`` what is the same for all of them (nothing for a single system); under ``apart``, system name to
+        what is its own.
     """
     named = ("protocol", "config", "split")
     every = {
         name: facts({field: getattr(report.options, field) for field in named} | report.fingerprint)
         for name, report in reports.items()
     }
-    known = [set(own) for own in every.values()]
-    common = set.intersection(*known) if len(known) > 1 else set()
+    common = set.intersection(*map(set, every.values())) if len(every) > 1 else set()
     first = next(iter(every.values()), ())
-    apart = {name: tuple(fact for fact in own if fact not in common) for name, own in every.items()}
-    return Provenance(tuple(fact for fact in first if fact in common), apart)
+    apart = {name: [fact for fact in own if fact not in common] for name, own in every.items()}
+    return {"shared": [fact for fact in first if fact in common], "apart": apart}
 
 
 def facts(value: Mapping[str, Any]) -> tuple[Fact, ...]:
@@ -152,24 +142,13 @@ def facts(value: Mapping[str, Any]) -> tuple[Fact, ...]:
     >>> facts({"decoding": {"sample": False, "stops": ["\n"]}, "seed": None})
     (('decoding.sample', 'false'), ('decoding.stops', '"\\n"'), ('seed', 'null'))
     """
-    found = [(name, shorten(text, _MAX_VALUE)) for name, text in _flat("", value, 0)]
+    found = [(name, shorten(_text(item), _MAX_VALUE)) for name, item in flatten(value).items()]
     more = len(found) - _MAX_FACTS
     return tuple(found) if more <= 0 else (*found[:_MAX_FACTS], ("…", f"{more:,} more"))
 
 
-def _flat(name: str, value: Any, depth: int) -> list[Fact]:
-    if depth == _MAX_DEPTH:
-        return [(name, "… (nested too deeply to show)")]
-    if isinstance(value, Mapping) and value:
-        inside = [(f"{name}.{key}" if name else str(key), item) for key, item in value.items()]
-    elif isinstance(value, list | tuple) and any(isinstance(item, Mapping | list | tuple) for item in value):
-        inside = [(f"{name}[{at}]", item) for at, item in enumerate(value)]
-    elif isinstance(value, list | tuple):
-        return [(name, ", ".join(map(_json, value)))]
-    else:
-        return [(name, value if isinstance(value, str) else _json(value))]
-    return [fact for key, item in inside for fact in _flat(key, item, depth + 1)]
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    values = value if isinstance(value, list | tuple) else [value]
+    return ", ".join(json.dumps(one, ensure_ascii=False, default=str) for one in values)

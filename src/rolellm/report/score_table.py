@@ -70,7 +70,7 @@ class ScoreTable:
         columns: Heads of the columns that hold scores.
         rows: The lines; ``names`` as long as ``heads``, ``scores`` as long as ``columns``.
         note: What a reader must know to compare the lines; may be empty.
-        formats: Column to how it prints, where that is not the renderer's choice.
+        formats: Column to how it prints, where that is not percent (a head that ends in %) or the renderer's choice.
         left: Columns of words, flush left.
         folded: Whether a count that a whole column shares is shown in its head, and not in each cell.
     """
@@ -92,13 +92,14 @@ class ScoreTable:
             found |= {head: every.pop()} if len(every) == 1 else {}
         return found
 
+    def form(self, column: str, digits: int) -> Format:
+        """How a column prints; a head that ends in % says so itself."""
+        return self.formats.get(column) or (PERCENT if column.endswith("%") else Format(digits))
+
     def shown(self, cells: tuple[Cell, ...], digits: int) -> list[Shown]:
         """The cells of a line as text."""
-        counts = self.counts()
-        return [
-            _shown(cell, self.formats.get(head, Format(digits)), counted=head in counts)
-            for head, cell in zip(self.columns, cells, strict=True)
-        ]
+        counts, columns = self.counts(), zip(self.columns, cells, strict=True)
+        return [_shown(cell, self.form(head, digits), counted=head in counts) for head, cell in columns]
 
     def _repr_html_(self) -> str:
         """How a notebook shows the table."""
@@ -229,7 +230,7 @@ def role_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L by r
 
 def published_table(table: PublishedTable) -> ScoreTable:
     """A table of the paper in the form of ours; the paper gives neither intervals nor counts."""
-    rows = tuple(TableRow((row.system,), row.scores) for row in table.rows)
+    rows = tuple(TableRow((name,), tuple(map(Interval, scores))) for name, scores in table.rows.items())
     return ScoreTable(table.title, ("System",), COLUMNS, rows, f"Published: {table.source}; protocol {table.protocol}.")
 
 

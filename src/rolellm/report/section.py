@@ -140,7 +140,7 @@ class Section:
         heats = [role_heat(judged, "pairwise"), role_heat(judged, "listwise")] if judged else []
         heats += [rouge_heat(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
         plots = {
-            "score_plots": [intervals_svg(self.reports, metrics=[metric]) for metric in scored],
+            "score_plots": [intervals_svg(self.reports, metric) for metric in scored],
             "role_plots": [heat_svg(heat) for heat in heats if heat is not None],
             "standing_plots": standing_plots(judged) if judged else [],
             "habit_plots": habit_plots(judged, self.lengths) if judged else [],

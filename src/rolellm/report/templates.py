@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,12 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
+@functools.cache
 def environment() -> Environment:
     """An environment that finds the templates in ``html``, refuses unknown names, and escapes and bounds all text."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-    return Environment(
+    made = Environment(
         loader=FunctionLoader(read),
         autoescape=True,
         undefined=StrictUndefined,
@@ -26,6 +28,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["px"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
+    return made
 
 
 def read(name: str) -> str:

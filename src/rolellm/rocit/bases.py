@@ -9,21 +9,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import ModelError, RecipeError
+from rolellm.core.errors import ModelError, RecipeError, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.settings import dump
-from rolellm.models.load import fetch, load_failure
+from rolellm.models.load import fetch, load_failure, load_whole, open_tokenizer
 from rolellm.prompts.encode import end_token_id
 from rolellm.prompts.render import chat_template, prompt_messages
-from rolellm.rocit.loading import load_tokenizer
+from rolellm.prompts.settle import check_settled, settle
 from rolellm.rocit.packing.examples import Examples
-from rolellm.rocit.recipe import MethodRecipe, Recipe, TrainingRecipe
+from rolellm.rocit.recipe import MethodRecipe, PromptRecipe, Recipe, TrainingRecipe
 from rolellm.rocit.rows import Conversation, encode, templates
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 # Bumped when what is built from the same recipe and rows changes, so that an older build is not taken for it.
 _BUILD_VERSION = 2
@@ -143,6 +143,70 @@ def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
     model = getattr(transformers, f"{family}ForCausalLM")(config)
     model.generation_config.eos_token_id = end_token_id(tokenizer)
     return model
+
+
+def load_tokenizer(path: Path, form: str = "rolellama") -> PreTrainedTokenizerBase:
+    """Load a tokenizer and set the chat template that training and inference will use.
+
+    Args:
+        path: A folder as ``save_pretrained`` writes it.
+        form: As in `rolellm.rocit.recipe.PromptRecipe`; ``model`` keeps the tokenizer's own chat template,
+            settled (see `rolellm.prompts.settle`).
+
+    Raises:
+        ModelError: When there is no tokenizer to load, or its own template is asked for and it has none, or one
+            that does not ask for a reply as it shows one.
+    """
+    tokenizer = open_tokenizer(path)
+    if form != "model":
+        tokenizer.chat_template = chat_template(form)
+    elif not tokenizer.chat_template:
+        raise ModelError(f"{path}: its tokenizer has no chat template; use prompt.form: {PromptRecipe().form}")
+    else:
+        settle(tokenizer)
+        check_settled(tokenizer)
+    return tokenizer
+
+
+def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> PreTrainedModel:
+    """Load a causal language model as it is to be trained.
+
+    An adapter's frozen base is held in bfloat16 where the recipe computes in it, and in 4 bits with ``qlora``; weights
+    that are trained themselves are held in float32 always.
+
+    Args:
+        path: A folder as ``save_pretrained`` writes it.
+        method: What is trained.
+        training: Its ``bf16`` and ``use_cpu``.
+
+    Raises:
+        ModelError: When it cannot be loaded, or its weights are not all there.
+    """
+    require("torch", "transformers", *(["bitsandbytes"] if method.name == "qlora" else []), extra="train")
+    import torch
+    from accelerate import PartialState
+    from transformers import BitsAndBytesConfig
+
+    half = method.name != "full" and training.bf16
+    options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
+    if method.name == "qlora":
+        options["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, **dump(method.quantization))
+        # Always given: bitsandbytes would take a GPU that the recipe stays off.
+        options["device_map"] = {"": "cpu" if training.on_cpu else PartialState().local_process_index}
+    model = load_whole(path, **options)
+    _keep_gradients_right(model)
+    return model
+
+
+def _keep_gradients_right(model: Any) -> None:
+    """Keep bitsandbytes from repacking 4-bit weights on CPUs with AVX512-BF16.
+
+    It does so in the first forward pass without gradients, for inference; gradients through the repacked weights come
+    out wrong, without a word.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 _DONE = "base.json"

@@ -7,7 +7,6 @@ import re
 import shutil
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +22,15 @@ class TornCheckpointWarning(UserWarning):
     """A checkpoint is incomplete or damaged, and was passed over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A complete checkpoint.
-
-    Attributes:
-        folder: Where it lies.
-        step: Optimiser steps done.
-    """
-
-    folder: Path
-    step: int
-
-
 def folders(run: Path) -> list[Path]:
     """The checkpoints of a run, complete or not, those of most steps first; no other folder, whatever its name."""
-    return sorted((path for path in run.glob("checkpoint-*") if _step(path) is not None), key=_order, reverse=True)
+    named = [path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(named, key=step_of, reverse=True)
+
+
+def step_of(folder: Path) -> int:
+    """Optimizer steps done at a checkpoint."""
+    return int(folder.name.rpartition("-")[2])
 
 
 def seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
@@ -46,14 +38,15 @@ def seal(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
 
     Args:
         folder: The checkpoint; all its other files are written.
-        step: Optimiser steps done.
+        step: Optimizer steps done.
         facts: What a run has to have in common with this one to go on from here.
     """
-    files = {path.relative_to(folder).as_posix(): hash_file(path) for path in _files(folder)}
+    kept = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
+    files = {path.relative_to(folder).as_posix(): hash_file(path) for path in kept}
     write_json(folder / SEAL, {"step": step, "facts": dict(facts), "files": files})
 
 
-def newest(run: Path, facts: Mapping[str, Any]) -> Checkpoint | None:
+def newest(run: Path, facts: Mapping[str, Any]) -> Path | None:
     """The newest complete checkpoint of a run, or ``None``.
 
     One that is torn (no seal, a file missing or changed) is passed over with a `TornCheckpointWarning`.
@@ -71,25 +64,30 @@ def newest(run: Path, facts: Mapping[str, Any]) -> Checkpoint | None:
         except _TornError as error:
             warnings.warn(f"{folder} is passed over: {error}", TornCheckpointWarning, stacklevel=2)
             continue
-        others = [_difference(key, sealed.get(key), value) for key, value in facts.items() if sealed.get(key) != value]
+        others = [
+            # Hashes tell a reader nothing.
+            f"{key} ({sealed.get(key)}, now {value})" if isinstance(value, int) else key
+            for key, value in facts.items()
+            if sealed.get(key) != value
+        ]
         if others:
             raise RecipeError(
                 f"{folder} belongs to a run that differs in {', '.join(others)}, so going on from it would not give "
                 "that run's result; restore what it was, choose another folder, or --overwrite it"
             )
-        return Checkpoint(folder, _order(folder))
+        return folder
     return None
 
 
 def last_step(run: Path) -> int:
     """Steps of the newest checkpoint that has a seal, or 0; its files are not looked at."""
-    return next((_order(folder) for folder in folders(run) if (folder / SEAL).is_file()), 0)
+    return next((step_of(folder) for folder in folders(run) if (folder / SEAL).is_file()), 0)
 
 
 def forget_after(run: Path, step: int) -> None:
     """Remove what a run wrote after a step; to be called when it goes on from there."""
     for folder in folders(run):
-        if _order(folder) > step:
+        if step_of(folder) > step:
             _remove(folder)
 
 
@@ -101,9 +99,9 @@ def keep(run: Path, count: int) -> None:
     complete = [folder for folder in folders(run) if (folder / SEAL).is_file()]
     if not complete:
         return
-    oldest = _order(complete[:count][-1])
+    oldest = step_of(complete[:count][-1])
     for folder in folders(run):
-        if _order(folder) < oldest:
+        if step_of(folder) < oldest:
             _remove(folder)
 
 
@@ -120,7 +118,7 @@ def _sealed(folder: Path) -> Mapping[str, Any]:
         raise _TornError("it has no seal, so it was not finished") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _TornError("its seal cannot be read") from error
-    if step != _order(folder):
+    if step != step_of(folder):
         raise _TornError(f"its seal is that of step {step}")
     for name, digest in files.items():
         file = folder / name
@@ -131,25 +129,7 @@ def _sealed(folder: Path) -> Mapping[str, Any]:
     return facts
 
 
-def _difference(key: str, before: Any, now: Any) -> str:
-    # Hashes tell a reader nothing.
-    return f"{key} ({before}, now {now})" if isinstance(now, int) else key
-
-
 def _remove(folder: Path) -> None:
     # First, so that a kill within leaves no seal on half of the files.
     (folder / SEAL).unlink(missing_ok=True)
     shutil.rmtree(folder)
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
-
-
-def _step(folder: Path) -> int | None:
-    named = _NAME.fullmatch(folder.name)
-    return int(named[1]) if named and folder.is_dir() else None
-
-
-def _order(folder: Path) -> int:
-    return _step(folder) or 0

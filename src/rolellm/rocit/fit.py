@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from rolellm.models.load import stop_at
 from rolellm.prompts.encode import end_token_id
 from rolellm.rocit import checkpoints
 from rolellm.rocit.callbacks import Recorder, Sealer, heeding
-from rolellm.rocit.loading import on_cpu
 from rolellm.rocit.packing.attention import attend
 from rolellm.rocit.packing.examples import Example, Examples
 from rolellm.rocit.packing.layout import Layout
@@ -148,7 +147,7 @@ def fit(model: Any, tokenizer: Any, examples: Examples | Sequence[Example], job:
 
 def _trainer(model: Any, tokenizer: Any, examples: Examples, passes: Plan, job: Fit) -> RocitTrainer:
     training = job.training
-    flex = training.shared_prefix and not on_cpu(training)
+    flex = training.shared_prefix and not training.on_cpu
     if training.shared_prefix:
         attend(
             model,
@@ -174,29 +173,27 @@ def _trainer(model: Any, tokenizer: Any, examples: Examples, passes: Plan, job: 
             eval_dataset=None if held_out is None else Dataset.from_dict({"pass": range(len(held_out.plan))}),
             layout=layout(examples, passes),
             held_out=held_out,
-            flex=flex,
             measured=job.kept,
         )
 
 
-def _start(job: Fit, facts: Mapping[str, Any]) -> checkpoints.Checkpoint | None:
+def _start(job: Fit, facts: Mapping[str, Any]) -> Path | None:
     """Where all processes go on from, as the first one finds it; what lies beyond is cleared away."""
-    here = world(job.training)
-    found: list[checkpoints.Checkpoint | None] = [None]
-    if here.is_main_process:
+    found: list[Path | None] = [None]
+    if world(job.training).is_main_process:
         found = [checkpoints.newest(job.folder, facts)]
-        checkpoints.forget_after(job.folder, 0 if found[0] is None else found[0].step)
+        checkpoints.forget_after(job.folder, 0 if found[0] is None else checkpoints.step_of(found[0]))
     return broadcast_object_list(found)[0]  # type: ignore[no-any-return]  # accelerate ships no types
 
 
-def _run(trainer: RocitTrainer, job: Fit, facts: Mapping[str, Any], start: checkpoints.Checkpoint | None) -> None:
+def _run(trainer: RocitTrainer, job: Fit, facts: Mapping[str, Any], start: Path | None) -> None:
     if not job.kept:
         trainer.train()
         return
     with heeding(alone=trainer.args.world_size == 1) as request:
         sealer = Sealer(trainer.accelerator, job.training.save_total_limit, facts, request)
         trainer.add_callback(sealer)
-        trainer.train(resume_from_checkpoint=None if start is None else str(start.folder))
+        trainer.train(resume_from_checkpoint=None if start is None else str(start))
     if sealer.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise KeyboardInterrupt
 
@@ -204,15 +201,14 @@ def _run(trainer: RocitTrainer, job: Fit, facts: Mapping[str, Any], start: check
 def _held_out_plan(held: Examples, training: TrainingRecipe, passes: Plan) -> Plan:
     """One pass over the held-out replies, as trees or rows like the trained ones."""
     size = training.others.get("per_device_eval_batch_size", training.per_device_train_batch_size)
-    once = TrainingRecipe(
+    once = replace(
+        training,
         num_train_epochs=1.0,
+        max_steps=-1,
         per_device_train_batch_size=size,
         # As few passes as pack_tokens allows: no update waits for them.
         gradient_accumulation_steps=math.ceil(len(held) / (size * passes.processes)),
-        shared_prefix=training.shared_prefix,
-        pack_tokens=training.pack_tokens,
         roles_per_step=1,
-        max_length=training.max_length,
     )
     return plan(held, once, passes.processes)
 
@@ -242,7 +238,7 @@ def _arguments(job: Fit, passes: int, steps_per_epoch: int) -> SFTConfig:
         "per_device_train_batch_size": 1,
         "gradient_accumulation_steps": passes,
         "activation_checkpointing": training.gradient_checkpointing,
-        "use_cpu": on_cpu(training),
+        "use_cpu": training.on_cpu,
         "data_seed": training.seed,
         "save_strategy": "steps" if job.kept else "no",
         "save_steps": training.save_steps or steps_per_epoch,
@@ -260,7 +256,7 @@ def _arguments(job: Fit, passes: int, steps_per_epoch: int) -> SFTConfig:
         # Rows are tokens, cut and checked: TRL's own preparation drops rows whose prompt fills max_length.
         "max_length": None,
         "dataset_kwargs": {"skip_prepare_dataset": True},
-        "dataloader_pin_memory": not on_cpu(training),
+        "dataloader_pin_memory": not training.on_cpu,
         # A pass uses all that is trained, one without replies too: looking for what it leaves out costs time.
         "ddp_find_unused_parameters": False,
     }
@@ -279,7 +275,7 @@ def world(training: TrainingRecipe) -> Any:
     from accelerate import PartialState
 
     # The first process hashes large files while the others wait; their own patience ends after ten minutes.
-    here = PartialState(cpu=on_cpu(training), timeout=timedelta(hours=6))
+    here = PartialState(cpu=training.on_cpu, timeout=timedelta(hours=6))
     _check_launched(here.num_processes)
     return here
 

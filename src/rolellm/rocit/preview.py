@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -14,23 +13,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One token of an example: its id, the text that it stands for, and whether the loss falls on it.
+def tokens(example: Example, tokenizer: PreTrainedTokenizerBase) -> list[dict[str, Any]]:
+    """The tokens of an example, in order: ``id``, ``text``, and whether the loss falls on it (``trained``).
 
     The parts of a character cut over several tokens read as U+FFFD, as the tokenizer decodes them.
     """
-
-    id: int
-    text: str
-    trained: bool
-
-
-def tokens(example: Example, tokenizer: PreTrainedTokenizerBase) -> list[Token]:
-    """The tokens of an example, in order."""
-    trained = [False] * len(example.prompt_ids) + [True] * len(example.reply_ids)
-    texts = [str(tokenizer.decode([token])) for token in example.input_ids]
-    return [Token(*each) for each in zip(example.input_ids, texts, trained, strict=True)]
+    read = len(example.prompt_ids)
+    return [
+        {"id": token, "text": str(tokenizer.decode([token])), "trained": place >= read}
+        for place, token in enumerate(example.input_ids)
+    ]
 
 
 def to_dict(example: Example, tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
@@ -40,7 +32,7 @@ def to_dict(example: Example, tokenizer: PreTrainedTokenizerBase) -> dict[str, A
         "reference": example.reference,
         "prompt": tokenizer.decode(list(example.prompt_ids)),
         "trained_text": tokenizer.decode(list(example.reply_ids)),
-        "tokens": [asdict(token) for token in tokens(example, tokenizer)],
+        "tokens": tokens(example, tokenizer),
     }
 
 
@@ -49,7 +41,7 @@ def plain(examples: Iterable[Example], tokenizer: PreTrainedTokenizerBase) -> It
     for example in examples:
         yield _heading(example)
         for token in tokens(example, tokenizer):
-            yield f"{'+' if token.trained else '.'} {token.id:>7} {token.text!r}"
+            yield f"{'+' if token['trained'] else '.'} {token['id']:>7} {token['text']!r}"
 
 
 def rich_text(examples: Iterable[Example], tokenizer: PreTrainedTokenizerBase) -> Text:
@@ -60,13 +52,13 @@ def rich_text(examples: Iterable[Example], tokenizer: PreTrainedTokenizerBase) -
     for example in examples:
         out.append(_heading(example) + "\n", style="bold")
         # Pieces of one character mean something only together, so runs are decoded whole where a token alone is torn.
-        for torn, run in groupby(enumerate(tokens(example, tokenizer)), key=lambda item: "\ufffd" in item[1].text):
+        for torn, run in groupby(enumerate(tokens(example, tokenizer)), key=lambda item: "\ufffd" in item[1]["text"]):
             group = list(run)
             parts = [[token for _, token in group]] if torn else [[token] for _, token in group]
             for offset, part in enumerate(parts):
-                text = str(tokenizer.decode([token.id for token in part]))
+                text = str(tokenizer.decode([token["id"] for token in part]))
                 shade = "underline" if (group[0][0] + offset) % 2 else ""
-                out.append(text, style=f"{'bold green' if part[0].trained else 'dim'} {shade}".strip())
+                out.append(text, style=f"{'bold green' if part[0]['trained'] else 'dim'} {shade}".strip())
         out.append("\n\n")
     return out
 

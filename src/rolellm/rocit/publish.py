@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any, Final
@@ -122,10 +122,7 @@ def check_publishing(recipe: Recipe) -> None:
 
 def stage_tokenizer(run: FinishedRun, staged: Path) -> PreTrainedTokenizerBase:
     """Put the tokenizer with its chat template into a folder, and load it from there."""
-    for pattern in _TOKENIZER:
-        for file in run.folder.glob(pattern):
-            if file.is_file() and not (staged / file.name).exists():
-                _take(file, staged / file.name)
+    _take(run.folder, _TOKENIZER, staged)
     return open_tokenizer(staged)
 
 
@@ -134,9 +131,7 @@ def _stage_weights(run: FinishedRun, staged: Path, end: int) -> None:
     if run.form == "merged":
         _merge_adapter(_base_folder(run), run.folder, staged, end)
         return
-    for pattern in ADAPTER if run.form == "adapter" else FULL:
-        for file in run.folder.glob(pattern):
-            _take(file, staged / file.name)
+    _take(run.folder, ADAPTER if run.form == "adapter" else FULL, staged)
     if run.form == "adapter":
         file = staged / ADAPTER[0]
         config = json.loads(file.read_text(encoding="utf-8"))
@@ -234,12 +229,13 @@ def _without_places(value: Any) -> Any:
     return value
 
 
-def _take(source: Path, target: Path) -> None:
-    """Put a file where it is published from, without copying it where that can be."""
-    try:
-        target.hardlink_to(source)
-    except OSError:
-        shutil.copyfile(source, target)
+def _take(folder: Path, patterns: Iterable[str], staged: Path) -> None:
+    """Put files where they are published from, without copying them where that can be."""
+    for file in {file for pattern in patterns for file in folder.glob(pattern) if file.is_file()}:
+        try:
+            (staged / file.name).hardlink_to(file)
+        except OSError:
+            shutil.copyfile(file, staged / file.name)
 
 
 def _find(run: Path, merge: bool, base_model: str | None) -> FinishedRun:

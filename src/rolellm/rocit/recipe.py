@@ -15,6 +15,7 @@ import importlib
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
@@ -27,7 +28,6 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
 from rolellm.core.settings import (
     Field,
-    FilePath,
     Values,
     beside,
     dump,
@@ -47,16 +47,12 @@ Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def _refused(reasons: Mapping[str, str]) -> dict[str, str]:
-    return {name: reason for reason, names in reasons.items() for name in names.split()}
-
-
-_NOT_TRL = _refused(
-    {
+# Fields of libraries' classes that cannot be set, as patterns, by the reason.
+_REFUSED = {
+    "trl.SFTConfig": {
         "replies are tokenized, masked and packed by rolellm; see shared_prefix, pack_tokens and max_length": (
-            "packing packing_strategy padding_free eval_packing completion_only_loss assistant_only_loss "
-            "dataset_text_field dataset_kwargs dataset_num_proc truncation_mode pad_to_multiple_of pad_token eos_token "
-            "remove_unused_columns label_names include_num_input_tokens_seen"
+            "packing packing_strategy padding_free eval_packing completion_only_loss assistant_only_loss dataset_* "
+            "truncation_mode pad_* eos_token remove_unused_columns label_names include_num_input_tokens_seen"
         ),
         "the order of replies is fixed before training, so that a run resumes exactly; change seed for another order": (
             "shuffle_dataset train_sampling_strategy length_column_name dataloader_drop_last data_seed "
@@ -66,37 +62,28 @@ _NOT_TRL = _refused(
             "auto_find_batch_size"
         ),
         "the loss is the mean negative log-likelihood of the trained tokens": (
-            "loss_type label_smoothing_factor use_liger_kernel liger_kernel_config average_tokens_across_devices "
-            "neftune_noise_alpha router_aux_loss_coef use_cache"
+            "loss_type label_smoothing_factor *liger_kernel* average_tokens_across_devices neftune_noise_alpha "
+            "router_aux_loss_coef use_cache"
         ),
-        "gradients that overflow in float16 look like divergence; use bf16": "fp16 fp16_full_eval bf16_full_eval",
-        "it has not been tested with shared prefixes": "torch_compile torch_compile_backend torch_compile_mode",
+        "gradients that overflow in float16 look like divergence; use bf16": "fp16* bf16_full_eval",
+        "it has not been tested with shared prefixes": "torch_compile*",
         "checkpoints are written every save_steps, whole, so that the run can be resumed": (
             "save_strategy save_only_model save_on_each_node enable_jit_checkpoint "
             "restore_callback_states_from_checkpoint"
         ),
         "the newest save_total_limit checkpoints are kept, so the best step may have none, and a run ends with the "
         "weights of its last step; use early_stopping_patience to stop in time": "load_best_model_at_end",
-        "metrics.jsonl has one line for every step": (
-            "logging_strategy logging_steps logging_first_step logging_nan_inf_filter disable_tqdm"
-        ),
-        "it belongs in the accelerate config (--config_file)": (
-            "fsdp fsdp_config deepspeed parallelism_config local_rank"
-        ),
-        "publishing is set in output: push_to_hub, hub_repo, license, private and merge": (
-            "push_to_hub hub_token hub_private_repo hub_model_id hub_strategy hub_always_push hub_revision"
-        ),
+        "metrics.jsonl has one line for every step": "logging_* disable_tqdm",
+        "it belongs in the accelerate config (--config_file)": "fsdp* deepspeed parallelism_config local_rank",
+        "publishing is set in output: push_to_hub, hub_repo, license, private and merge": "push_to_hub hub_*",
         "rolellm sets it": (
-            "output_dir do_train do_eval do_predict resume_from_checkpoint chat_template_path model_init_kwargs "
-            "activation_checkpointing_kwargs ddp_find_unused_parameters debug prediction_loss_only "
-            "batch_eval_metrics include_for_metrics eval_do_concat_batches eval_use_gather_object "
-            "eval_accumulation_steps"
+            "output_dir do_* resume_from_checkpoint chat_template_path model_init_kwargs "
+            "activation_checkpointing_kwargs ddp_find_unused_parameters debug prediction_loss_only batch_eval_metrics "
+            "include_for_metrics eval_do_concat_batches eval_use_gather_object eval_accumulation_steps"
         ),
         "code from model repositories is never run": "trust_remote_code",
-    }
-)
-_NOT_PEFT = _refused(
-    {
+    },
+    "peft.LoraConfig": {
         "rolellm sets it": (
             "task_type peft_type peft_version auto_mapping base_model_name_or_path revision inference_mode "
             "runtime_config"
@@ -104,8 +91,8 @@ _NOT_PEFT = _refused(
         "tokens of a pack stand next to other replies, so what depends on a place in the sequence is not exact": (
             "alora_invocation_tokens"
         ),
-    }
-)
+    },
+}
 #: Fields of `training` that do not change a run's result, so that a resumed run may have others.
 _ON_THE_SIDE = (
     *("save_steps", "save_total_limit", "report_to", "run_name", "project", "log_level", "log_level_replica"),
@@ -144,7 +131,7 @@ class DataRecipe:
     script_turns: Count = 6
     config: str = "instruction-generalization-eng"
     split: str = "train"
-    data_dir: FilePath | None = None
+    data_dir: Path | None = None
     roles: tuple[str, ...] | None = Field(default=None, min_length=1)
     languages: tuple[Language, ...] | None = Field(default=None, min_length=1)
     mix: Mix = Field(default_factory=Mix)
@@ -206,7 +193,7 @@ class BaseRecipe:
 
     model: str | None = None
     revision: str | None = None
-    path: FilePath | None = None
+    path: Path | None = None
     build: Literal["tiny-llama", "tiny-glm", "tiny-glm4"] | None = None
     tiny: Tiny = Field(default_factory=Tiny)
     warm: Warm = Field(default_factory=Warm)
@@ -219,12 +206,10 @@ class _Section:
     Attributes:
         others: Those fields; in a file they are written like the section's own.
         library: The class.
-        refused: Why a field of it cannot be set.
     """
 
     others: Values = Field(default_factory=dict)
     library = ""
-    refused = _refused({})
 
     @model_validator(mode="before")
     @classmethod
@@ -239,6 +224,12 @@ class _Section:
         return {key: item for key, item in values.items() if key in own} | {"others": others}
 
     @classmethod
+    def why_not(cls, key: str) -> str | None:
+        """Why a field of the library's class cannot be set, if it cannot."""
+        refused = _REFUSED[cls.library].items()
+        return next((reason for reason, names in refused if any(fnmatch(key, name) for name in names.split())), None)
+
+    @classmethod
     def check(cls, values: Values) -> None:
         """Check values of the library's class by name and type.
 
@@ -250,11 +241,11 @@ class _Section:
             [field.name for field in dataclasses.fields(cls) if field.name != "others"],
         )
         for key in values:
-            if key in cls.refused:
-                raise RecipeError(f"{key} cannot be set: {cls.refused[key]}")
+            if reason := cls.why_not(key):
+                raise RecipeError(f"{key} cannot be set: {reason}")
             if key in hints:
                 continue
-            hint = nearest(key, [*own, *(name for name in hints if name not in cls.refused)])
+            hint = nearest(key, [*own, *(name for name in hints if not cls.why_not(name))])
             hint = hint if hint.startswith("; did") else nearest(key, known_keys(Recipe))
             known = (
                 hint if hint.startswith("; did") else f"; known keys: {', '.join(own)}, and the fields of {cls.library}"
@@ -276,7 +267,6 @@ class Lora(_Section):
     """A LoRA adapter, with the fields of PEFT's `LoraConfig`."""
 
     library = "peft.LoraConfig"
-    refused = _NOT_PEFT
     r: Count = 16
     lora_alpha: Positive = 32.0
     lora_dropout: float = Field(default=0.05, ge=0, le=0.99)
@@ -316,7 +306,7 @@ class PromptRecipe:
     """
 
     form: Literal["rolellama", "chatglm2", "chatglm3", "model"] = "rolellama"
-    system_template: FilePath | None = None
+    system_template: Path | None = None
     profile: Literal["description", "retrieval"] = "description"
     retrieved: Count = 5
 
@@ -340,7 +330,6 @@ class TrainingRecipe(_Section):
     """
 
     library = "trl.SFTConfig"
-    refused = _NOT_TRL
     num_train_epochs: Positive = 3.0
     max_steps: int = Field(default=-1, ge=-1)
     learning_rate: Positive = 2e-4
@@ -380,6 +369,13 @@ class TrainingRecipe(_Section):
     def replies_per_step(self) -> int:
         """Replies in an optimizer step of each process."""
         return self.per_device_train_batch_size * self.gradient_accumulation_steps
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether training stays on the CPU: because the recipe says so, or because there is no GPU."""
+        import torch
+
+        return self.use_cpu or not torch.cuda.is_available()
 
     @property
     def trackers(self) -> list[str]:
@@ -581,7 +577,7 @@ def _extended(values: Values, source: str, folder: Path, above: tuple[Path, ...]
     _check_nulls(values)
     # Whoever asks for a recipe need not know what it extends.
     read_recipe(values, source)
-    yield beside(Recipe, values, folder.absolute())
+    yield beside(values, folder.absolute(), "data.data_dir", "base.path", "prompt.system_template")
 
 
 def _check_nulls(layer: Values) -> None:

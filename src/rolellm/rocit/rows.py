@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import DataError, ModelError, RecipeError
 from rolellm.core.records import Language, Profile, Row, Turn
 from rolellm.core.text import listed
-from rolellm.models.training_record import instruction_hash
+from rolellm.models.training_record import Seen, instruction_hash
 from rolellm.prompts.encode import PromptEncoder, encode_replies, end_token_id
-from rolellm.prompts.render import ONWARD, OPENING, Template, script_line, shorten, system_template
+from rolellm.prompts.render import ONWARD, OPENING, Template, prompt_messages, script_line, shorten, system_template
 from rolellm.rocit.packing.examples import Example, Examples
-from rolellm.rocit.recipe import DataRecipe, Mix, PromptRecipe
+from rolellm.rocit.recipe import DataRecipe, Mix, PromptRecipe, Recipe
 from rolellm.runtime.progress import Progress
 
 if TYPE_CHECKING:
@@ -47,6 +47,63 @@ class Conversation:
     reply: str
     reference: int = 0
     role: str | None = None
+
+
+Replies = Sequence[Row] | Sequence[Conversation]
+Ask = Callable[[Row], list[dict[str, str]]]
+
+
+def named(recipe: Recipe) -> Replies:
+    """What the recipe's data section names."""
+    if recipe.data.source == "dataset":
+        raise RecipeError("data.source: dataset is for rolellm.train(recipe, train_dataset=...)")
+    if recipe.data.source == "script":
+        return script_conversations(script_profiles(recipe.data), templates(recipe.prompt), recipe.data)
+    return load_rows(recipe)
+
+
+def for_base(recipe: Recipe, replies: Replies) -> list[Row]:
+    """The rows that a base is built from: those trained on or, where they have no plain answers, the recipe's."""
+    rows = [item for item in replies if isinstance(item, Row)]
+    if recipe.base.build is None or recipe.data.source == "rolebench" or any(row.raw_reference for row in rows):
+        return rows
+    return load_rows(recipe)
+
+
+def seen(recipe: Recipe, replies: Replies) -> Seen:
+    """The roles and instructions among what is trained on."""
+    rows = [item for item in replies if isinstance(item, Row)]
+    chats = [item for item in replies if isinstance(item, Conversation)]
+    # The lines before a line of a script are not an instruction.
+    asked = chats if recipe.data.source != "script" else []
+    roles = frozenset(chat.role for chat in chats if chat.role is not None)
+    return Seen.of(rows) | Seen(roles, frozenset(instruction_hash(instruction(chat)) for chat in asked))
+
+
+def asking(recipe: Recipe, rows: Sequence[Row]) -> tuple[Ask, dict[str, str]]:
+    """What turns a row into its messages, and the hashes of the templates that it uses."""
+    if recipe.prompt.profile == "description":
+        template = templates(recipe.prompt)
+        languages: tuple[Language, ...] = ("en", "zh")
+        hashes: dict[str, str] = {language: template(language).hash for language in languages}
+        return lambda row: prompt_messages(row, template(row.language)), hashes
+    from rolellm.prompts.retrieval import RetrievalPrompts
+    from rolellm.rolebench.profiles import load_profiles
+
+    profiles = load_profiles(recipe.data.config, recipe.data.data_dir, roles=sorted({row.role for row in rows}))
+    prompts = RetrievalPrompts(profiles, count=recipe.prompt.retrieved, path=recipe.prompt.system_template)
+    return prompts, prompts.hashes
+
+
+def load_rows(recipe: Recipe) -> list[Row]:
+    """The rows that a recipe trains on, from the dataset that it names.
+
+    Raises:
+        RecipeError: When the dataset has no such split, or the recipe leaves no row of it.
+        ReleaseNotFoundError: When there is no release.
+    """
+    rows = (Row.from_columns(columns) for columns in load_split(recipe.data))
+    return select_rows(rows, recipe.data, recipe.training.seed)
 
 
 def load_split(data: DataRecipe) -> Any:
@@ -130,7 +187,7 @@ def languages_of(items: Iterable[Row] | Iterable[Conversation]) -> tuple[Languag
     return tuple(sorted(found))
 
 
-def split_off(replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int) -> tuple[list[Any], list[Any]]:
+def split_off(replies: Replies, share: float, seed: int) -> tuple[list[Any], list[Any]]:
     """Training rows, and rows held out with all replies to their instructions, whatever the role.
 
     An instruction's place depends on its text and the seed alone.
@@ -208,9 +265,7 @@ def templates(prompt: PromptRecipe) -> Callable[[Language], Template]:
     return made.__getitem__
 
 
-def conversations(
-    rows: Iterable[Row], ask: Callable[[Row], list[dict[str, str]]], *, first_only: bool = False
-) -> Iterator[Conversation]:
+def conversations(rows: Iterable[Row], ask: Ask, *, first_only: bool = False) -> Iterator[Conversation]:
     """One conversation a (row, reference), in order.
 
     Args:

@@ -12,30 +12,114 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import HubError, RecipeError, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
-from rolellm.models.training_record import MANIFEST
+from rolellm.core.records import Row
+from rolellm.models.training_record import MANIFEST, Seen
 from rolellm.prompts.settle import switched_off
-from rolellm.rocit.bases import build_base, pinned
-from rolellm.rocit.loading import load_model
-from rolellm.rocit.prepare import Given, Prepared, prepare
-from rolellm.rocit.recipe import OutputRecipe, Recipe, load_recipe
-from rolellm.rocit.rows import dataset_rows, languages_of
-from rolellm.rocit.run_folder import (
-    METRICS,
-    Start,
-    begun,
-    check_free,
-    claim,
-    file_hashes,
-    stopped_short,
-    versions,
-)
+from rolellm.rocit import rows as data
+from rolellm.rocit.bases import base_config, base_tokenizer, build_base, check_targets, load_model, pinned
+from rolellm.rocit.packing.examples import Examples
+from rolellm.rocit.recipe import OutputRecipe, Recipe, check_recipe, load_recipe
+from rolellm.rocit.run_folder import METRICS, Start, begun, check_free, claim, file_hashes, stopped_short, versions
 from rolellm.runtime.folders import temporary_folder
 from rolellm.runtime.locks import check_unlocked, locked
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What the caller of a training gives besides a recipe.
+
+    Attributes:
+        rows: What to train on, in place of what the recipe's data section names.
+        held_out: What to evaluate on; by default split off the training rows, by instruction.
+        callbacks: Further callbacks of transformers.
+    """
+
+    rows: data.Replies | None = None
+    held_out: data.Replies | None = None
+    callbacks: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a recipe trains on.
+
+    Attributes:
+        rows: The rows that a built base is made from.
+        tokenizer: The base's tokenizer.
+        examples: One for each trained reply: a (row, reference), a line of a script, or an assistant turn.
+        seen: The roles and instructions among them.
+        system_hashes: The hash of the system instruction's template, by language.
+        trained: How many rows, lines or turns are trained on.
+        held_out: The replies that `training.eval_strategy` computes the loss of.
+        fingerprint: A content hash of a dataset that was given.
+    """
+
+    rows: list[Row]
+    tokenizer: PreTrainedTokenizerBase
+    examples: Examples
+    seen: Seen
+    system_hashes: dict[str, str]
+    trained: int
+    held_out: Examples | None = None
+    fingerprint: str | None = None
+
+
+def prepare(recipe: Recipe, out: Path, given: _Given | None = None) -> Prepared:
+    """Choose what is trained on and turn it into tokens, without building or loading a model.
+
+    Args:
+        recipe: The recipe.
+        out: The run's folder, which may already hold a built base.
+        given: What the recipe is to be carried out on, if not on what it names.
+
+    Raises:
+        ModelError: When the base is missing, or packs are not known to be exact for it.
+        RecipeError: When a row cannot be trained on, or a target of the adapter is not a layer of the base; names it.
+    """
+    check_recipe(recipe)
+    training, given = recipe.training, given or _Given()
+    config = base_config(recipe)
+    data.check_positions(training.max_length, getattr(config, "max_position_embeddings", None))
+    replies: list[Any] = list(data.named(recipe) if given.rows is None else given.rows)
+    held_out = given.held_out
+    if training.eval_strategy != "no" and held_out is None:
+        replies, held_out = data.split_off(replies, recipe.data.held_out, training.seed)
+    chosen = data.for_base(recipe, replies)
+    tokenizer = base_tokenizer(recipe, chosen, out)
+    check_targets(recipe, config, tokenizer)
+    ask, hashes = data.asking(recipe, [item for item in [*replies, *(held_out or ())] if isinstance(item, Row)])
+
+    def encoded(items: data.Replies) -> Examples:
+        chats = [item for item in items if isinstance(item, data.Conversation)]
+        rows = [item for item in items if isinstance(item, Row)]
+        chats += data.conversations(rows, ask, first_only=recipe.data.replies == "first")
+        return data.encode(chats, tokenizer, max_length=training.max_length, truncate_replies=training.truncate_replies)
+
+    examples = encoded(replies)
+    held = encoded(held_out) if held_out and training.eval_strategy != "no" else None
+    if training.shared_prefix and config is not None:
+        from rolellm.rocit.packing.attention import check_packing
+
+        longest = max(int(some.lengths.max()) for some in (examples, held) if some is not None)
+        check_packing(config, flex=not training.on_cpu, longest=longest)
+    return Prepared(
+        rows=chosen,
+        tokenizer=tokenizer,
+        examples=examples,
+        seen=data.seen(recipe, replies),
+        system_hashes=hashes,
+        trained=len(replies),
+        held_out=held,
+        fingerprint=None if given.rows is None else hash_json([asdict(item) for item in replies]),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +212,10 @@ def train(
     if eval_dataset is not None:
         training.setdefault("eval_strategy", "epoch")
     chosen = load_recipe(recipe, **training)
-    rows = None if train_dataset is None else dataset_rows(train_dataset)
+    rows = None if train_dataset is None else data.dataset_rows(train_dataset)
     if rows is not None:
-        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=languages_of(rows)))
-    given = Given(rows, None if eval_dataset is None else dataset_rows(eval_dataset), callbacks)
+        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=data.languages_of(rows)))
+    given = _Given(rows, None if eval_dataset is None else data.dataset_rows(eval_dataset), callbacks)
     shipped = isinstance(recipe, str) and not Path(recipe).is_file()
     if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
         out = chosen.output.dir
@@ -151,7 +235,7 @@ def _temporary() -> Path:
     return Path(broadcast_object_list(made)[0])
 
 
-def _train(recipe: Recipe, given: Given, run: Path, start: Start) -> Run:
+def _train(recipe: Recipe, given: _Given, run: Path, start: Start) -> Run:
     began = time.monotonic()
     check_unlocked(run)
     recipe, commit = begun(run, recipe) if start == "resume" else (recipe, None)

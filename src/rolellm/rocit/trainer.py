@@ -6,7 +6,7 @@ This module imports torch, transformers and trl at its head, because it subclass
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -20,39 +20,13 @@ from rolellm.core.errors import DivergedError, RoleLLMError
 from rolellm.core.text import listed
 from rolellm.rocit.packing.layout import Layout, summed_loss, trained_tokens
 
-# --- Which replies a loss or gradient that is no number comes from
-
-
 _NAMED = 10
-
-
-def guilty(model: Any, loss_of: Callable[[int], torch.Tensor], replies: Sequence[int]) -> list[int]:
-    """Those of some replies whose loss or gradient is no number by itself; all where none can be told apart.
-
-    Args:
-        model: The model; its gradients are lost.
-        loss_of: The loss of one reply, a scalar with its graph.
-        replies: Places of examples.
-    """
-    found = []
-    for reply in replies:
-        model.zero_grad()
-        loss = loss_of(reply)
-        loss.backward()  # type: ignore[no-untyped-call]
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):
-            found.append(reply)
-    return found or list(replies)
-
-
-# --- The loop itself: TRL's `SFTTrainer` on forward passes that were settled beforehand, stopped when numbers end
 
 
 class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl ship no types
     """`SFTTrainer` whose forward passes come from a `Layout`, and which stops at the first loss that is no number.
 
-    The loss of an optimiser step is the mean negative log-likelihood of its trained tokens, over all passes and
+    The loss of an optimizer step is the mean negative log-likelihood of its trained tokens, over all passes and
     processes. What this class overrides is private to transformers and may be renamed there: whether each override had
     its effect is checked as the passes come, and before the weights are first updated.
 
@@ -66,7 +40,6 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         *args: Any,
         layout: Layout,
         held_out: Layout | None = None,
-        flex: bool = False,
         measured: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -78,7 +51,6 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
             config.output_router_logits = routed
         self._busy = 1
         self._layout = layout
-        self._flex = flex
         self._held_out = held_out
         self._trained = layout.plan.trained(layout.examples)
         self._read = layout.plan.read(layout.examples)
@@ -126,7 +98,7 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         if self.aux_loss_enabled and trained_tokens(inputs):
             # As TRL has it: the mean over a step's passes, at the weight that the model's configuration gives.
             router = self.router_aux_loss_coef / (scale * self._busy)
-        loss = summed_loss(model, inputs, flex=self._flex, router=router, tally=self._tally) * scale
+        loss = summed_loss(model, inputs, flex=self._layout.flex, router=router, tally=self._tally) * scale
         self._computed = loss.detach()
         return loss
 
@@ -144,7 +116,7 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
                     continue
                 places = layout.plan[number].tolist()
                 batch = {key: value.to(self.args.device) for key, value in layout.of(places).items()}
-                sums[0] += summed_loss(model, batch, flex=self._flex, tally=sums[1:])
+                sums[0] += summed_loss(model, batch, flex=self._layout.flex, tally=sums[1:])
         model.train(was_training)
         loss, *rest = self._summed(sums)
         found = {"loss": loss / rest[0]} | _means(rest)
@@ -202,17 +174,25 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         return found
 
     def _guilty(self, model: Any, numbers: Iterable[int]) -> list[str]:
-        """The rows of some forward passes whose loss or gradient is no number by itself."""
-        places = [place for number in numbers for place in self._layout.plan[number].tolist()]
-        if not (self.is_fsdp_enabled or self.is_deepspeed_enabled):  # There a pass needs all processes.
-            alone = self.accelerator.unwrap_model(model)
-            places = guilty(alone, lambda place: self._loss_of(alone, place), places)
-        return [self._layout.examples[place].row_id for place in places]
+        """The rows of some forward passes whose loss or gradient is no number by itself; all if none can be told apart.
 
-    def _loss_of(self, model: Any, place: int) -> torch.Tensor:
-        batch = {key: value.to(self.args.device) for key, value in self._layout.of([place]).items()}
-        with self.compute_loss_context_manager():
-            return summed_loss(model, batch, flex=self._flex) / trained_tokens(batch)
+        The model's gradients are lost.
+        """
+        places = [place for number in numbers for place in self._layout.plan[number].tolist()]
+        found = []
+        # Under sharding a pass needs all processes.
+        for place in places if not (self.is_fsdp_enabled or self.is_deepspeed_enabled) else ():
+            alone = self.accelerator.unwrap_model(model)
+            alone.zero_grad()
+            batch = {key: value.to(self.args.device) for key, value in self._layout.of([place]).items()}
+            with self.compute_loss_context_manager():
+                loss = summed_loss(alone, batch, flex=self._layout.flex) / trained_tokens(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            gradients = [parameter.grad for parameter in alone.parameters() if parameter.grad is not None]
+            norm = torch.nn.utils.get_total_norm(gradients)
+            if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):
+                found.append(place)
+        return [self._layout.examples[place].row_id for place in found or places]
 
     def _diverged(self, name: str, value: float, rows: Sequence[str]) -> DivergedError:
         took = "after" if self.is_deepspeed_enabled else "before"  # DeepSpeed steps at the end of the backward pass.

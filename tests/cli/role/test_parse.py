@@ -119,7 +119,7 @@ def test_terminal_codes_in_scripts_and_names_are_inert(tmp_path: Path) -> None:
     ("options", "error", "words"),
     [
         pytest.param(["--role", "Hamlet"], ScriptError, ["'Hamlet' never speaks", "KING (5)"], id="a role not there"),
-        pytest.param(["--role", "…"], SettingsError, ["is no name"], id="no name"),
+        pytest.param(["--role", "…"], SettingsError, ["is not a name"], id="no name"),
         pytest.param(["--role", "King", "--encoding", "klingon"], ScriptError, ["klingon"], id="an encoding"),
         pytest.param(["--role", "King", "--format", "novel"], ScriptError, ["never speaks"], id="another format"),
     ],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.cards.card import dump, edited, parse, parts, setting
+from rolellm.construct.cards.json_text import dump, parse, parts, rewrite
 from rolellm.core.errors import CardError
 
 white = st.text(" \t\n\r", max_size=2)
@@ -71,7 +71,7 @@ def test_setting_changes_those_members_and_keeps_the_bytes_of_the_others(
     written: list[Any], values: dict[str, str]
 ) -> None:
     text = _object(written)
-    changed = edited(text, setting(text, 0, values))
+    changed = rewrite(text, {**parse(text), **values})
     # Of two members of one name the last counts, to every reader: it is the one that changes.
     last = {json.loads(part[1]): place for place, part in enumerate(written)}
     expected = [
@@ -98,7 +98,7 @@ def test_setting_changes_those_members_and_keeps_the_bytes_of_the_others(
     ],
 )
 def test_a_new_member_is_written_as_the_others_are(text: str, added: str) -> None:
-    assert edited(text, setting(text, 0, {"n": 1})) == added
+    assert rewrite(text, {**parse(text), "n": 1}) == added
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.cards.card import Card, dump, parse_card
+from rolellm.construct.cards.card import Card, parse_card
 from rolellm.construct.cards.convert import read_as_character
 from rolellm.construct.cards.export import export_character
+from rolellm.construct.cards.json_text import dump
 from rolellm.construct.sheet import Sheet
 
 

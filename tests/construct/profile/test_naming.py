@@ -2,12 +2,11 @@ import pytest
 
 from rolellm.construct.profile.build import names_of
 from rolellm.construct.sheet import Sheet
-from rolellm.core.records import Language, Turn
+from rolellm.core.records import Language
 
 
-def find(text: str, role: str, *aliases: str, language: Language = "en", script: str = "") -> str | None:
-    turns = (Turn(role, script),) if script else ()
-    return names_of(Sheet(role, language, turns, aliases=aliases)).find(text)
+def find(text: str, role: str, *aliases: str, language: Language = "en") -> str | None:
+    return names_of(Sheet(role, language, aliases=aliases)).find(text)
 
 
 @pytest.mark.parametrize(
@@ -35,14 +34,6 @@ def find(text: str, role: str, *aliases: str, language: Language = "en", script:
 )
 def test_names_in_english(role: str, aliases: tuple[str, ...], text: str, expected: str | None) -> None:
     assert find(text, role, *aliases) == expected
-
-
-def test_a_word_that_the_script_has_in_lower_case_counts_only_within_a_sentence() -> None:
-    script = "a purse of silver, and a long way to go"
-    assert find("Silver he loves. Long is the way.", "Long John Silver", script=script) is None
-    assert find("Men fear Silver.", "Long John Silver", script=script) == "Silver"
-    assert find("Johns, but no John.", "Long John Silver", script=script) == "John"
-    assert find("Silver he loves.", "Long John Silver") == "Silver"
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_prompts_of_a_language_share_their_beginning() -> None:
     one, other = Sheet("Ada", "en"), Sheet("Brom", "en")
     requests = [third_person(item, names_of(item), excerpts=item.role) for item in (one, other)]
     assert requests[0].messages[0] == requests[1].messages[0]
-    assert requests[0].sampling == Sampling(0.7, 0.95, 2000)
+    assert requests[0].sampling == Sampling(temperature=0.7, top_p=0.95, max_tokens=2000)
 
 
 def test_knowledge_questions_name_the_role_and_the_work() -> None:

@@ -81,15 +81,15 @@ def test_nobody_speaks() -> None:
 
 @pytest.mark.parametrize("text", ["", " \n\u200b\n", "<p></p>"])
 def test_nothing_to_read(text: str) -> None:
-    with pytest.raises(ScriptError, match="there is no text in it"):
+    with pytest.raises(ScriptError, match="the script is empty"):
         parse_script(source_of(text), "Fox")
 
 
 @pytest.mark.parametrize("name", ["", " ", "—", "\u200b", "()"])
 def test_names_without_letters(name: str) -> None:
-    with pytest.raises(SettingsError, match="is no name"):
+    with pytest.raises(SettingsError, match="is not a name"):
         parse_script(source_of(SCRIPT), name)
-    with pytest.raises(SettingsError, match="is no name"):
+    with pytest.raises(SettingsError, match="is not a name"):
         parse_script(source_of(SCRIPT), "Fox", [name])
 
 

@@ -88,12 +88,20 @@ def test_an_empty_speech_is_written_and_not_read(tmp_path: Path) -> None:
     ("bad", "message"),
     [
         pytest.param('{"role": "Fox"', "not valid JSON", id="cut off"),
-        pytest.param('{"role": "Fox", "kind": "speech", "scene": 0}', "text `content`, found None", id="no content"),
-        pytest.param('{"role": " ", "content": "x", "kind": "speech", "scene": 0}', "text `role`", id="a blank role"),
-        pytest.param('{"role": "a", "content": "x", "kind": "song", "scene": 0}', "found 'song'", id="a kind"),
-        pytest.param('{"role": "a", "content": "x", "kind": "speech"}', "whole number `scene`", id="no scene"),
-        pytest.param('{"role": "a", "content": "x", "kind": "speech", "scene": true}', "found True", id="a truth"),
-        pytest.param('{"role": "a", "content": "x", "kind": "speech", "scene": 0, "end": "9"}', "`end`", id="a text"),
+        pytest.param('{"role": "Fox", "kind": "speech", "scene": 0}', "damaged at content", id="no content"),
+        pytest.param('{"role": " ", "content": "x", "kind": "speech", "scene": 0}', "at role", id="a blank role"),
+        pytest.param('{"role": "a", "content": "x", "kind": "song", "scene": 0}', "at kind.*'song'", id="a kind"),
+        pytest.param('{"role": "a", "content": "x", "kind": "speech"}', "damaged at scene", id="no scene"),
+        pytest.param(
+            '{"role": "a", "content": "x", "kind": "speech", "scene": true}',
+            "at scene.*True",
+            id="a truth",
+        ),
+        pytest.param(
+            '{"role": "a", "content": "x", "kind": "speech", "scene": 0, "end": "9"}',
+            "at end.*'9'",
+            id="a text",
+        ),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, bad: str, message: str) -> None:
@@ -108,7 +116,7 @@ def test_a_bad_line_is_named(tmp_path: Path, bad: str, message: str) -> None:
 def test_a_bad_row_of_the_release_is_named(tmp_path: Path) -> None:
     path = tmp_path / "turns.jsonl"
     path.write_text('{"role": "a", "content": "x", "act_id": 0}\n{"role": "a", "content": 3, "act_id": 0}\n')
-    with pytest.raises(DataError, match=r":2: damaged at content.*found 3"):
+    with pytest.raises(DataError, match=r":2: the turn is damaged at content.*found 3"):
         list(read_turns(path, "a"))
 
 

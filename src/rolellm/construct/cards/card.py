@@ -9,35 +9,22 @@ is a superset of V2. Where they leave a choice, it is ours, and ``docs/cards.md`
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from rolellm.construct.cards import json_text
 from rolellm.construct.cards.png import MAX_CARD
 from rolellm.core.errors import CardError
 
 _NAMED = 20
 
 
-@dataclass(slots=True)
-class Notes:
-    """Notes on a card for the user; the first are kept, the rest counted."""
-
-    texts: list[str] = field(default_factory=list)
-    more: int = 0
-
-    def add(self, text: str) -> None:
-        """Add a note."""
-        if len(self.texts) < _NAMED:
-            self.texts.append(text)
-        else:
-            self.more += 1
-
-    def all(self) -> tuple[str, ...]:
-        """The notes, and how many more there were."""
-        return (*self.texts, *([f"and {self.more:,} more such notes"] if self.more else []))
+def first_notes(notes: list[str]) -> tuple[str, ...]:
+    """The first notes on a card for the user, and how many more there are."""
+    more = len(notes) - _NAMED
+    return (*notes[:_NAMED], *([f"and {more:,} more such notes"] if more > 0 else []))
 
 
 def shown(value: Any) -> str:
@@ -48,124 +35,6 @@ def shown(value: Any) -> str:
         kinds = sorted({type(item).__name__ for item in value[:1000]})
         return f"a list of {len(value):,} ({', '.join(kinds) or 'empty'})"
     return ascii(value)[:60] if isinstance(value, str) else str(value)[:60]
-
-
-_WHITE = re.compile(r"[ \t\n\r]*")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_DIGITS = 300
-
-#: A value's place in a text, end exclusive.
-Span = tuple[int, int]
-#: Where a part of a text begins and ends, and what takes its place.
-Edit = tuple[int, int, str]
-
-
-class Part(NamedTuple):
-    """A member of an object or an item of a list: its name, if any, and the places of name and value."""
-
-    name: str | None
-    key: Span
-    value: Span
-
-
-def _whole_number(digits: str) -> float:
-    # Python refuses to make integers of thousands of digits; as a float such a number is endless, and no error.
-    return int(digits) if len(digits) <= _DIGITS else float(digits)
-
-
-def _no_number(word: str) -> Any:
-    raise CardError(f"not valid JSON: {word} is not a value that JSON has")
-
-
-_DECODER = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_number)
-
-
-def parse(text: str) -> Any:
-    """The value of a JSON text; a byte order mark before it is passed over.
-
-    Raises:
-        CardError: When it is not JSON, or is nested so deep that reading it would need more stack than there is.
-    """
-    value, end = _value(text, begin(text))
-    rest = _white(text, end)
-    if rest != len(text):
-        raise CardError(f"not valid JSON: something follows its end, at character {rest:,}")
-    return value
-
-
-def begin(text: str) -> int:
-    """Where the value of a JSON text begins."""
-    return _white(text, 1 if text.startswith("\ufeff") else 0)
-
-
-def parts(text: str, start: int) -> list[Part]:
-    """The members of the object, or the items of the list, that begins there: in order, two of one name both."""
-    found = []
-    named, place = text[start] == "{", _white(text, start + 1)
-    while text[place] not in "}]":
-        name, key_end = _value(text, place) if named else (None, place)
-        key = (place, key_end)
-        if named:
-            place = _white(text, _white(text, key_end) + 1)
-        _, end = _value(text, place)
-        found.append(Part(name, key, (place, end)))
-        place = _white(text, end)
-        if text[place] == ",":
-            place = _white(text, place + 1)
-    return found
-
-
-def member(text: str, start: int, name: str) -> Span | None:
-    """The place of the value of that name; of several the last, which is the one that readers use."""
-    return next((found.value for found in reversed(parts(text, start)) if found.name == name), None)
-
-
-def dump(value: Any, indent: int | None = None) -> str:
-    """A new value as JSON; lone surrogates, which no file could hold, stay escaped."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent)
-    return json.dumps(value, indent=indent) if _SURROGATE.search(text) else text
-
-
-def setting(text: str, start: int, values: Mapping[str, Any]) -> list[Edit]:
-    """The edits that give members of the object at `start` new values; a member that is not there comes last."""
-    there = parts(text, start)
-    last = {found.name: found.value for found in there}
-    edits = [(*last[name], dump(value)) for name, value in values.items() if name in last]
-    new = [(name, dump(value)) for name, value in values.items() if name not in last]
-    if not new:
-        return edits
-    if not there:
-        inside = ", ".join(f"{dump(name)}: {value}" for name, value in new)
-        return [*edits, (start + 1, start + 1, inside)]
-    # As the first member is written, with its line break and indent, so is each new one.
-    space = text[start + 1 : there[0].key[0]]
-    colon = text[there[0].key[1] : there[0].value[0]]
-    end = there[-1].value[1]
-    added = "".join(f",{space or ' ' * (': ' in colon)}{dump(name)}{colon}{value}" for name, value in new)
-    return [*edits, (end, end, added)]
-
-
-def edited(text: str, edits: Iterable[Edit]) -> str:
-    """The text after edits, which must not overlap; those at one place come in the order given."""
-    pieces, place = [], 0
-    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
-        pieces += [text[place:start], new]
-        place = end
-    return "".join([*pieces, text[place:]])
-
-
-def _value(text: str, start: int) -> tuple[Any, int]:
-    try:
-        return _DECODER.raw_decode(text, start)
-    except json.JSONDecodeError as error:
-        raise CardError(f"not valid JSON: {error}") from error
-    except RecursionError as error:
-        raise CardError("nested too deep to be read; a card is a few levels deep") from error
-
-
-def _white(text: str, start: int) -> int:
-    found = _WHITE.match(text, start)
-    return start if found is None else found.end()
 
 
 Spec = Literal["v1", "v2", "v3"]
@@ -189,9 +58,6 @@ class Entry:
         insertion_order: Lower comes first.
         name: What it is called, else its comment; may be empty.
         comment: A note on it.
-        constant: Whether it is used without being called.
-        selective: Whether a secondary key is needed, too.
-        secondary_keys: See `selective`.
         use_regex: Whether the keys are patterns; they are never run.
     """
 
@@ -201,9 +67,6 @@ class Entry:
     insertion_order: float = 0.0
     name: str = ""
     comment: str = ""
-    constant: bool = False
-    selective: bool = False
-    secondary_keys: tuple[str, ...] = ()
     use_regex: bool = False
 
 
@@ -222,17 +85,11 @@ class Card:
         system_prompt: For the application; nothing here uses it, nor the next one.
         post_history_instructions: For the application.
         alternate_greetings: Other openings.
-        group_only_greetings: Openings for a talk of several characters (V3).
         tags: For sorting.
         creator: Who made it.
         character_version: Of the card.
-        creator_notes: For people who use it.
-        creator_notes_multilingual: The same by language code (V3).
         nickname: What ``{{char}}`` means, where it is not the name (V3).
-        source: Where it is from, as it says itself (V3); never fetched.
         assets: Pictures and the like, as objects with a ``uri`` (V3); never fetched.
-        creation_date: Unix time in seconds (V3).
-        modification_date: Unix time in seconds (V3).
         entries: The lorebook, in the order of the card.
         data: Everything, as parsed; ``extensions`` and what no specification knows are here.
         text: The JSON as it came.
@@ -249,17 +106,11 @@ class Card:
     system_prompt: str = ""
     post_history_instructions: str = ""
     alternate_greetings: tuple[str, ...] = ()
-    group_only_greetings: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     creator: str = ""
     character_version: str = ""
-    creator_notes: str = ""
-    creator_notes_multilingual: Mapping[str, str] = field(default_factory=dict)
     nickname: str = ""
-    source: tuple[str, ...] = ()
     assets: tuple[Mapping[str, Any], ...] = ()
-    creation_date: float | None = None
-    modification_date: float | None = None
     entries: tuple[Entry, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     text: str = field(default="", repr=False)
@@ -282,18 +133,18 @@ def parse_card(raw: bytes) -> Card:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CardError(f"not a card: expected JSON in UTF-8, found other bytes ({error.reason})") from error
-    value = parse(text)
+    value = json_text.parse(text)
     if not isinstance(value, dict):
         raise CardError(f"not a card: expected a JSON object, found {type(value).__name__}")
-    notes = Notes()
+    notes: list[str] = []
     spec = _spec(value, notes)
     data, path = (value, "") if spec == "v1" else (value["data"], "data.")
     made = _known(Card, data, path, notes)
     entries = tuple(_entries(data, path, notes))
-    return Card(**{"name": "", **made}, spec=spec, entries=entries, data=data, text=text, notes=notes.all())
+    return Card(**{"name": "", **made}, spec=spec, entries=entries, data=data, text=text, notes=first_notes(notes))
 
 
-def _spec(value: Mapping[str, Any], notes: Notes) -> Spec:
+def _spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
     said = value.get("spec")
     known = SPECS.get(said) if isinstance(said, str) else None
     if said == "lorebook_v3":
@@ -312,11 +163,11 @@ def _spec(value: Mapping[str, Any], notes: Notes) -> Spec:
             raise CardError(
                 f"not a character card: expected `spec` chara_card_v2 or chara_card_v3, found {shown(said)}"
             )
-        notes.add(f"its `spec` is {said}; it was read as V3" if later else "it has no `spec`; it was read as V2")
+        notes.append(f"its `spec` is {said}; it was read as V3" if later else "it has no `spec`; it was read as V2")
         return "v3" if later else "v2"
     version = value.get("spec_version")
     if known == "v3" and isinstance(version, str) and _NUMBER.fullmatch(version) and float(version) > 3:
-        notes.add(f"its `spec_version` is {version}, newer than 3.0; what is new in it is kept, and not used")
+        notes.append(f"its `spec_version` is {version}, newer than 3.0; what is new in it is kept, and not used")
     return known
 
 
@@ -327,10 +178,6 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "float": ("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
     "tuple[str, ...]": ("a list of texts", lambda value: _is_list(value, str)),
     "tuple[Mapping[str, Any], ...]": ("a list of objects", lambda value: _is_list(value, dict)),
-    "Mapping[str, str]": (
-        "an object of texts",
-        lambda value: isinstance(value, dict) and _is_list(list(value.values()), str),
-    ),
 }
 #: What becomes part of a character must have its type. Anything else of a wrong type is noted, and counts as absent.
 _NEEDED = {*V1_FIELDS, "alternate_greetings", "nickname", "character_book", "entries", "content", "keys", "enabled"}
@@ -340,7 +187,7 @@ def _is_list(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
-def _known(cls: type, values: Mapping[str, Any], path: str, notes: Notes) -> dict[str, Any]:
+def _known(cls: type, values: Mapping[str, Any], path: str, notes: list[str]) -> dict[str, Any]:
     """The members that a dataclass has as fields, where they are of its types; null counts as absent.
 
     Raises:
@@ -348,24 +195,24 @@ def _known(cls: type, values: Mapping[str, Any], path: str, notes: Notes) -> dic
     """
     found = {}
     for item in fields(cls):
-        kind = _KINDS.get(str(item.type).removesuffix(" | None"))
+        kind = _KINDS.get(str(item.type))
         value = values.get(item.name)
         if kind and value is not None and _is(value, *kind, path + item.name, notes):
             found[item.name] = tuple(value) if isinstance(value, list) else value
     return found
 
 
-def _is(value: Any, expected: str, good: Callable[[Any], bool], path: str, notes: Notes) -> bool:
+def _is(value: Any, expected: str, good: Callable[[Any], bool], path: str, notes: list[str]) -> bool:
     if good(value):
         return True
     problem = f"expected `{path}` to be {expected}, found {shown(value)}"
     if path.rpartition(".")[2].partition("[")[0] in _NEEDED:
         raise CardError(f"{problem}; correct it in the card")
-    notes.add(f"{problem}; it is kept in the card, and not used")
+    notes.append(f"{problem}; it is kept in the card, and not used")
     return False
 
 
-def _entries(data: Mapping[str, Any], path: str, notes: Notes) -> Iterator[Entry]:
+def _entries(data: Mapping[str, Any], path: str, notes: list[str]) -> Iterator[Entry]:
     book, path = data.get("character_book"), f"{path}character_book"
     if book is None:
         return
@@ -378,9 +225,6 @@ def _entries(data: Mapping[str, Any], path: str, notes: Notes) -> Iterator[Entry
         _is(item, "an object", lambda value: isinstance(value, dict), f"{path}[{place}]", notes)
         made = _known(Entry, item, f"{path}[{place}].", notes)
         yield Entry(**{"content": "", **made, "name": made.get("name") or made.get("comment", "")})
-
-
-# --- Another specification's card
 
 
 #: What V2 asks for, with the values that stand for nothing.
@@ -412,51 +256,31 @@ def as_spec(text: str, now: Spec, spec: Spec) -> str:
     if now == spec:
         return text
     head, version = HEADS[spec]
-    edits: list[Edit] = []
     if now == "v1":
-        data = text[begin(text) :].rstrip(" \t\r\n")
-        text = f'{{"spec": {dump(head)}, "spec_version": {dump(version)}, "data": {data}}}\n'
-    else:
-        edits = setting(text, begin(text), {"spec": head, "spec_version": version})
-    start = data_start(text, spec)
-    there = {found.name for found in parts(text, start)}
+        whole = text[json_text.begin(text) :].rstrip(" \t\r\n")
+        text = f'{{"spec": "{head}", "spec_version": "{version}", "data": {whole}}}\n'
+    value = json_text.parse(text)
+    data = {**(V3_DEFAULTS if spec == "v3" else V2_DEFAULTS), **value["data"]}
+    book = data.get("character_book")
+    if spec == "v3" and book and isinstance(book.get("entries"), list):
+        # V3 wants each entry of a lorebook to say whether its keys are patterns.
+        entries = {place: {"use_regex": False, **entry} for place, entry in enumerate(book["entries"])}
+        data["character_book"] = {**book, "entries": entries}
+    return json_text.rewrite(text, {**value, "spec": head, "spec_version": version, "data": data})
+
+
+def new_card(data: Mapping[str, Any], spec: Spec) -> str:
+    """A new card's JSON, with what the specification asks for and `data` does not have."""
+    head, version = HEADS[spec]
     defaults = V3_DEFAULTS if spec == "v3" else V2_DEFAULTS
-    edits += setting(text, start, {name: value for name, value in defaults.items() if name not in there})
-    return edited(text, [*edits, *_with_regex(text, start)] if spec == "v3" else edits)
+    value = {"spec": head, "spec_version": version, "data": {**defaults, **data}}
+    return json_text.dump(value, indent=2) + "\n"
 
 
 def backfilled(text: str) -> str:
     """A V3 card as the V2 card next to it in a PNG, with the warning that V3 asks for in its notes."""
     text = as_spec(text, "v3", "v2")
-    start = data_start(text, "v2")
-    notes = (place := member(text, start, "creator_notes")) and parse(text[slice(*place)])
+    value = json_text.parse(text)
+    notes = value["data"]["creator_notes"]
     warned = f"{_BACKFILLED}\n\n{notes}" if notes and isinstance(notes, str) else _BACKFILLED
-    return edited(text, setting(text, start, {"creator_notes": warned}))
-
-
-def data_start(text: str, spec: Spec) -> int:
-    """Where the object with the card's fields begins."""
-    start = begin(text)
-    data = None if spec == "v1" else member(text, start, "data")
-    return data[0] if data else start
-
-
-def entries_span(text: str, data: int) -> tuple[int | None, Span | None]:
-    """Where the lorebook begins, and the place of its list of entries; each ``None`` where there is none."""
-    book = member(text, data, "character_book")
-    if book is None or text[book[0]] != "{":
-        return None, None
-    entries = member(text, book[0], "entries")
-    return book[0], entries if entries and text[entries[0]] == "[" else None
-
-
-def _with_regex(text: str, data: int) -> list[Edit]:
-    """V3 wants each entry of a lorebook to say whether its keys are patterns."""
-    _, entries = entries_span(text, data)
-    edits = []
-    for item in parts(text, entries[0]) if entries else []:
-        value = parse(text[slice(*item.value)])
-        if isinstance(value, dict) and "use_regex" not in value:
-            place = _white(text, item.value[0] + 1)
-            edits.append((place, place, '"use_regex": false' + (", " if value else "")))
-    return edits
+    return json_text.rewrite(text, {**value, "data": {**value["data"], "creator_notes": warned}})

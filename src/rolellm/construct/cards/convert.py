@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rolellm.construct.cards.card import Card, Entry, Notes
+from rolellm.construct.cards.card import Card, Entry, first_notes
 from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Turn
-
-# --- Example talk
-
 
 NARRATOR = "narrator"
 
@@ -112,9 +110,6 @@ def _label(names: Names) -> re.Pattern[str]:
     return re.compile(rf"^[ \t]*(?:(?P<role>{role})|(?P<user>{user}))[ \t]*[:：]", re.IGNORECASE | re.MULTILINE)
 
 
-# --- A card as a character
-
-
 #: The longest name of a role, in characters; our choice.
 MAX_NAME = 200
 FIRST = -1
@@ -162,16 +157,14 @@ def read_as_character(
         CardError: When the card's name is empty or over `MAX_NAME` characters, and no other is given.
         SettingsError: When the name given is empty or too long.
     """
-    notes = Notes()
-    for note in card.notes:
-        notes.add(note)
+    notes = list(card.notes)
     name = _name(card, role, notes)
     if language is None:
         language = _language(card)
-        notes.add(f"no language was given; by its texts the card is taken for {language}")
+        notes.append(f"no language was given; by its texts the card is taken for {language}")
     own, nickname = clean_name(card.name[:MAX_NAME]), clean_name(card.nickname)
     if len(nickname) > MAX_NAME:
-        notes.add(f"the nickname has {len(nickname):,} characters; it is kept in the card, and not used")
+        notes.append(f"the nickname has {len(nickname):,} characters; it is kept in the card, and not used")
         nickname = ""
     char = name if role is not None else nickname or name
     names = Names(name, char, user_name(language, name), tuple(other for other in (own, nickname) if other))
@@ -179,9 +172,9 @@ def read_as_character(
     lore, places = _lore(card, names, notes)
     description = fill("\n\n".join(filter(None, map(plain, (card.description, card.personality)))), names)
     if not description:
-        notes.add("it has neither description nor personality; write one with `rolellm role build`")
+        notes.append("it has neither description nor personality; write one with `rolellm role build`")
     if card.assets:
-        notes.add(f"{len(card.assets):,} assets stay in the card; none was fetched")
+        notes.append(f"{len(card.assets):,} assets stay in the card; none was fetched")
     character = Sheet(
         role=name,
         language=language,
@@ -191,8 +184,8 @@ def read_as_character(
         aliases=tuple(dict.fromkeys(other for other in (own, nickname) if other and other != name)),
         script=plain(file) if file else None,
     )
-    made = {"card": _made(card, character, role, notes.all())}
-    return Reading(replace(character, made=made), names, greetings, examples, places, notes.all())
+    made = {"card": _made(card, character, role, first_notes(notes))}
+    return Reading(replace(character, made=made), names, greetings, examples, places, first_notes(notes))
 
 
 def plain(text: str) -> str:
@@ -207,15 +200,11 @@ def clean_name(name: str) -> str:
     >>> clean_name(" A\u202eda\n\x1b[1m Fenn ")
     'Ada [1m Fenn'
     """
-    seen = (
-        character
-        for character in " ".join(name.split())
-        if character == " " or unicodedata.category(character) not in _HIDDEN
-    )
-    return " ".join("".join(seen).split())
+    one_line = " ".join(name.split())
+    return " ".join("".join(sign for sign in one_line if unicodedata.category(sign) not in _HIDDEN).split())
 
 
-def _name(card: Card, given: str | None, notes: Notes) -> str:
+def _name(card: Card, given: str | None, notes: list[str]) -> str:
     raw = card.name if given is None else given
     error = CardError if given is None else SettingsError
     name = clean_name(raw[: 10 * MAX_NAME])
@@ -225,7 +214,7 @@ def _name(card: Card, given: str | None, notes: Notes) -> str:
     if len(raw) > MAX_NAME:
         raise error(f"the name has {len(raw):,} characters, expected at most {MAX_NAME}; {way}")
     if name != raw:
-        notes.add(f"the name {ascii(raw)[:80]} was cleaned of what cannot be seen and of surplus space")
+        notes.append(f"the name {ascii(raw)[:80]} was cleaned of what cannot be seen and of surplus space")
     return name
 
 
@@ -234,7 +223,7 @@ def _language(card: Card) -> Language:
     return detect_language(" ".join(part[:20_000] for part in parts))
 
 
-def _turns(card: Card, names: Names, notes: Notes) -> tuple[list[Turn], dict[int, int], dict[int, str]]:
+def _turns(card: Card, names: Names, notes: list[str]) -> tuple[list[Turn], dict[int, int], dict[int, str]]:
     turns: list[Turn] = []
     greetings: dict[int, int] = {}
     examples: dict[int, str] = {}
@@ -258,15 +247,15 @@ def _turns(card: Card, names: Names, notes: Notes) -> tuple[list[Turn], dict[int
             scene += 1
             silent += all(turn.speaker != names.role for turn in found)
     if silent:
-        notes.add(
+        notes.append(
             f"in {silent:,} blocks of mes_example no line begins with {{{{char}}}}: or the name; they are narration"
         )
     return turns, greetings, examples
 
 
-def _lore(card: Card, names: Names, notes: Notes) -> tuple[tuple[Lore, ...], tuple[tuple[int, str], ...]]:
+def _lore(card: Card, names: Names, notes: list[str]) -> tuple[tuple[Lore, ...], tuple[tuple[int, str], ...]]:
     found: list[tuple[int, str, Lore]] = []
-    counts = {"disabled": 0, "empty": 0, "patterns": 0}
+    counts: Counter[str] = Counter()
     for place in sorted(range(len(card.entries)), key=lambda place: card.entries[place].insertion_order):
         entry = card.entries[place]
         decorators, content = _undecorated(entry, card)
@@ -286,7 +275,7 @@ def _lore(card: Card, names: Names, notes: Notes) -> tuple[tuple[Lore, ...], tup
         ("patterns", "are called by patterns, which are never run; they are found by their content"),
     ):
         if counts[kind]:
-            notes.add(f"{counts[kind]:,} of {len(card.entries):,} lorebook entries {what}")
+            notes.append(f"{counts[kind]:,} of {len(card.entries):,} lorebook entries {what}")
     return tuple(lore for _, _, lore in found), tuple((place, decorators) for place, decorators, _ in found)
 
 

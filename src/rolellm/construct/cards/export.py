@@ -4,47 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
-from rolellm.construct.cards.card import (
-    HEADS,
-    V1_FIELDS,
-    V2_DEFAULTS,
-    V3_DEFAULTS,
-    Card,
-    Edit,
-    Spec,
-    as_spec,
-    begin,
-    data_start,
-    dump,
-    edited,
-    entries_span,
-    member,
-    parse,
-    parts,
-    setting,
-)
-from rolellm.construct.cards.convert import (
-    FIRST,
-    MAX_NAME,
-    Names,
-    Reading,
-    block_of,
-    clean_name,
-    fill,
-    joined,
-    plain,
-    read_as_character,
-    user_name,
-)
+from rolellm.construct.cards import convert, json_text
+from rolellm.construct.cards.card import V1_FIELDS, Card, Spec, as_spec, new_card
+from rolellm.construct.cards.convert import Names, Reading
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Profile, Turn
 from rolellm.prompts.retrieval import exchanges
-
-# --- Lore as a lorebook
-
 
 _LATE = 1_000_000
 
@@ -68,29 +35,26 @@ def new_entry(lore: Lore, order: int) -> dict[str, Any]:
     }
 
 
-def book_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[str, Any], list[Edit]]:
-    """What turns a card's lorebook into its character's lore: new values of the card's fields, and edits of its JSON.
+def new_lorebook(character: Sheet, card: Card, reading: Reading) -> dict[str, Any]:
+    """A card's lorebook with the character's lore; entries by their places, as `json_text.rewrite` takes them.
 
     An entry is known again by its content, keys and name, else by its name, else its keys, else its content; what is
     not in the lore any more is taken out of the book; disabled and empty entries stay.
     """
-    if character.lore == reading.character.lore:
-        return {}, []
-    data = data_start(card.text, card.spec)
-    book, entries = entries_span(card.text, data)
     last = max((entry.insertion_order for entry in card.entries), default=-1.0)
     first = int(min(last, _LATE)) + 1
+    book = card.data.get("character_book")
     if book is None:
-        return {"character_book": new_book(character.lore, first)}, []
+        return new_book(character.lore, first)
+    entries = book.get("entries")
     if entries is None:
-        return {}, setting(card.text, book, {"entries": new_book(character.lore, first)["entries"]})
+        return {**book, "entries": new_book(character.lore, first)["entries"]}
     changed, gone, new = _compared(character.lore, reading)
-    spans = [item.value for item in parts(card.text, entries[0])]
-    edits = []
+    places = {place: entry for place, entry in enumerate(entries) if place not in gone}
     for place, (now, was, decorators) in changed.items():
-        edits += setting(card.text, spans[place][0], _entry_changes(now, was, decorators, card, place))
-    added = [dump(new_entry(lore, order)) for order, lore in enumerate(new, start=first)]
-    return {}, [*edits, *_list_edits(card.text, entries, spans, gone, added)]
+        places[place] = {**entries[place], **_entry_changes(now, was, decorators, entries[place])}
+    places |= {len(entries) + number: new_entry(lore, first + number) for number, lore in enumerate(new)}
+    return {**book, "entries": places}
 
 
 def _compared(
@@ -126,8 +90,7 @@ def _compared(
     return changed, {reading.lore[index][0] for index in gone}, [lore[number] for number in left]
 
 
-def _entry_changes(now: Lore, was: Lore, decorators: str, card: Card, place: int) -> dict[str, Any]:
-    entry = card.data["character_book"]["entries"][place]
+def _entry_changes(now: Lore, was: Lore, decorators: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if now.content != was.content:
         values["content"] = decorators + now.content
@@ -140,33 +103,10 @@ def _entry_changes(now: Lore, was: Lore, decorators: str, card: Card, place: int
     return values
 
 
-def _list_edits(
-    text: str, whole: tuple[int, int], spans: Sequence[tuple[int, int]], gone: set[int], added: Sequence[str]
-) -> list[Edit]:
-    """The edits that take items out of a list and add others at its end."""
-    kept = [place for place in range(len(spans)) if place not in gone]
-    if not kept:
-        return [(*whole, f"[{', '.join(added)}]")] if gone or added else []
-    last = kept[-1]
-    space = text[whole[0] + 1 : spans[0][0]] or " "
-    end = "".join(f",{space}{item}" for item in added)
-    edits = [(spans[place][0], spans[place + 1][0], "") for place in gone if place < last]
-    return [*edits, (spans[last][1], spans[-1][1], end)] if end or last < len(spans) - 1 else edits
-
-
-# --- Turns as a card's scenario, greetings and example talk
-
-
 #: How much new example talk is written into a card, in characters, and the longest scene that is taken whole, in turns;
 #: our choice: applications put all of it into each prompt.
 EXAMPLES = 6_000
 WHOLE_SCENE = 12
-
-
-def new_examples(character: Sheet, names: Names) -> tuple[str, int]:
-    """The first scenes of a character as ``mes_example``, within `EXAMPLES`; and how many of its lines are in them."""
-    texts, lines = _within_budget(_by_scene(character.turns).values(), character, names)
-    return joined(texts), lines
 
 
 def talk_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[str, Any], list[str]]:
@@ -176,8 +116,9 @@ def talk_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[s
     scene is as it was stays as it was, placeholders included; scenes that are new come within a budget.
     """
     was = _by_scene(reading.character.turns)
-    now = _by_scene(_own(character, reading.names.role))
-    if _said(was) == _said(now):
+    # The role may have been given another name since.
+    now = _by_scene(character.turns, {character.role: reading.names.role})
+    if was == now:
         return {}, []
     changes: dict[str, Any] = {}
     greetings = list(card.alternate_greetings)
@@ -192,7 +133,7 @@ def talk_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[s
             changes["scenario"] = told
         if said != _greeting(was[scene], reading.names.role)[1]:
             place = reading.greetings[scene]
-            if place == FIRST:
+            if place == convert.FIRST:
                 changes["first_mes"] = said
             else:
                 greetings[place] = said
@@ -206,7 +147,7 @@ def _examples(
     rest: dict[int, list[Turn]], was: dict[int, list[Turn]], character: Sheet, reading: Reading
 ) -> tuple[dict[str, Any], list[str]]:
     rest = {scene: turns for scene, turns in rest.items() if scene not in reading.greetings or turns != was[scene]}
-    if list(rest) == list(reading.examples) and all(_same(rest[scene], was[scene]) for scene in rest):
+    if list(rest) == list(reading.examples) and all(rest[scene] == was[scene] for scene in rest):
         return {}, []
     texts: list[str] = []
     new: list[list[Turn]] = []
@@ -214,12 +155,12 @@ def _examples(
         if scene not in reading.examples:
             new.append(turns)
         else:
-            same = _same(turns, was[scene])
-            texts.append(reading.examples[scene] if same else block_of(turns, reading.names))
+            same = turns == was[scene]
+            texts.append(reading.examples[scene] if same else convert.block_of(turns, reading.names))
     owner = replace(character, role=reading.names.role)
     more, lines = _within_budget(new, owner, reading.names)
     note = f"{lines:,} lines of scenes that the card did not have came into its mes_example"
-    return {"mes_example": joined([*texts, *more])}, [note] if new else []
+    return {"mes_example": convert.joined([*texts, *more])}, [note] if new else []
 
 
 def _within_budget(scenes: Iterable[list[Turn]], character: Sheet, names: Names) -> tuple[list[str], int]:
@@ -233,7 +174,7 @@ def _within_budget(scenes: Iterable[list[Turn]], character: Sheet, names: Names)
         if len(turns) > WHOLE_SCENE:
             parts = [(exchange.before, exchange.line) for exchange in exchanges(profile)]
         for part in parts:
-            text = block_of(part, names)
+            text = convert.block_of(part, names)
             if len(text) <= left:
                 texts.append(text)
                 left -= len(text)
@@ -250,27 +191,13 @@ def _greeting(turns: Sequence[Turn], role: str) -> tuple[str, str]:
     return "".join(told), "".join(said)
 
 
-def _own(character: Sheet, role: str) -> list[Turn]:
-    """The turns with the role under the name it had in the card, in case it was given another since."""
-    return [replace(turn, speaker=role) if turn.speaker == character.role else turn for turn in character.turns]
-
-
-def _by_scene(turns: Iterable[Turn]) -> dict[int, list[Turn]]:
+def _by_scene(turns: Iterable[Turn], names: Mapping[str, str] | None = None) -> dict[int, list[Turn]]:
+    """The turns of each scene, without their places in a script, and with speakers under other names where given."""
     found: dict[int, list[Turn]] = {}
-    for scene, group in groupby(turns, key=lambda turn: turn.scene):
-        found.setdefault(scene, []).extend(group)
+    for turn in turns:
+        speaker = (names or {}).get(turn.speaker, turn.speaker)
+        found.setdefault(turn.scene, []).append(Turn(speaker, turn.content, turn.kind))
     return found
-
-
-def _said(scenes: dict[int, list[Turn]]) -> dict[int, list[tuple[str, str, str]]]:
-    return {scene: [(turn.speaker, turn.content, turn.kind) for turn in turns] for scene, turns in scenes.items()}
-
-
-def _same(turns: list[Turn], others: list[Turn]) -> bool:
-    return _said({0: turns}) == _said({0: others})
-
-
-# --- A character as a card
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,26 +233,35 @@ def export_character(character: Sheet, card: Card | None = None, spec: Spec | No
         return _new_card(character, spec or "v2")
     reading = _as_imported(character, card)
     talk, notes = talk_changes(character, card, reading)
-    book, in_book = book_changes(character, card, reading)
-    values = _told(character, card, reading) | talk | book
-    edits = [*setting(card.text, data_start(card.text, card.spec), values), *_copies(card, values), *in_book]
-    changed = (*values, *(["character_book"] if in_book else []))
+    values = _told(character, card, reading) | talk
+    if character.lore != reading.character.lore:
+        values["character_book"] = new_lorebook(character, card, reading)
+    value = json_text.parse(card.text)
+    if card.spec != "v1":
+        # SillyTavern writes the fields of V1 a second time, beside `data`: such copies change with their originals.
+        same = {name for name in V1_FIELDS if name in value and value[name] == card.data.get(name)}
+        copies = {name: values[name] for name in values if name in same}
+        value = {**value, **copies, "data": {**card.data, **values}}
+    else:
+        value |= values
     target = spec or card.spec
-    return Exported(as_spec(edited(card.text, edits), card.spec, target), target, changed, tuple(notes))
+    text = as_spec(json_text.rewrite(card.text, value), card.spec, target)
+    return Exported(text, target, tuple(values), tuple(notes))
 
 
 def _as_imported(character: Sheet, card: Card) -> Reading:
     """The card as it was read when it was imported, by what the character says of that."""
-    made = character.made.get("card") if isinstance(character.made, Mapping) else None
+    made = character.made.get("card")
     made = made if isinstance(made, Mapping) else {}
-    given, language = made.get("given_name"), made.get("language")
-    name = given if isinstance(given, str) else None
-    if name is None and (not clean_name(card.name[:MAX_NAME]) or len(card.name) > MAX_NAME):
-        name = character.role
-    return read_as_character(card, role=name, language=language if language in ("en", "zh") else character.language)
+    name, language = made.get("given_name"), made.get("language")
+    if not isinstance(name, str):
+        usable = convert.clean_name(card.name[: convert.MAX_NAME]) and len(card.name) <= convert.MAX_NAME
+        name = None if usable else character.role
+    language = language if language in ("en", "zh") else character.language
+    return convert.read_as_character(card, role=name, language=language)
 
 
-def _told(character: Sheet, card: Card, reading: Reading) -> dict[str, str]:
+def _told(character: Sheet, card: Card, reading: Reading) -> dict[str, Any]:
     """Name and description, where they are others than the card's.
 
     The personality stays where the description still ends with it; else the description says it all.
@@ -336,39 +272,23 @@ def _told(character: Sheet, card: Card, reading: Reading) -> dict[str, str]:
     told = character.described() or character.background or ""
     if told == (reading.character.described() or ""):
         return values
-    personality = fill(plain(card.personality), reading.names)
+    personality = convert.fill(convert.plain(card.personality), reading.names)
     end = f"\n\n{personality}"
     if personality and told.endswith(end):
         return values | {"description": told.removesuffix(end)}
     return values | {"description": told} | ({"personality": ""} if card.personality else {})
 
 
-def _copies(card: Card, values: Mapping[str, Any]) -> list[Edit]:
-    """SillyTavern writes the fields of V1 a second time, beside ``data``: such copies change with their originals."""
-    if card.spec == "v1":
-        return []
-    top = begin(card.text)
-    there = {name: member(card.text, top, name) for name in V1_FIELDS if name in values}
-    same = {name for name, span in there.items() if span and parse(card.text[slice(*span)]) == card.data.get(name)}
-    return setting(card.text, top, {name: values[name] for name in values if name in same})
-
-
 def _new_card(character: Sheet, spec: Spec) -> Exported:
-    names = Names(character.role, character.role, user_name(character.language, character.role))
-    examples, lines = new_examples(character, names)
-    data = {
-        **(V3_DEFAULTS if spec == "v3" else V2_DEFAULTS),
-        "name": character.role,
-        "description": character.described() or character.background or "",
-        "mes_example": examples,
-    }
+    names = Names(character.role, character.role, convert.user_name(character.language, character.role))
+    texts, lines = _within_budget(_by_scene(character.turns).values(), character, names)
+    described = character.described() or character.background or ""
+    data: dict[str, Any] = {"name": character.role, "description": described, "mes_example": convert.joined(texts)}
     if character.lore:
         data["character_book"] = new_book(character.lore)
-    head, version = HEADS["v3" if spec == "v3" else "v2"]
-    value = {"spec": head, "spec_version": version, "data": data}
     notes = ["first_mes is empty: the character has no greeting; applications show one, so write it"]
-    if not data["description"]:
+    if not described:
         notes.append("description is empty: make one with `rolellm role build`")
     own = sum(turn.kind == "speech" and turn.speaker == character.role for turn in character.turns)
     notes.append(f"{lines:,} of the role's {own:,} lines are in mes_example")
-    return Exported(dump(value, indent=2) + "\n", spec, (), tuple(notes))
+    return Exported(new_card(data, spec), spec, (), tuple(notes))

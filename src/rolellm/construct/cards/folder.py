@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +28,6 @@ _COMPARED = (
     *("name", "description", "personality", "scenario", "first_mes", "mes_example", "alternate_greetings"),
     *("system_prompt", "post_history_instructions", "tags", "entries"),
 )
-_PIECE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,8 @@ def import_card(
     with whole_file(target / CARD) as stream:
         stream.write(card.text)
     if _is_png(Path(path)):
-        _copy(Path(path), target / PICTURE)
+        with Path(path).open("rb") as source, whole_binary_file(target / PICTURE) as out:
+            shutil.copyfileobj(source, out)
     elif Path(path).resolve() != (target / CARD).resolve():
         (target / PICTURE).unlink(missing_ok=True)
     write_sheet(reading.character, target)
@@ -202,9 +203,3 @@ def _instead(path: Path) -> str:
 def _is_png(path: Path) -> bool:
     with path.open("rb") as stream:
         return stream.read(len(SIGNATURE)) == SIGNATURE
-
-
-def _copy(source: Path, target: Path) -> None:
-    with source.open("rb") as stream, whole_binary_file(target) as out:
-        while piece := stream.read(_PIECE):
-            out.write(piece)

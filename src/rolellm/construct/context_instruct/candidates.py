@@ -29,20 +29,10 @@ _LABELS: Final = MappingProxyType[Language, tuple[str, str, str]](
     {"en": ("Completeness: {}.", "Factualness: {}.", " {}"), "zh": ("完整度：{}。", "真实度：{}。", "理由：{}")}
 )
 #: How models write a level, at the beginning of what they write.
-_SPELLINGS: Final[Mapping[Level, tuple[str, ...]]] = MappingProxyType(
-    {
-        "low": (
-            *("very low", "low", "none", "incomplete", "insufficient", "unlikely", "poor", "not "),
-            *("不完整", "不足", "低", "很低", "较低", "极低", "差"),
-        ),
-        "medium": (
-            *("medium", "moderate", "partial", "likely", "fair", "average", "mid", "中", "部分", "一般", "尚可"),
-        ),
-        "high": (
-            *("very high", "high", "full", "complete", "strong", "certain", "excellent", "good"),
-            *("高", "很高", "较高", "极高", "非常高", "完整", "完全", "充分", "好"),
-        ),
-    }
+_SPELLINGS: Final[tuple[tuple[Level, str], ...]] = (
+    ("low", "very low|low|none|incomplete|insufficient|unlikely|poor|not |不完整|不足|[很较极]?低|差"),
+    ("medium", "medium|moderate|partial|likely|fair|average|mid|中|部分|一般|尚可"),
+    ("high", "very high|high|full|complete|strong|certain|excellent|good|[很较极]?高|非常高|完整|完全|充分|好"),
 )
 _REASON: Final = re.compile(r"\s*[:：,，。;；–—]\s*|\.\s+|\s+-\s+|\s*[(（]")
 
@@ -209,7 +199,7 @@ def level_of(said: str) -> Level | None:
     ('high', 'medium', 'low', None)
     """
     text = said.strip(" \"'“”*.。").casefold()
-    return next((level for level, spellings in _SPELLINGS.items() if text.startswith(spellings)), None)
+    return next((level for level, spellings in _SPELLINGS if re.match(spellings, text)), None)
 
 
 def _text(value: Any) -> str:

@@ -19,12 +19,11 @@ from rolellm.construct.context_instruct.candidates import LEVELS, Candidate
 from rolellm.construct.context_instruct.grounding import Grounding, grounding_check
 from rolellm.construct.context_instruct.prompts import prompts_hash
 from rolellm.construct.duplicates import repeats
+from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.settings import FilterSettings, Level
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
-from rolellm.core.text import HAN, fold
-
-# --- Pairs that refer to their source, or have no answer
+from rolellm.core.text import fold
 
 
 def leans_on_segment(question: str, answer: str, language: Language) -> str | None:
@@ -98,9 +97,6 @@ _NOTHING: Final = MappingProxyType[Language, re.Pattern[str]](
 )
 
 
-# --- Answers out of character
-
-
 #: Words by which speakers mean themselves; in Chinese also those of emperors, monks, ladies and old men.
 _FIRST: Final = MappingProxyType[Language, re.Pattern[str]](
     {
@@ -131,9 +127,8 @@ def out_of_character(character: Sheet) -> Callable[[str], str | None]:
     """
     language = character.language
     machine = is_machine(character.described() or character.background, language)
-    names = _names(character)
-    told = re.compile(rf"(?:{names}){_TOLD[language]}")
-    script = re.compile(rf"\s*[*\[（(]*(?:{names})[*\]）)]*\s*[:：]")
+    told = re.compile(character.named() + _TOLD[language])
+    script = re.compile(rf"\s*[*\[（(]*{character.named()}[*\]）)]*\s*[:：]")
 
     def reason(answer: str) -> str | None:
         for breach in broken_rules(answer, language, machine=machine, own=character.catchphrases):
@@ -146,15 +141,6 @@ def out_of_character(character: Sheet) -> Callable[[str], str | None]:
         return None
 
     return reason
-
-
-def _names(character: Sheet) -> str:
-    names: Sequence[str] = sorted(character.names, key=lambda name: (-len(name), name))
-    boundary = "" if character.language == "zh" else r"(?<!\w)"
-    return boundary + "(?:" + "|".join(map(re.escape, names)) + ")"
-
-
-# --- The filters, in order
 
 
 FilterName = Literal["form", "confidence", "standalone", "character", "grounding", "duplicate"]
@@ -270,11 +256,9 @@ def ill_formed(question: str, answer: str, language: Language) -> str | None:
             return f"the {what} has {length} {unit}, more than {longest}"
         if any(unicodedata.category(sign) in ("Cc", "Cf", "Co", "Cs") and sign not in _JOINERS for sign in text):
             return f"the {what} has control characters in it"
-        letters = [sign for sign in text if sign.isalpha()]
-        if not letters:
+        if not any(map(str.isalpha, text)):
             return f"the {what} has no words"
-        han = len(HAN.findall("".join(letters))) / len(letters)
-        if (han < 0.5) if language == "zh" else (han > 0.2):
+        if detect_language(text) != language:
             return f"the {what} is not in {'Chinese' if language == 'zh' else 'English'}"
     return "the answer repeats the question" if fold(question) == fold(answer) else None
 

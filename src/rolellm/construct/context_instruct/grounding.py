@@ -285,7 +285,7 @@ def grounding_check(character: Sheet) -> Callable[[str], Callable[[str, str], Gr
         values = set(numbers_in(evidence, language, loose=True).values())
 
         def check(question: str, answer: str) -> Grounding:
-            words = _content(f"{question}\n{answer}", language)
+            words = content_words(f"{question}\n{answer}", language)
             names = [name for text in (question, answer) for name in names_in(text, language) if not known_name(name)]
             numbers = [
                 said
@@ -333,7 +333,7 @@ def _stem(word: str) -> str:
     return f"{word[:-1]}i" if len(word) > 3 and word.endswith("y") else word
 
 
-def _content(text: str, language: Language) -> list[str]:
+def content_words(text: str, language: Language) -> list[str]:
     """The words that carry a text's matter, each once."""
     if language == "zh":
         words: Iterable[str] = (word for word in chinese_words()(text) if len(HAN.findall(word)) >= 2)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import functools
 import json
 import math
-import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
@@ -127,9 +126,6 @@ def within(questions: Sequence[str], budget: int, count: Count) -> tuple[str, ..
     return tuple(kept)
 
 
-# --- Which segment to ask about next
-
-
 #: Tokens of a segment that one pair is worth (our choice): shorter segments are asked for fewer pairs.
 TOKENS_A_PAIR = 40
 _FEWEST = 3
@@ -228,22 +224,3 @@ class Lane:
                 self._asked[task.segment.id].append((task.visit, task.focus, question))
                 self.distinct.add(fold(question))
                 self.stale = 0
-
-
-def shuffled(segments: Sequence[Segment], seed: int, role: str) -> list[Segment]:
-    """Segments in an order of the seed's, so that the first ones come from all over the script."""
-    order = list(segments)
-    random.Random(f"{seed}/{role}").shuffle(order)
-    return order
-
-
-def wanted_of(lanes: Sequence[Lane], per_role: int) -> Callable[[Lane], int]:
-    """How many questions a lane still has to bring: its own share, and what lanes that are dry fall short of."""
-    missing = max(per_role - sum(len(lane.distinct) for lane in lanes), 0)
-
-    def wanted(lane: Lane) -> int:
-        own = lane.target - len(lane.distinct)
-        others = [other for other in lanes if other is not lane and not other.dry]
-        return own if others else max(own, missing)
-
-    return wanted

@@ -6,6 +6,7 @@ prompts nor their number, and a run with other filters takes every reply from th
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +22,6 @@ from rolellm.construct.context_instruct.prompts import (
     focuses,
     prompts_hash,
     request_of,
-    shuffled,
-    wanted_of,
 )
 from rolellm.construct.context_instruct.segments import Count, QuestionType, Segment, segments_of
 from rolellm.construct.settings import InstructSettings
@@ -207,7 +206,9 @@ class _Plan:
                 "of a script in which the role speaks or is named. Build a profile first: rolellm role build"
             )
         agnostic = [segment for segment in used if segment.type == "script_agnostic"]
-        based = shuffled([segment for segment in used if segment.type == "script_based"], settings.seed, character.role)
+        based = [segment for segment in used if segment.type == "script_based"]
+        # So that the first ones come from all over the script.
+        random.Random(f"{settings.seed}/{character.role}").shuffle(based)
         share = settings.script_agnostic_share if agnostic and based else float(bool(agnostic))
         target = round(settings.per_role * share)
         parts: tuple[tuple[QuestionType, list[Segment], int], ...] = (
@@ -226,10 +227,16 @@ class _Plan:
 
     def next_round(self) -> list[tuple[Lane, Task, Request]]:
         """What to ask next, and for which lane; nothing once there is enough, or no more to expect."""
-        wanted = wanted_of(self.lanes, self.settings.per_role)
-        tasks = [(lane, task) for lane in self.lanes for task in lane.next_round(wanted(lane))]
-        sampling = self.settings.sampling
-        return [(lane, task, request_of(self.character, task, sampling)) for lane, task in tasks]
+        missing = max(self.settings.per_role - sum(self.distinct.values()), 0)
+        tasks = []
+        for lane in self.lanes:
+            wanted = lane.target - len(lane.distinct)
+            if all(other is lane or other.dry for other in self.lanes):
+                # The only one that is left makes up for what the other falls short of.
+                wanted = max(wanted, missing)
+            for task in lane.next_round(wanted):
+                tasks.append((lane, task, request_of(self.character, task, self.settings.sampling)))
+        return tasks
 
     def take(self, tasks: Sequence[tuple[Lane, Task, Request]], outcomes: Sequence[Outcome[list[Any]]]) -> bool:
         """Note what a round brought; whether anything was answered."""

@@ -99,7 +99,8 @@ def segments_of(character: Sheet, count: Count, *, chunk_tokens: int, overlap_to
     profile = character.described() or character.background
     if profile:
         found.append(Segment("profile", "profile", profile, count(profile)))
-    named, colon = _namer(character), "：" if character.language == "zh" else ": "
+    named = re.compile(character.named(), re.IGNORECASE).search
+    colon = "：" if character.language == "zh" else ": "
 
     def script_text(turn: Turn) -> str:
         return script_line(turn, character.language, whole=True)
@@ -132,7 +133,7 @@ def segments_of(character: Sheet, count: Count, *, chunk_tokens: int, overlap_to
                     start=chunk[0].start,
                     end=chunk[-1].end,
                     # A lorebook is about its character's world whether or not an entry names the character.
-                    about_role=kind == "lore" or any(unit.own for unit in chunk) or named(text),
+                    about_role=kind == "lore" or any(unit.own for unit in chunk) or bool(named(text)),
                 )
             )
     return found
@@ -145,14 +146,6 @@ def _joined(chunk: Sequence[_Unit]) -> str:
             lines.append(SCENE_BREAK)
         lines.append(unit.text)
     return "\n".join(lines)
-
-
-def _namer(character: Sheet) -> Callable[[str], bool]:
-    names = character.names
-    if character.language == "zh":
-        return lambda text: any(name in text for name in names)
-    pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, names)) + r")(?!\w)", re.IGNORECASE)
-    return lambda text: bool(pattern.search(text))
 
 
 def _units(

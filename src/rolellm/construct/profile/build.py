@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -33,7 +34,7 @@ from rolellm.llm.model import (
 )
 from rolellm.llm.structured import accept_json
 from rolellm.llm.tokens import TokenCounter
-from rolellm.prompts.render import LONGEST, load_template, script_line
+from rolellm.prompts.render import load_template, script_line
 
 _RUN: Final = re.compile(r"[^\W_]+")
 _ARTICLE: Final = re.compile(r"(?:the|an?)\s+(?=\S)", re.IGNORECASE)
@@ -76,19 +77,12 @@ class Names:
 def names_of(character: Sheet) -> Names:
     """The names of a character, its aliases among them, and which of their words name it alone.
 
-    A word of a name that the script also has in lower case (the ``silver`` of Long John Silver) counts only within a
-    sentence, where a capital says that it is a name. Chinese names of one character are passed over: they would be
-    found in other words.
+    Chinese names of one character are passed over: they would be found in other words.
     """
     listed = character.names
-    whole = [pattern for name in listed if (pattern := _pattern(name)) is not None]
-    parts = dict.fromkeys(part for name in listed for part in _parts(name))
-    ordinary = _in_lower_case(character, parts)
-    anywhere = [part for part in parts if part not in ordinary]
-    within = [part for part in parts if part in ordinary]
-    patterns = [_joined(whole, "", re.IGNORECASE), _joined(map(_edged, anywhere), "", 0)]
-    patterns.append(_joined(map(_edged, within), r"(?<=[^\W_][ ,'’-])|(?<=[^\W_], )", 0))
-    return Names(listed, tuple(pattern for pattern in patterns if pattern is not None))
+    whole = _joined((pattern for name in listed if (pattern := _pattern(name)) is not None), re.IGNORECASE)
+    parts = _joined((_edged(part) for name in listed for part in _parts(name)), 0)
+    return Names(listed, tuple(pattern for pattern in (whole, parts) if pattern is not None))
 
 
 def _pattern(name: str) -> str | None:
@@ -105,13 +99,10 @@ def _edged(*runs: str) -> str:
     return before + r"[\W_]{0,3}".join(map(re.escape, runs)) + after
 
 
-def _joined(patterns: Iterable[str], before: str, flags: int) -> re.Pattern[str] | None:
+def _joined(patterns: Iterable[str], flags: int) -> re.Pattern[str] | None:
     # The longest first: of aliases that contain each other the whole one is what is found.
-    listed = sorted(patterns, key=lambda pattern: (-len(pattern), pattern))
-    if not listed:
-        return None
-    lead = f"(?:{before})" if before else ""
-    return re.compile(f"{lead}(?:{'|'.join(listed)})", flags)
+    listed = sorted(set(patterns), key=lambda pattern: (-len(pattern), pattern))
+    return re.compile(f"(?:{'|'.join(listed)})", flags) if listed else None
 
 
 def _parts(name: str) -> list[str]:
@@ -127,18 +118,8 @@ def _parts(name: str) -> list[str]:
     ]
 
 
-def _in_lower_case(character: Sheet, parts: Iterable[str]) -> frozenset[str]:
-    words = {part.lower(): part for part in parts if not HAN.match(part)}
-    if not words:
-        return frozenset()
-    pattern = re.compile("|".join(map(_edged, sorted(words, key=len, reverse=True))))
-    return frozenset(words[found] for turn in character.turns for found in pattern.findall(turn.content))
-
-
 _OF_OTHERS: Final = 0.25
 _NARRATED: Final = 0.15
-# A scene of a novel may be a whole book; no part of it should be passed over.
-_LONGEST_SCENE: Final = 40
 # After this many misses in a row, no room is left worth looking for.
 _MISSES: Final = 50
 _LEAST: Final = 8
@@ -166,7 +147,7 @@ class Excerpts:
 def choose_excerpts(
     character: Sheet, names: Names, budget: int = 6000, counter: TokenCounter | None = None
 ) -> Excerpts:
-    """Choose the excerpts: spread over the scenes, in each the fullest turns first; the same for the same script.
+    """Choose the excerpts, spread over the script; the same for the same script.
 
     Args:
         character: Whose script.
@@ -200,10 +181,10 @@ def choose_excerpts(
                 chosen.update(fresh)
         return room
 
-    left = take(([place] for place in _spread(turns, said)), int(budget * _OF_OTHERS))
-    take(([place] for place in _spread(turns, told)), int(budget * _NARRATED) + left)
-    room = take((_answered(turns, place, mine) for place in _spread(turns, own)), budget - cost(chosen))
-    take(([place] for place in _spread(turns, [*said, *told])), room)
+    left = take(([place] for place in _spread(said)), int(budget * _OF_OTHERS))
+    take(([place] for place in _spread(told)), int(budget * _NARRATED) + left)
+    room = take((_answered(turns, place, mine) for place in _spread(own)), budget - cost(chosen))
+    take(([place] for place in _spread([*said, *told])), room)
     shown = sorted(chosen)
     lines: list[str] = []
     for before, place in zip([None, *shown], shown, strict=False):
@@ -223,24 +204,9 @@ def _answered(turns: Sequence[Turn], place: int, own: frozenset[int]) -> list[in
     return [before, place]
 
 
-def _spread(turns: Sequence[Turn], places: Sequence[int]) -> Iterator[int]:
-    """The places in an order of which every beginning is spread over the scenes."""
-    scenes: dict[tuple[int, int], list[int]] = {}
-    first: dict[int, int] = {}
-    for place in sorted(places):
-        scene = turns[place].scene
-        block = (place - first.setdefault(scene, place)) // _LONGEST_SCENE
-        scenes.setdefault((scene, block), []).append(place)
-    groups = [sorted(group, key=lambda place: -min(len(turns[place].content), LONGEST)) for group in scenes.values()]
-    order = _far_apart(len(groups))
-    for depth in range(max(map(len, groups), default=0)):
-        yield from (groups[index][depth] for index in order if depth < len(groups[index]))
-
-
-def _far_apart(count: int) -> list[int]:
-    """The numbers below `count` by their bits read backwards: first, middle, quarters, eighths, and so on."""
-    width = max(count - 1, 1).bit_length()
-    return sorted(range(count), key=lambda number: int(format(number, f"0{width}b")[::-1], 2))
+def _spread(places: Sequence[int]) -> list[int]:
+    """The places in an order of which every beginning is spread over the script; the same for the same script."""
+    return random.Random(len(places)).sample(places, len(places))
 
 
 SAMPLING: Final = BuildSettings().sampling
@@ -435,7 +401,7 @@ def problem_of(text: str, person: Person, names: Names, language: Language) -> s
         _form(text, language)
         or _broken(text, bare, language)
         or ("names the role" if names.find(text) else None)
-        or (_third if person == "third" else _second)(bare, language)
+        or (_not_third if person == "third" else _not_second)(bare, language)
     )
 
 
@@ -465,28 +431,30 @@ def _broken(text: str, bare: str, language: Language) -> str | None:
     return None
 
 
-def _third(bare: str, language: Language) -> str | None:
-    if _count(bare, language, you=True):
+def _not_third(bare: str, language: Language) -> str | None:
+    you, own = _spoken_to_and_of(bare, language)
+    if you:
         return "addresses someone, and should be in the third person"
-    return "speaks of itself, and should be in the third person" if _count(bare, language, you=False) else None
+    return "speaks of itself, and should be in the third person" if own else None
 
 
-def _second(bare: str, language: Language) -> str | None:
+def _not_second(bare: str, language: Language) -> str | None:
     sentences = [sentence for sentence in _SENTENCE_END.split(bare) if any(map(str.isalnum, sentence))]
-    addressed = [_count(sentence, language, you=True) > 0 for sentence in sentences]
+    addressed = [_spoken_to_and_of(sentence, language)[0] > 0 for sentence in sentences]
     if _OPENS_AS_THIRD.search(bare) or not any(addressed[:1]):
         return "does not address the role from the beginning"
     if 2 * sum(addressed) < len(addressed):
         return "addresses the role in less than half of its sentences"
-    return "speaks of itself, and should address the role" if _count(bare, language, you=False) else None
+    return "speaks of itself, and should address the role" if _spoken_to_and_of(bare, language)[1] else None
 
 
-def _count(text: str, language: Language, *, you: bool) -> int:
+def _spoken_to_and_of(text: str, language: Language) -> tuple[int, int]:
+    """How often a text addresses someone, and how often it speaks of itself."""
     if language == "en":
-        return sum(1 for _ in (_YOU if you else _I).finditer(text))
-    wanted = _YOU_ZH if you else _I_ZH
+        return len(_YOU.findall(text)), len(_I.findall(text))
     # By words, as 自我 and 你死我活 speak of nobody.
-    return sum(word in wanted for word in chinese_words()(text))
+    words = chinese_words()(text)
+    return sum(word in _YOU_ZH for word in words), sum(word in _I_ZH for word in words)
 
 
 _NOTES_SHARE: Final = 0.5

@@ -24,7 +24,7 @@ from rolellm.core.files import whole_file, write_json
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language, Turn
-from rolellm.core.text import fold, squash
+from rolellm.core.text import fold, listed, squash
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer
@@ -32,9 +32,6 @@ from rolellm.llm.settings import described
 from rolellm.prompts.retrieval import exchanges
 from rolellm.rolebench.profiles import is_role
 from rolellm.version import __version__
-
-# --- What a model knows about a role by itself, for a person to check first, as in the paper
-
 
 KNOWLEDGE: Final = "knowledge.md"
 KNOWLEDGE_ROWS: Final = "knowledge.jsonl"
@@ -86,9 +83,6 @@ def _inert(text: str) -> str:
     """Text that does nothing in a terminal or a page."""
     shown = "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
     return shown.replace("&", "&amp;").replace("<", "&lt;")
-
-
-# --- Building in a character's folder, without losing what a person wrote there
 
 
 BUILD: Final = "build"
@@ -154,7 +148,10 @@ def build_folder(
             character = build_profile(start, client, settings, llm.counter)
             spent = client.spent.to_dict()
     write_sheet(character, target)
-    _bring_card(card, target)
+    for name in _CARDS if card is not None and not target.samefile(card) else ():
+        if (Path(card or "") / name).is_file():
+            shutil.copyfile(Path(card or "") / name, target / name)
+    problem = settings.description and description_problem(start, settings.description)
     manifest = {
         "stage": "build",
         "rolellm": __version__,
@@ -167,7 +164,8 @@ def build_folder(
         "files": {name: hash_file(target / name) for name in (PROFILE, DIALOGUE)},
     }
     write_json(target / BUILD / MANIFEST, manifest)
-    return Built(character, target, manifest, known, _notes(start, settings))
+    notes = (f"your description {problem}; it is used as is",) if problem else ()
+    return Built(character, target, manifest, known, notes)
 
 
 def counts(character: Sheet) -> dict[str, int]:
@@ -200,24 +198,6 @@ def _check(target: Path, start: Sheet, card: str | Path | None) -> None:
         raise SettingsError(
             f"{target} holds {there.role} as imported or written; complete it with --from {target}, or {way}"
         )
-
-
-def _bring_card(card: str | Path | None, target: Path) -> None:
-    if card is None or Path(card).samefile(target):
-        return
-    for name in _CARDS:
-        if (Path(card) / name).is_file():
-            shutil.copyfile(Path(card) / name, target / name)
-
-
-def _notes(start: Sheet, settings: BuildSettings) -> tuple[str, ...]:
-    if settings.description is None:
-        return ()
-    problem = description_problem(start, settings.description)
-    return () if problem is None else (f"your description {problem}; it is used as is",)
-
-
-# --- Turns as a character of which nothing else is known yet
 
 
 _NAMED = 8
@@ -262,7 +242,10 @@ def start_sheet(
         path, turns = None, tuple(turn for turn in dialogue if turn.content)
     speakers = {turn.speaker for turn in turns if turn.kind == "speech"}
     if role not in speakers:
-        turns = tuple(replace(turn, speaker=role) if _speaks_as(turn, role) else turn for turn in turns)
+        turns = tuple(
+            replace(turn, speaker=role) if turn.kind == "speech" and is_role(turn.speaker, role) else turn
+            for turn in turns
+        )
     if not any(turn.kind == "speech" and turn.speaker == role for turn in turns):
         raise ScriptError(_silent(turns, role), path=path)
     others = dict.fromkeys(name.strip() for name in aliases)
@@ -274,10 +257,6 @@ def start_sheet(
         script=script,
         made={"source": source} if source else {},
     )
-
-
-def _speaks_as(turn: Turn, role: str) -> bool:
-    return turn.kind == "speech" and is_role(turn.speaker, role)
 
 
 def _called(path: Path, role: str) -> list[str]:
@@ -297,6 +276,5 @@ def _silent(turns: Sequence[Turn], role: str) -> str:
     alike = [name for name in speakers if squash(role) in squash(name)]
     if alike:
         return f"{role} never speaks in it; did you mean --role {alike[0]!r} ({speakers[alike[0]]} speeches)?"
-    listed = ", ".join(f"{name} ({count})" for name, count in speakers.most_common(_NAMED))
-    more = f" and {len(speakers) - _NAMED} more" if len(speakers) > _NAMED else ""
-    return f"{role} never speaks in it; who does: {listed}{more}. Parse the script again for this role, or name another"
+    found = listed((f"{name} ({count})" for name, count in speakers.most_common()), _NAMED)
+    return f"{role} never speaks in it; who does: {found}. Parse the script again for this role, or name another"

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
-from rolellm.construct.clean import RULES, clean_text, is_machine
+from rolellm.construct.clean import RULES, clean_replies
 from rolellm.construct.rolegpt.prompts import Pick, Prompt, RolePrompts
 from rolellm.construct.settings import RespondSettings
 from rolellm.construct.sheet import Sheet, check_run_folder
@@ -24,7 +24,7 @@ from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.text import half_in
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Accept, Answer, Failure, Finish, Outcome, Request
+from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.tokens import TokenCounter
 from rolellm.version import __version__
 
@@ -293,7 +293,9 @@ def respond(
     made = [prompts(item.question) for item in asked]
     requests = list(_requests(character.role, made, chosen))
     # A reply that is cut off breaks a rule like others do, and is counted among them.
-    outcomes = client.ask(requests, accepts(character, chosen), label=f"RoleGPT {character.role}", also=_JUDGED)
+    outcomes = client.ask(
+        requests, clean_replies(character, chosen.rules), label=f"RoleGPT {character.role}", also=_JUDGED
+    )
     each = chosen.replies
     rows = tuple(
         Responded(item, prompt, tuple(outcomes[number * each : (number + 1) * each]))
@@ -343,16 +345,6 @@ def planned_requests(
     chosen = settings or RespondSettings()
     prompts = RolePrompts(character, chosen, counter)
     return list(_requests(character.role, [prompts(item.question) for item in _asked(instructions)], chosen))
-
-
-def accepts(character: Sheet, settings: RespondSettings) -> Accept[str]:
-    """What takes a role's replies: the cleaning rules, but for what the role itself is or says."""
-    return clean_text(
-        character.language,
-        machine=is_machine(character.described(), character.language),
-        own=character.catchphrases,
-        rules=settings.rules,
-    )
 
 
 def _asked(instructions: Iterable[Asked | str]) -> list[Asked]:

@@ -49,7 +49,7 @@ def propose(
     """Names of other speakers for which the script gives a reason to think that they are the role's.
 
     A reason is a likeness (``Holmes``, ``Sherlock Holmes``, ``Mr. Holmes``; 悟空, 孙悟空), a place where the text has
-    both as one name or calls one the other, or a speech in which the other says to be the role.
+    both as one name or calls one the other, or a speech in which the other speaker claims to be the role.
 
     Args:
         names: The role and the aliases that are known.
@@ -110,7 +110,7 @@ def _stated(names: Sequence[str], others: Iterable[str], text: str) -> Iterator[
 
 
 def _says_to_be(name: str, said: Sequence[str]) -> str | None:
-    """That one who speaks says to be the other; "I am NAME's pupil" and "I am not NAME" say no such thing."""
+    """A speech in which somebody says to be the name; "I am NAME's pupil" and "I am not NAME" do not count."""
     wanted, chinese = _tokens(name), HAN.search(name) is not None
     for match in (match for speech in said for match in _I_AM.finditer(speech)):
         if chinese and match["zh"] and len(wanted) > 1:

@@ -11,7 +11,7 @@ from rolellm.construct.scripts.reading import Found, Hints, Source, trim
 
 
 def read_novel(source: Source, hints: Hints) -> list[Found]:
-    """Read a novel: what is quoted is speech, what stands between is narration, headings of chapters are directions.
+    """Read a novel: quotations are speech, the text between them is narration, headings of chapters are directions.
 
     Speech that runs over paragraphs without marks between them is one turn; where each paragraph opens with a mark of
     its own, each is a turn of the same speaker. Quoted words, titles, inscriptions and cited verse stay narration.

@@ -1,6 +1,6 @@
-"""Who speaks in English prose: by the words beside a quotation, by what its paragraph tells, or by turns.
+"""Who speaks in English prose: by the words next to a quotation, by what its paragraph tells, or by turns.
 
-A paragraph has one speaker, unless it says otherwise. Pronouns stand for the last one named whom they fit; where two
+A paragraph has one speaker, unless it says otherwise. Pronouns mean the last person named whom they fit; where two
 people talk and nothing is said, they take turns. All of this is our own choice.
 """
 
@@ -104,7 +104,7 @@ def attribute_en(
         text: The text.
         paragraphs: Its paragraphs.
         quotations: Its quotations, in order.
-        hints: `names` are looked for in the narration, even if they never stand beside a verb of speech.
+        hints: `names` are looked for in the narration, even if they are never next to a verb of speech.
     """
     spoken = [quotation for quotation in quotations if _is_spoken(text, paragraphs[quotation.paragraph], quotation)]
     return list(zip(spoken, _English(text, paragraphs, spoken, hints.names).speakers(), strict=True))
@@ -130,7 +130,7 @@ def _is_spoken(text: str, paragraph: Paragraph, quotation: Quotation) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Cue:
-    """Words that say who speaks: a name or description, or a pronoun that stands for one."""
+    """Words that say who speaks: a name or description, or a pronoun for one."""
 
     name: str | None = None
     pronoun: str | None = None
@@ -154,7 +154,7 @@ def _cue_of(match: re.Match[str] | None) -> _Cue | None:
 
 
 def _cue_after(tail: str, ending: str) -> _Cue | None:
-    """What stands after a quotation: ``said Alice``, ``the Rabbit cried``, ``he asked``."""
+    """The words after a quotation: ``said Alice``, ``the Rabbit cried``, ``he asked``."""
     inverted = _INVERTED.match(tail)
     if inverted and (inverted["verb"] not in _WEAK or ending in ",!?—–"):
         return _cue_of(inverted)
@@ -165,7 +165,7 @@ def _cue_after(tail: str, ending: str) -> _Cue | None:
 
 
 def _cue_before(own: str, *, is_colon: bool) -> _Cue | None:
-    """What stands before a quotation: ``Alice said``, ``he turned to her and cried``, ``said the King``."""
+    """The words before a quotation: ``Alice said``, ``he turned to her and cried``, ``said the King``."""
     sentence = _sentence(own)
     verbs = [*_SPEAKS.finditer(sentence)]
     if not verbs and not is_colon:
@@ -190,7 +190,7 @@ def _sentence(told: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A run of capitalized words without what is no name at its beginning or end; empty where nothing is left."""
+    """A run of capitalized words without those at its ends that are not part of a name; may be empty."""
     words = re.sub(r"[’']s?$", "", " ".join(text.split())).split()
     article = "the " if len(words) > 1 and words[0] in ("the", "The") else ""
     words = words[bool(article) :]
@@ -271,7 +271,7 @@ class _English(Attribution):
         return _cue_after(self.tail(index)[:_LONGEST_TAIL], self.said(index)[-1:])
 
     def _own(self, index: int) -> str:
-        """What stands before a quotation in its paragraph, or in the one before, which ends in a colon."""
+        """The narration before a quotation in its paragraph, or in the one before if that ends in a colon."""
         own, gap = self.own(index), self.gap(index).rstrip()
         if own or not gap.endswith(":"):
             return own
@@ -299,7 +299,7 @@ class _English(Attribution):
         return None
 
     def _meant(self, pronoun: str, index: int) -> str | None:
-        """Whom a pronoun beside a quotation stands for."""
+        """Whom a pronoun next to a quotation means."""
         if pronoun not in ("he", "she"):
             return "I" if pronoun == "i" else None
         last, fits = self.last(), (None, pronoun)

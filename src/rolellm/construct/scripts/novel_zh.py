@@ -1,6 +1,6 @@
 """Who speaks in Chinese prose: by the clause that introduces a quotation, by the one after it, or by turns.
 
-The names are learned from the text itself: what stands before verbs of speech again and again is somebody. The subject
+The names are learned from the text itself: what is often found before verbs of speech is a name. The subject
 of the clause that introduces a quotation is then looked for backwards, clause by clause, at the clauses' beginnings,
 because Chinese leaves a subject out as long as it stays the same. All of this is our own choice.
 """
@@ -64,6 +64,8 @@ _APPEARS: Final = re.compile(
     r"[一两二三四五六七八九十几数]*[个名位员群班队伙](?:[\u4e00-\u9fff]{0,12}的)?)(?P<noun>[\u4e00-\u9fff、]{2,10})$"
 )
 _ANYBODY: Final = re.compile(r".{0,4}(?:有人|有个人|一人|某人)(?=[\u4e00-\u9fff]{0,6}$)")
+# Somebody comes in who is not known yet; the one before has nothing more to say.
+_COMES_IN: Final = re.compile("[早旁当幸内另忽又]有")
 _PRONOUN: Final = re.compile("(?:他们|她们|它们|咱们|咱俩|他俩|我们|俺们|他|她|它|我|俺)")
 _CALLED: Final = re.compile(r"([\u4e00-\u9fff]{2,4})[，！,!]")
 _PLURAL: Final = re.compile("[都齐俱皆]|同声|纷纷|[一个各]个")
@@ -76,7 +78,7 @@ _TITLE: Final = re.compile(
         "元帅 菩萨 天王 龙王 魔王 国王 大王 太子 公主 妈妈 爸爸 母亲 父亲 爷爷 奶奶 老师 医生 队长"
     )
 )
-# No name has one of these, and none begins with one of those.
+# Names have none of these characters, and begin with none of the next.
 _NEVER: Final = frozenset(
     "的了着把将被对向从到是有不没你我他她它吗呢吧啊什么怎谁一两几每些就都也却便又还只已很最更且或若所，。！？"
     "：；、（）…—·《》〈〉0123456789 "
@@ -89,7 +91,7 @@ _NEVER_FIRST: Final = frozenset(
 _FOLLOWS: Final = frozenset(
     "是有在也都又就便才却即忙急连正已将把被对向朝从与跟和给让叫令教着了过走来去到上下进出回看见听闻说道问答喊"
     "笑哭怒喝骂想心忽突慢轻低一点摇转站坐跪拜伸抬拿放抓拉推打起立躬叩惊吃喜欢气叹皱睁闭望瞧盯指接不没只还再终"
-    "几先则亦乃遂因由往猛冷微苦大高厉应仰合领依顿登飞跳奔跑冲俱齐皆各闻传发启拦奏奔，"
+    "几先则亦乃遂因由往猛冷微苦大高厉应仰合领依顿登飞跳奔跑冲俱齐皆各闻传发启拦奏奔端，"
 )
 _MARKS_OBJECT: Final = "对向朝冲与和跟同问叫骂怨唤谓教令命把将被望劝扯揪定着住见给"
 _CLAUSE: Final = re.compile(r"[^，。！？；：:,!?;\n…—“”\"「」『』（）()]+")
@@ -178,7 +180,7 @@ def _cut(core: str) -> str:
     short, longer = (
         core[:first] + "".join(takewhile(lambda character: character not in _FOLLOWS, core[first:])) for first in (1, 2)
     )
-    name = longer if len(short) == 1 and len(longer) > 2 else short
+    name = longer if len(short) == 1 and len(longer) == 3 else short
     return core if core == name + "将" else name
 
 
@@ -258,7 +260,7 @@ class _Chinese(Attribution):
         return gap.rstrip("，,") if verb and not _HEARD.search(bare[: verb.start()]) else None
 
     def _after(self, index: int) -> str | None:
-        """What stands before the verb of speech in the clause after a quotation."""
+        """The words before the verb of speech in the clause after a quotation."""
         match = _AFTER.match(self.tail(index).lstrip("，, 　"))
         return None if match is None or _HEARD.search(match["head"]) else match["head"]
 
@@ -293,6 +295,8 @@ class _Chinese(Attribution):
             fits = kind == "name" and (not several or _SEVERAL.search(subject))
             if fits and not any(self.is_same(subject, name) for name in objects):
                 return subject
+            if not kind and _COMES_IN.match(clause):
+                return agent
             agent = agent or (subject if kind == "agent" else None)
         last, partner = self.last(), self.partner()
         if agent or several or (not is_pronoun and len(_beginning(_core(head)[0])) > 1):

@@ -7,21 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from rolellm.construct.scripts import play, screenplay, subtitles, transcript
 from rolellm.construct.scripts import reading as headings
 from rolellm.construct.scripts.aliases import Proposal, nearest, propose
-from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source, bare, key, lines_of
+from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source, key, lines_of
 from rolellm.construct.scripts.source import read_source, source_of
 from rolellm.construct.scripts.turns import TOLD
 from rolellm.core.errors import ScriptError, SettingsError
 from rolellm.core.records import UNKNOWN, Language, Turn
 from rolellm.core.text import HAN
 from rolellm.rolebench.profiles import narrates
-
-# --- What a script is: its language, and its format by how much of it looks like one
-
 
 _SAMPLE: Final = 400_000
 # One line in thirty names a speaker, even where speeches are long; a novel has hardly a line that seems to.
@@ -50,31 +47,31 @@ class Detected:
 def detect_language(text: str) -> Language:
     """``zh`` where Chinese characters outweigh Latin letters, five of which count as one; else ``en``."""
     sample = _sampled(text)
-    han = sum(1 for _ in HAN.finditer(sample))
-    latin = sum(1 for _ in _LATIN.finditer(sample))
-    return "zh" if han * _LETTERS_A_HAN > latin else "en"
+    return "zh" if len(HAN.findall(sample)) * _LETTERS_A_HAN > len(_LATIN.findall(sample)) else "en"
 
 
-def detect_format(text: str, hints: Hints) -> Detected:
+def detect_format(text: str, hints: Hints, path: Path | None = None) -> Detected:
     """The format of a script.
 
     Args:
         text: `Source.text`.
         hints: Names that are known to speak.
+        path: The file, for messages.
 
     Raises:
         ScriptError: When it looks like none of them.
     """
     sample = _sampled(text)
     lines = max(1, sum(not line.blank for line in lines_of(sample)))
+    times = sum(subtitles.TIMES.match(line.text) is not None for line in lines_of(sample))
     scores: dict[Format, float] = {
-        "subtitles": min(1.0, 3 * sum(1 for line in lines_of(sample) if subtitles.TIMES.match(line.text)) / lines),
+        "subtitles": min(1.0, 3 * times / lines),
         "screenplay": _screenplay(sample, lines),
         "play": _play(sample, hints, lines),
         "transcript": _transcript(sample, hints, lines),
     }
     best = max(scores, key=lambda name: scores[name])
-    scores["novel"] = min(1.0, sum(1 for _ in _QUOTED.finditer(sample)) / lines)
+    scores["novel"] = min(1.0, len(_QUOTED.findall(sample)) / lines)
     if scores[best] >= _LEAST:
         return Detected(best, scores)
     if scores["novel"] > 0:
@@ -83,7 +80,8 @@ def detect_format(text: str, hints: Hints) -> Detected:
     raise ScriptError(
         "the format is not clear: no `NAME:` lines, screenplay cues, subtitle times or quoted speech that come often "
         f"enough (scores: {shown}; at least {_LEAST} expected). Name it: --format play, screenplay, transcript, novel "
-        "or subtitles"
+        "or subtitles",
+        path=path,
     )
 
 
@@ -128,18 +126,15 @@ def _transcript(text: str, hints: Hints, lines: int) -> float:
         label = transcript.label_of(line.text)
         if label is None or headings.heading_of(f"{label.name}:") is not None:
             continue
-        # A novel's "the king said:" goes on with a quotation mark.
-        if not _QUOTED.match(line.text[label.end :].lstrip()) or key(bare(label.name)) in asked:
+        # A novel's "the king said:" is followed by a quotation mark.
+        if not _QUOTED.match(line.text[label.end :].lstrip()) or key(label.name) in asked:
             labels.append(label.name)
-    known = transcript.known_names(labels, hints.names)
-    counts = Counter(name for name in map(key, map(bare, labels)) if name in known)
+    known = headings.known_names(labels, ())
+    counts = Counter(name for name in map(key, labels) if name in known | asked)
     return min(1.0, _repeated(counts, asked) / lines)
 
 
-# --- A script and the name of a role → turns: read in its format, the role's own put under its name, the rest
-
-
-FORMATS: Final[tuple[Format, ...]] = ("play", "screenplay", "transcript", "novel", "subtitles")
+FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 
 _NAMED: Final = 12
 
@@ -152,9 +147,9 @@ class Parsed:
         role: The name asked for.
         aliases: The other names it was asked for under.
         turns: In the order of the script; what the role says carries `role` as speaker under whatever name.
-        speakers: For each turn, the name as the script has it (`UNKNOWN` of speech of nobody known).
+        speakers: For each turn, the name as the script has it (`UNKNOWN` where the speaker was not found).
         format: What it was read as.
-        format_scores: Each format's score, where the format was found out; empty where it was named.
+        format_scores: Each format's score, where the format was detected; empty where it was named.
         language: ``en`` or ``zh``.
         encoding: How the file was decoded.
         proposals: Other speakers that may be the role, for a person to confirm.
@@ -181,7 +176,7 @@ class Parsed:
 
     @property
     def own(self) -> dict[str, int]:
-        """How many speeches the role has under each of its names, as the script writes them; 0 for one unused."""
+        """How many speeches the role has under each of its names, as the script writes them; 0 for unused names."""
         counts = self._tally(own=True)
         used = {key(name) for name in counts}
         return counts | {name: 0 for name in (self.role, *self.aliases) if key(name) not in used}
@@ -193,12 +188,12 @@ class Parsed:
 
     @property
     def unattributed(self) -> tuple[Turn, ...]:
-        """Speech of nobody known."""
+        """Speeches whose speaker was not found."""
         return tuple(turn for turn in self.turns if turn.kind == "speech" and turn.speaker == UNKNOWN)
 
     @property
     def empty(self) -> tuple[Turn, ...]:
-        """Speeches of which the script has the name only."""
+        """Speeches of which the script has only the speaker's name."""
         return tuple(turn for turn in self.turns if not turn.content)
 
     def _tally(self, *, own: bool) -> dict[str, int]:
@@ -210,7 +205,7 @@ class Parsed:
         return _tallied(spoken)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the turns, for JSON; of what nobody could be found to say, the first few."""
+        """Everything but the turns, for JSON, with the first few speeches whose speaker was not found."""
         kinds = Counter(turn.kind for turn in self.turns)
         return {
             "script": None if self.path is None else str(self.path),
@@ -267,9 +262,9 @@ def parse_script(
         script: The file; or a `Source`, such as `source_of` makes of a text.
         role: The name that its speeches are to carry.
         aliases: Other names that the script has for it.
-        format: By default found out.
-        language: By default found out.
-        encoding: Of the file; by default found out.
+        format: Detected by default.
+        language: Detected by default.
+        encoding: The file's text encoding; detected by default.
 
     Raises:
         SettingsError: For a role or alias without a letter, or an unknown format.
@@ -280,11 +275,11 @@ def parse_script(
         raise SettingsError(f"no format {format!r:.60}; there are {', '.join(FORMATS)}")
     source = script if isinstance(script, Source) else read_source(script, encoding)
     if not source.text.strip():
-        raise ScriptError("there is no text in it; a script with speeches was expected", path=source.path)
+        raise ScriptError("the script is empty; give a file with speeches", path=source.path)
     hints = Hints(language or detect_language(source.text), names)
     scores: Mapping[Format, float] = {}
     if format is None:
-        detected = _detected(source, hints)
+        detected = detect_format(source.text, hints, source.path)
         format, scores = detected.format, detected.scores
     found = _reader(format)(source, hints)
     keys = {key(name) for name in names}
@@ -312,49 +307,37 @@ def _asked(role: str, aliases: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     for name in (role, *aliases):
         clean = " ".join(source_of(name).text.split()) if isinstance(name, str) else ""
         if not any(map(str.isalnum, clean)):
-            raise SettingsError(f"{name!r:.60} is no name: give a role and aliases with letters in them")
+            raise SettingsError(f"{name!r:.60} is not a name: give a role and aliases with letters in them")
         names.setdefault(key(clean), clean)
     spelled = tuple(names.values())
     return spelled[0], spelled
 
 
-def _detected(source: Source, hints: Hints) -> Detected:
-    try:
-        return detect_format(source.text, hints)
-    except ScriptError as error:
-        raise ScriptError(error.problem, path=source.path) from error
-
-
 def _reader(format: Format) -> Reader:
     if format == "novel":
+        # Its patterns take long to compile.
         from rolellm.construct.scripts.novel import read_novel
 
         return read_novel
-    from rolellm.construct.scripts import play, screenplay, subtitles, transcript
-
-    readers: dict[Format, Reader] = {
+    return {
         "play": play.read_play,
         "screenplay": screenplay.read_screenplay,
         "transcript": transcript.read_transcript,
         "subtitles": subtitles.read_subtitles,
-    }
-    return readers[format]
+    }[format]
 
 
 def _turn(found: Found, source: Source, role: str, keys: set[str], language: Language) -> Turn:
-    start, end = source.place(found.start, found.end)
-    told = TOLD[language]
-    if found.kind != "speech":
-        if found.speaker == "scene":
-            return Turn(told["scene"], found.content, "narration", found.scene, start, end)
-        return Turn(told[found.kind], found.content, found.kind, found.scene, start, end)
-    if found.speaker is None:
-        return Turn(UNKNOWN, found.content, "speech", found.scene, start, end)
-    if key(found.speaker) in keys:
-        return Turn(role, found.content, "speech", found.scene, start, end)
-    # "Narrator: …" is a speech for a reader; for the data set it is narration.
-    kind = narrates(found.speaker)
-    return Turn(found.speaker, found.content, kind or "speech", found.scene, start, end)
+    kind, speaker = found.kind, found.speaker or UNKNOWN
+    if kind != "speech":
+        is_scene = found.speaker == "scene"
+        kind, speaker = ("narration", TOLD[language]["scene"]) if is_scene else (kind, TOLD[language][kind])
+    elif found.speaker is not None and key(found.speaker) in keys:
+        speaker = role
+    elif found.speaker is not None:
+        # "Narrator: …" is a speech for a reader; for the data set it is narration.
+        kind = narrates(found.speaker) or "speech"
+    return Turn(speaker, found.content, kind, found.scene, *source.place(found.start, found.end))
 
 
 def _with_proposals(parsed: Parsed, source: Source) -> Parsed:

@@ -6,11 +6,12 @@ import re
 import unicodedata
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 from rolellm.core.records import Language, TurnKind
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, fold
@@ -24,7 +25,7 @@ class Source:
 
     Attributes:
         text: What the readers read.
-        offsets: For each character of `text`, where it stood in the decoded source; one more entry for the end.
+        offsets: For each character of `text`, where it was in the decoded source; one more entry for the end.
         length: Length of the decoded source, in characters.
         encoding: How the file was decoded.
         path: The file, where there is one.
@@ -56,8 +57,8 @@ class Found:
     """A turn as a reader finds it.
 
     Attributes:
-        speaker: As the script writes the name, without cues such as ``(V.O.)``; ``None`` of speech that nobody could be
-            found to say; of narration and directions ``narrator`` or ``scene``, and the like.
+        speaker: As the script writes the name, without cues such as ``(V.O.)``; ``None`` where no
+            speaker was found; of narration and directions ``narrator`` or ``scene``, and the like.
         content: White space folded and trimmed; empty only of a cue under which the script has nothing.
         kind: ``speech``, ``narration`` or ``direction``.
         scene: Counted from 0.
@@ -86,15 +87,8 @@ class Hints:
     names: Sequence[str] = field(default_factory=tuple)
 
 
-class Reader(Protocol):
-    """Reads one format; a function of a module of its own name."""
-
-    def __call__(self, source: Source, hints: Hints) -> list[Found]:
-        """The turns in the order of the source. Never raises on text of another format; it then finds little."""
-
-
-# --- Where readers put the turns they find: content trimmed, directions taken out of speeches, scenes counted
-
+#: Finds the turns of one format, in the order of the source; of a text in another format it finds little.
+Reader = Callable[[Source, Hints], list[Found]]
 
 #: What closes each kind of bracket.
 CLOSING: Final = {"(": ")", "[": "]", "（": "）", "【": "】", "［": "］"}
@@ -155,7 +149,7 @@ def trim(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def bracketed(text: str, start: int, end: int, opening: str = "([（【［") -> list[Aside]:
-    """The outermost bracketed pieces of a span; a bracket that is not closed, or closes nothing, is text.
+    """The outermost bracketed pieces of a span; unmatched brackets are text.
 
     Args:
         text: The whole text.
@@ -188,9 +182,41 @@ class Collector:
         self.text = text
         self.found: list[Found] = []
         self._scene = 0
-        # A scene goes on through headings that follow each other (ACT I, SCENE I), and takes in what stands before
+        # A scene goes on through headings that follow each other (ACT I, SCENE I), and includes what comes before
         # the first one (a title, the persons of the play).
         self._told = self._headed = self._spoken = False
+        self._speaker: str | None = None
+        self._start = self._end = -1
+        #: Whether a speech is open, and whether only its speaker's name has been read.
+        self.is_open = self.is_waiting = False
+
+    def open(self, speaker: str | None, line: Line, said: int, aside: tuple[int, int] = (0, 0)) -> None:
+        """Begin a speech; `said` is where it begins in its line, `aside` a bracket beside the name."""
+        self.close()
+        for found in bracketed(self.text, line.start + aside[0], line.start + aside[1]):
+            self.tell("direction", found.inner_start, found.inner_end)
+        self._speaker, self._end = speaker, line.start + said
+        self.is_open = self.is_waiting = True
+        if line.text[said:].strip():
+            self.extend(line, said)
+
+    def extend(self, line: Line, at: int = 0) -> None:
+        """Continue the open speech with a line."""
+        self._start = line.start + at if self._start < 0 else self._start
+        self._end, self.is_waiting = line.end, False
+
+    def close(self, *, done: bool = True) -> None:
+        """End the open speech; unless `done`, its speaker may continue after a direction."""
+        if self.is_open and (self._start >= 0 or (self.is_waiting and done)):
+            start = self._start if self._start >= 0 else self._end
+            self.say(self._speaker, start, self._end, self.asides(start, self._end))
+            self.is_waiting = False
+        self._start = -1
+        self.is_open = self.is_open and not done
+
+    def asides(self, start: int, end: int) -> list[Aside]:
+        """The pieces of a speech that are directions."""
+        return bracketed(self.text, start, end)
 
     def heading(self, start: int, end: int) -> None:
         """Begin a scene with what its heading says; nothing is told of an empty span, which only parts scenes."""
@@ -212,7 +238,7 @@ class Collector:
             self._add(speaker or ("narrator" if kind == "narration" else "stage direction"), kind, start, end)
 
     def paragraph(self, start: int, end: int, kind: TurnKind = "narration") -> None:
-        """Add what stands outside of speeches: bracketed pieces as directions, the rest as `kind`."""
+        """Add text outside of speeches: bracketed pieces as directions, the rest as `kind`."""
         at = start
         for aside in bracketed(self.text, start, end):
             self.tell(kind, at, aside.start)
@@ -227,14 +253,15 @@ class Collector:
             speaker: As the script writes the name.
             start: Where the speech begins.
             end: Where it ends.
-            asides: Rising, apart from each other, inside the span.
+            asides: Rising, inside the span; one that begins inside another is ignored.
         """
         spans: list[tuple[bool, int, int]] = []
         at = start
         for aside in asides:
-            spans.append((True, *trim(self.text, at, aside.start)))
-            spans.append((False, *trim(self.text, aside.inner_start, aside.inner_end)))
-            at = aside.end
+            if aside.start >= at:
+                spans.append((True, *trim(self.text, at, aside.start)))
+                spans.append((False, *trim(self.text, aside.inner_start, aside.inner_end)))
+                at = aside.end
         spans.append((True, *trim(self.text, at, end)))
         full = [span for span in spans if span[1] < span[2]]
         # The full stop behind a direction is nothing said, but "…" alone is an answer.
@@ -253,9 +280,6 @@ class Collector:
         self.found.append(Found(speaker, content, kind, self._scene, start, end))
         self._told = True
         self._spoken = self._spoken or kind == "speech"
-
-
-# --- Headings of scenes, in plays and transcripts, English and Chinese
 
 
 #: A number in a heading; for patterns that ignore case.
@@ -314,15 +338,12 @@ def slug(line: str) -> bool:
     return len(line) < 300 and _SLUG.match(line.strip()) is not None
 
 
-# --- Words by which readers tell names from other words, and tags from text; the lists are our own
-
-
 def words_of(text: str) -> frozenset[str]:
     """The words of a list."""
     return frozenset(text.split())
 
 
-#: What stands before a colon in scripts and is nobody.
+#: Words that scripts have before a colon and that name nobody.
 NOBODY: Final = words_of(
     "act acts author by cast characters chapter contact copyright credit credits cut date directed director draft "
     "episode exterior font form http https interior language location note notes part persons place plot premise "
@@ -367,21 +388,23 @@ SOUNDS: Final = words_of(
     "铃声 枪声 鼓掌 咳嗽 沉默 雷声 尖叫 歌声 欢呼 喘气"
 )
 
-#: Titles that a name may stand with or without.
-HONORIFICS: Final = words_of(
-    "mr mister mrs miss ms dr doctor prof professor sir lord lady dame madam madame mme monsieur m mlle captain capt "
-    "colonel col general gen major sergeant sgt lieutenant lt commander inspector detective officer agent king queen "
-    "prince princess duke duchess count countess baron baroness emperor empress saint st father brother sister aunt "
-    "uncle reverend rev judge president senator chief"
-)
-
-#: Those of women.
+#: Titles of women.
 WOMENS_TITLES: Final = words_of(
     "mrs miss ms lady dame madam madame mme mlle queen princess duchess countess baroness empress sister aunt"
 )
 
-#: Those of men.
+#: Titles of men.
 MENS_TITLES: Final = words_of("mr mister sir lord monsieur king prince duke count baron emperor brother uncle father")
+
+#: Titles that a name may have or lack.
+HONORIFICS: Final = (
+    WOMENS_TITLES
+    | MENS_TITLES
+    | words_of(
+        "dr doctor prof professor m captain capt colonel col general gen major sergeant sgt lieutenant lt commander "
+        "inspector detective officer agent saint st reverend rev judge president senator chief"
+    )
+)
 
 #: With one of these, a name is as a rule somebody else's: Young MARCIUS is not MARCIUS.
 OTHERS: Final = words_of(
@@ -394,22 +417,6 @@ TITLES_ZH: Final = words_of(
     "将军 先生 小姐 大人 师父 姑娘 公子 老师 医生 教授 队长 大哥 大姐 老爷 丞相 军师 大王 大圣 行者 皇帝 王爷 將軍 "
     "師父 老師 醫生"
 )
-
-#: Tags of pages that scripts are cut out of, which part lines.
-BLOCK_TAGS: Final = words_of(
-    "p br div body html main article section header footer center pre blockquote hr h1 h2 h3 h4 h5 h6 li ul ol dl dt "
-    "dd table tbody thead tr td th title"
-)
-
-#: Tags of pages and subtitles that do not; anything else in angle brackets is text.
-INLINE_TAGS: Final = words_of(
-    "a abbr b big c cite code del dfn em font i img ins kbd lang link mark meta q rp rt ruby s samp small span strike "
-    "strong sub sup tt u v var wbr"
-)
-
-
-# --- Names of speakers: when two spellings are one name, and what can be one at all
-
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _APOSTROPHE: Final = re.compile("['’‘ʼ＇`´]")
@@ -462,7 +469,7 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
 
     Args:
         text: Such as ``First Citizen``, ``MRS. HALE`` or ``郭翁``.
-        once: It stands there only once, so it has to look more like a name.
+        once: It is found only once, so it has to look more like a name.
         loose: Its place says so already, so words after the first may be small, as in ``Voice within``.
     """
     name = " ".join(text.split())
@@ -492,3 +499,13 @@ def _is_chinese_name(name: str, *, once: bool) -> bool:
     if len(name) > _LONGEST_HAN + 6 * bool(re.search(r"[A-Za-z·・]", name)) or _CHINESE_MARKS.search(name):
         return False
     return not (_SAYS.search(name) or (_MAY_SAY.search(name) and (once or len(name) > 3)))
+
+
+def known_names(names: Iterable[str], asked: Iterable[str]) -> set[str]:
+    """The keys of names asked for, and of what looks like a name; the more so if it comes only once."""
+    counts: Counter[str] = Counter()
+    spelled: dict[str, str] = {}
+    for name in names:
+        counts[key(name)] += 1
+        spelled.setdefault(key(name), name)
+    return {*map(key, asked)} | {name for name, count in counts.items() if is_name(spelled[name], once=count == 1)}

@@ -26,7 +26,6 @@ from rolellm.construct.scripts.reading import (
     slug,
 )
 
-_DROPPED: Final = re.compile(r"/\*|\[\[")
 _FURNITURE: Final = re.compile(
     r"\s*(?:\(MORE\)|\(?CONTINUED:?\)?(?:\s*\(\d+\))?|\d{1,4}\.?|={3,}|[A-Z]?\d{1,4}[A-Z]?\.?\s+\(?CONTINUED:?\)?.{0,12}|"
     r"Page \d+\.?|\d{1,2}/\d{1,2}/\d{2,4})\s*$",
@@ -38,12 +37,19 @@ _TRANSITION: Final = re.compile(
     r"END (?:OF )?MONTAGE\.?|TITLE CARD.{0,60}|SUPER:.{0,80}|BLACK SCREEN\.?|CREDITS\.?|"
     r"(?:BACK|FLASHBACK|LATER|CONTINUOUS|MOMENTS LATER|SERIES OF SHOTS)[.:]?)\s*$"
 )
-_TITLE_KEY: Final = re.compile(
-    r"(?:Title|Credit|Authors?|Source|Notes|Draft date|Date|Contact|Copyright|Revision|Written by)\s*:", re.IGNORECASE
+_TITLE_PAGE: Final = re.compile(
+    r"\s*(?:Title|Credit|Authors?|Source|Notes|Draft date|Date|Contact|Copyright|Revision|Written by)\s*:"
+    r"[^\n]*(?:\n[^\n]*\S[^\n]*)*",
+    re.IGNORECASE,
 )
 _EXTENSION: Final = r"(?:\s*\([^()\n]{1,40}\)){0,3}\s*\^?\s*$"
 _CUE: Final = re.compile(rf"\s*(?P<name>[^\W_a-z][^\n()^]{{0,48}}?){_EXTENSION}")
 _FORCED: Final = re.compile(rf"\s*@(?P<name>[^\n()^]{{1,60}}?){_EXTENSION}")
+_PARENTHETICAL: Final = re.compile(r"^[ \t]*(\()([^()]{1,300})\)", re.MULTILINE)
+# A heading has its scene's number in front and behind, as printed, or as ``#1A#``.
+_SLUG: Final = re.compile(
+    r"\s*(?:(?P<number>[A-Z]?\d{1,4}[A-Z]?)[.)]?\s+)?\.?(?P<heading>.*?)(?:\s*#[^#\n]{1,20}#|\s+(?P=number)\.?)?\s*$"
+)
 _INDENTED: Final = 8
 
 
@@ -55,7 +61,7 @@ def read_screenplay(source: Source, hints: Hints) -> list[Found]:
 
 
 def cues_of(text: str) -> Counter[str]:
-    """How often each name stands as a cue: what a screenplay is known by."""
+    """How often each name is a cue, by which a screenplay is recognized."""
     lines = list(lines_of(text))
     return Counter(key(_name(lines[place].text)) for place in _cue_places(lines))
 
@@ -112,17 +118,30 @@ class _Reading:
     def __init__(self, text: str) -> None:
         self.text = text
         self.out = Collector(text)
-        self.lines = list(lines_of(text))
-        self.dropped = _dropped_spans(text)
-        self.masked = _masked(text, self.dropped)
-        self.cues = set(_cue_places(self.masked))
+        self.dropped: list[tuple[int, int]] = []
+        self.masked = text
+        for opening, closing in (("/*", "*/"), ("[[", "]]")):
+            # What is opened and not closed is text.
+            limit = self.masked.rfind(closing) + 2 if closing in self.masked else 0
+            pattern = re.compile(rf"{re.escape(opening)}.*?{re.escape(closing)}", re.DOTALL)
+            self.masked = pattern.sub(self._mask, self.masked[:limit]) + self.masked[limit:]
+        self.dropped.sort()
+        self.lines = list(lines_of(self.masked))
+        self.cues = set(_cue_places(self.lines))
         self.fountain = not any(_indent(self.lines[place].text) >= _INDENTED for place in self.cues)
 
+    def _mask(self, dropped: re.Match[str]) -> str:
+        """The boneyard and notes as spaces."""
+        self.dropped.append(dropped.span())
+        return re.sub(r"[^\n]", " ", dropped[0])
+
     def run(self) -> None:
-        place = self._skip_title_page()
+        title = _TITLE_PAGE.match(self.masked)
+        place = bisect_left(self.lines, title.end(), key=lambda line: line.end) + 1 if title else 0
         while place < len(self.lines):
-            line = self.masked[place]
-            if line.blank or _FURNITURE.match(line.text) or self._unprinted(line.text):
+            line = self.lines[place]
+            # Sections and synopses of Fountain are not printed.
+            if line.blank or _FURNITURE.match(line.text) or re.match(r"\s*(?:#|=(?!=))", line.text):
                 place += 1
             elif place in self.cues:
                 place = self._speech(place)
@@ -131,153 +150,72 @@ class _Reading:
             else:
                 place = self._action(place)
 
-    def _skip_title_page(self) -> int:
-        place = 0
-        while place < len(self.masked) and self.masked[place].blank:
-            place += 1
-        if place == len(self.masked) or not _TITLE_KEY.match(self.masked[place].text):
-            return place
-        while place < len(self.masked) and not self.masked[place].blank:
-            place += 1
-        return place
-
-    def _unprinted(self, text: str) -> bool:
-        """Sections and synopses of Fountain."""
-        stripped = text.lstrip()
-        return stripped[:1] == "#" or (stripped[:1] == "=" and stripped[:2] != "==")
-
     def _heading(self, line: Line, place: int) -> bool:
-        text = line.text.strip()
-        start = line.start + line.text.index(text)
-        forced = re.match(r"\.[^\W_]", text) is not None
-        if not forced and not slug(text):
-            found = heading_of(line.text) if self.masked[place - 1].blank or place == 0 else None
-            if found is None or found[0] == found[1]:
-                return False
-            self.out.heading(line.start + found[0], line.start + found[1])
-            return True
-        low, high = _without_numbers(text)
-        self.out.heading(start + max(low, int(forced)), start + high)
+        if slug(line.text) or re.match(r"\s*\.[^\W_].{0,300}$", line.text):
+            match = _SLUG.match(line.text)
+            found = match.span("heading") if match else None
+        else:
+            found = heading_of(line.text) if place == 0 or self.lines[place - 1].blank else None
+        if found is None or found[0] == found[1]:
+            return False
+        self.out.heading(line.start + found[0], line.start + found[1])
         return True
 
-    def _action(self, place: int) -> int:
+    def _action(self, start: int) -> int:
         """A paragraph of action, or a line that says how the picture changes."""
-        start = place
-        while place < len(self.masked):
-            line = self.masked[place]
-            stops = place > start and (place in self.cues or slug(line.text))
-            if line.blank or stops or (place > start and _FURNITURE.match(line.text)):
+        place = start + 1
+        while place < len(self.lines):
+            line = self.lines[place]
+            if line.blank or place in self.cues or slug(line.text) or _FURNITURE.match(line.text):
                 break
             place += 1
         first, last = self.lines[start], self.lines[place - 1]
         text = first.text.strip()
-        low, high = first.start, last.end
-        if place == start + 1 and (_TRANSITION.match(first.text) or text[:1] == ">"):
-            low += first.text.index(text) + (text[:1] == ">")
-            self.out.tell("direction", low, high - (text[-1:] == "<"))
-        elif place == start + 1 and text[:1] == "(" and text[-1:] == ")":
+        low, high = first.start + first.text.index(text), last.end
+        if place == start + 1 and (_TRANSITION.match(text) or text[0] == ">"):
+            self.out.tell("direction", low + (text[0] == ">"), high - (text[-1] == "<"))
+        elif place == start + 1 and text[0] == "(" and text[-1] == ")":
             self.out.paragraph(low, high)
         else:
-            low += first.text.index(text) + (text[:1] == "!") if text else 0
-            self._tell(low, high)
+            at = low + (text[0] == "!")
+            for note in self._notes(at, high):
+                self.out.tell("narration", at, note.start)
+                at = note.end
+            self.out.tell("narration", at, max(at, high))
         return place
-
-    def _tell(self, start: int, end: int) -> None:
-        at = start
-        for note in self._notes(start, end):
-            self.out.tell("narration", at, note.start)
-            at = note.end
-        self.out.tell("narration", at, max(at, end))
 
     def _notes(self, start: int, end: int) -> list[Aside]:
         """What is dropped in a span."""
-        first = bisect_left(self.dropped, (start, start))
-        last = bisect_left(self.dropped, (end, end))
+        first, last = (bisect_left(self.dropped, (place, place)) for place in (start, end))
         return [Aside(low, high, high, high) for low, high in self.dropped[first:last]]
 
-    def _speech(self, place: int) -> int:
-        speaker = _name(self.masked[place].text)
-        place += 1
-        start = place
-        while place < len(self.masked) and not self._ends(place):
+    def _speech(self, cue: int) -> int:
+        place = cue + 1
+        while place < len(self.lines) and not self._ends(place):
             place += 1
-        last = place - 1
-        while last > start and self.masked[last].blank:
-            last -= 1
-        asides = self._asides(start, last + 1)
-        self.out.say(speaker, self.lines[start].start, self.lines[last].end, asides)
+        start = self.lines[cue + 1].start
+        end = start + len(self.masked[start : self.lines[place - 1].end].rstrip())
+        asides = self._notes(start, end)
+        for match in _PARENTHETICAL.finditer(self.masked, start, end):
+            is_furniture = _FURNITURE.match(match[0])
+            asides.append(
+                Aside(match.start(1), match.end(), match.end(2) if is_furniture else match.start(2), match.end(2))
+            )
+        asides += [
+            Aside(line.start, line.end, line.end, line.end)
+            for line in self.lines[cue + 1 : place]
+            if _FURNITURE.match(line.text)
+        ]
+        self.out.say(
+            _name(self.lines[cue].text), start, end, sorted(asides, key=lambda aside: (aside.start, -aside.end))
+        )
         return place
 
     def _ends(self, place: int) -> bool:
-        line = self.masked[place]
+        line = self.lines[place]
         if not line.blank:
-            return slug(line.text) or (place in self.cues and self.masked[place - 1].blank)
-        # Fountain: a line of two spaces keeps a speech going. A note on a line of its own is no end either.
-        if self.lines[place].text.strip():
+            return slug(line.text) or (place in self.cues and self.lines[place - 1].blank)
+        # Fountain: a line of two spaces keeps a speech going. Nor does a note on a line of its own end it.
+        if self.text[line.start : line.end].strip():
             return False
-        return not (self.fountain and line.text.startswith("  ") and place + 1 < len(self.masked))
-
-    def _asides(self, first: int, stop: int) -> list[Aside]:
-        asides: list[Aside] = []
-        place = first
-        while place < stop:
-            line = self.lines[place]
-            text = self.masked[place].text.strip()
-            if text[:1] == "(":
-                closing = place
-                while closing < stop - 1 and ")" not in self.masked[closing].text and closing < place + 6:
-                    closing += 1
-                end = self.lines[closing].start + self.masked[closing].text.find(")")
-                if ")" in self.masked[closing].text:
-                    low = line.start + line.text.index("(")
-                    furniture = _FURNITURE.match(text) is not None
-                    asides.append(Aside(low, end + 1, end if furniture else low + 1, end))
-                    place = closing + 1
-                    continue
-            if _FURNITURE.match(text):
-                asides.append(Aside(line.start, line.end, line.end, line.end))
-            place += 1
-        # A bracket with a note in it is cut short by the note.
-        found: list[Aside] = []
-        notes = self._notes(self.lines[first].start, self.lines[stop - 1].end)
-        for aside in sorted(asides + notes, key=lambda aside: (aside.start, -aside.end)):
-            if not found or aside.start >= found[-1].end:
-                found.append(aside)
-        return found
-
-
-def _without_numbers(heading: str) -> tuple[int, int]:
-    """A heading without its scene number: in front and behind, as printed, or as ``#1A#``."""
-    printed = re.match(r"([A-Z]?\d{1,4}[A-Z]?)[.)]?\s+", heading)
-    behind = re.search(r"\s*#[^#\n]{1,20}#\s*$", heading)
-    if printed and not behind:
-        behind = re.search(rf"\s+{printed[1]}\.?$", heading)
-    return printed.end() if printed else 0, behind.start() if behind else len(heading)
-
-
-def _dropped_spans(text: str) -> list[tuple[int, int]]:
-    """The boneyard and the notes, rising; what is opened and not closed is text."""
-    spans: list[tuple[int, int]] = []
-    at = 0
-    missing: set[str] = set()
-    for match in _DROPPED.finditer(text):
-        closing = "*/" if match[0] == "/*" else "]]"
-        if match.start() < at or closing in missing:
-            continue
-        end = text.find(closing, match.end())
-        if end < 0:
-            missing.add(closing)
-            continue
-        at = end + len(closing)
-        spans.append((match.start(), at))
-    return spans
-
-
-def _masked(text: str, dropped: Sequence[tuple[int, int]]) -> list[Line]:
-    """The lines with spaces where something is dropped."""
-    pieces: list[str] = []
-    at = 0
-    for start, end in dropped:
-        pieces += [text[at:start], re.sub(r"[^\n]", " ", text[start:end])]
-        at = end
-    return list(lines_of("".join([*pieces, text[at:]])))
+        return not (self.fountain and line.text.startswith("  ") and place + 1 < len(self.lines))

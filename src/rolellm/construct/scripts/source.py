@@ -1,4 +1,4 @@
-"""Reads a script's file: decoded, HTML crumbs and characters that nobody sees taken out, each offset kept."""
+"""Reads a script's file: decoded, HTML crumbs and invisible characters removed, each offset kept."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import codecs
 import html
 import re
 from array import array
+from collections.abc import Iterable
 from html.entities import html5
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from rolellm.construct.scripts.reading import BLOCK_TAGS, INLINE_TAGS, Source
+from rolellm.construct.scripts.reading import Source
 from rolellm.core.errors import ScriptError
-
-# --- Bytes of a script as text: by the encoding named, else by byte order mark, as UTF-8, or by what they look
-
 
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -41,6 +39,7 @@ _FOREIGN: Final = (
 _SAMPLE: Final = 1 << 16
 # A share of characters that any text reaches, and hardly any misreading does.
 _PLAIN: Final = 0.95
+_USUAL: Final = re.compile(r"[\t\n\r\f -~\u00a0-\u024f\u2010-\u206f\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 _NAME_IT: Final = "Name its encoding (--encoding), such as gb18030, big5, utf-16 or cp1252; or save it as UTF-8"
 
 
@@ -56,7 +55,7 @@ def decode(data: bytes, encoding: str | None = None, path: Path | None = None) -
         The text, and the name of the encoding: ``data.decode(name)`` gives that text.
 
     Raises:
-        ScriptError: When it is no text, or not in the encoding named; says what was found.
+        ScriptError: When it is not a text, or not in the encoding named; says what was found.
     """
     if encoding is not None:
         return _named(data, encoding, path), encoding
@@ -92,34 +91,30 @@ def _line(data: bytes, place: int) -> int:
 
 
 def _wide(data: bytes, path: Path | None) -> tuple[str, str]:
-    """UTF-16 or UTF-32 without a mark; any other file with zero bytes is no text."""
-    for name in ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be"):
+    """UTF-16 or UTF-32 without a mark; any other file with zero bytes is not text."""
+    if found := _first_plain(data, ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")):
+        return found
+    raise ScriptError(
+        f"zero bytes, the first at byte {data.index(0)}, and not UTF-16 or UTF-32 either: not a text file. "
+        "Give a plain text, or the encoding if it is one (--encoding)",
+        path=path,
+    )
+
+
+def _first_plain(data: bytes, names: Iterable[str]) -> tuple[str, str] | None:
+    for name in names:
         try:
             text = data.decode(name)
         except UnicodeDecodeError:
             continue
         if _plain(text[:_SAMPLE]) >= _PLAIN:
             return text, name
-    raise ScriptError(
-        f"zero bytes, the first at byte {data.index(0)}, and not UTF-16 or UTF-32 either: this is no text file. "
-        "Give a plain text, or the encoding if it is one (--encoding)",
-        path=path,
-    )
+    return None
 
 
 def _plain(text: str) -> float:
     """The share of characters that English and Chinese texts are made of."""
-    plain = sum(
-        character in "\t\n\r\f"
-        or " " <= character <= "~"
-        or "\u00a0" <= character <= "\u024f"
-        or "\u2010" <= character <= "\u206f"
-        or "\u3000" <= character <= "\u303f"
-        or "\u4e00" <= character <= "\u9fff"
-        or "\uff00" <= character <= "\uffef"
-        for character in text
-    )
-    return plain / max(1, len(text))
+    return len(_USUAL.findall(text)) / max(1, len(text))
 
 
 def _refuse_damaged(data: bytes, error: UnicodeDecodeError, path: Path | None) -> None:
@@ -130,7 +125,7 @@ def _refuse_damaged(data: bytes, error: UnicodeDecodeError, path: Path | None) -
     if good > 20 * bad:
         raise ScriptError(
             f"UTF-8 but for damaged places, the first at byte {error.start} (line {_line(data, error.start)}; "
-            f"{error.reason}). Mend or cut it there, or name its encoding (--encoding) if it is another",
+            f"{error.reason}). Fix or cut it there, or name its encoding (--encoding) if it is another",
             path=path,
         ) from error
 
@@ -144,17 +139,9 @@ def _guessed(data: bytes, path: Path | None) -> tuple[str, str]:
             name = str(best.encoding)
             return _named(data, name, path), name
     # It gives up on a few texts that decode without error; the order is from strict to lenient.
-    for name in (*_GUESSED, *_WIDER):
-        try:
-            text = data.decode(name)
-        except UnicodeDecodeError:
-            continue
-        if _plain(text[:_SAMPLE]) >= _PLAIN:
-            return text, name
-    raise ScriptError(f"neither UTF-8 nor anything else that was tried ({', '.join(_GUESSED)}). {_NAME_IT}", path=path)
-
-
-# --- Reads a script's file: decoded, HTML crumbs and characters that nobody sees taken out, each offset kept
+    if found := _first_plain(data, (*_GUESSED, *_WIDER)):
+        return found
+    raise ScriptError(f"not UTF-8 and none of {', '.join(_GUESSED)}. {_NAME_IT}", path=path)
 
 
 _NEWLINES: Final = "\r\x0b\x0c\x85\u2028\u2029"
@@ -167,12 +154,23 @@ _HIDDEN: Final = (
 _INTERESTING: Final = re.compile(f"[<&{{{_NEWLINES}{_HIDDEN}]")
 _HIDDEN_ONE: Final = re.compile(f"[{_HIDDEN}]")
 
-_TAG: Final = re.compile(r"</?([A-Za-z][A-Za-z0-9]{0,15})(?:[\s/.][^<>]{0,1000})?>")
-_BREAK: Final = re.compile(r"<br\s{0,3}/?>[ \t]{0,8}(?:\r\n?|\n)?", re.IGNORECASE)
-_DECLARATION: Final = re.compile(r"<(?:!DOCTYPE|\?xml)[^<>]{0,500}>", re.IGNORECASE)
-_ENTITY: Final = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-_SUBTITLE_CODE: Final = re.compile(r"\{\\[^{}\n]{0,200}\}")
-_UNSEEN: Final = frozenset(("script", "style", "head"))
+# The tags of pages that part lines, and those of pages and subtitles that do not; anything else in brackets is text. A
+# voice tag of subtitles, such as <v John>, says who speaks.
+_BLOCK: Final = (
+    "p|div|body|html|main|article|section|header|footer|center|pre|blockquote|hr|h[1-6]|li|ul|ol|dl|dt|dd|table|tbody|"
+    "thead|tr|td|th|title"
+)
+_INLINE: Final = (
+    "a|abbr|b|big|c|cite|code|del|dfn|em|font|i|img|ins|kbd|lang|link|mark|meta|q|rp|rt|ruby|s|samp|small|span|strike|"
+    "strong|sub|sup|tt|u|var|wbr|script|style|head"
+)
+_REST: Final = r"(?:[\s/.][^<>]{0,1000})?>"
+_CRUMB: Final = re.compile(
+    rf"(?P<opening><!--|(?i:<(?P<unseen>script|style|head){_REST}))"
+    rf"|(?P<line>(?i:<br\s{{0,3}}/?>[ \t]{{0,8}}(?:\r\n?|\n)?|</?(?:br|{_BLOCK}){_REST})|\r(?!\n)|[{_NEWLINES[1:]}])"
+    r"|(?P<entity>&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)"
+    rf"|(?i:</?(?:{_INLINE}){_REST}|</v{_REST}|<(?:!DOCTYPE|\?xml)[^<>]{{0,500}}>)|\{{\\[^{{}}\n]{{0,200}}\}}|[\r{_HIDDEN}]"
+)
 
 _GUTENBERG_START: Final = re.compile(r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG[^\n]{0,200}\n", re.MULTILINE)
 _GUTENBERG_END: Final = re.compile(r"^\*\*\* ?END OF TH(?:E|IS) PROJECT GUTENBERG", re.MULTILINE)
@@ -184,10 +182,10 @@ def read_source(path: str | Path, encoding: str | None = None) -> Source:
 
     Args:
         path: The file.
-        encoding: Its encoding; by default found out, among UTF-8, UTF-16, UTF-32, GB18030, Big5 and Windows-1252.
+        encoding: Its encoding; detected by default among UTF-8, UTF-16, UTF-32, GB18030, Big5 and Windows-1252.
 
     Raises:
-        ScriptError: When there is no such file, or it is no text in that encoding.
+        ScriptError: When there is no such file, or it is not a text in that encoding.
     """
     file = Path(path)
     try:
@@ -240,16 +238,20 @@ class _Cleaner:
         self._unclosed: set[str] = set()
 
     def run(self) -> None:
-        for match in _INTERESTING.finditer(self.decoded, self.at, self.end):
-            place = match.start()
-            if place < self.at:
-                continue
-            crumb = self._crumb(place, match[0])
+        for found in _INTERESTING.finditer(self.decoded, self.at, self.end):
+            place = found.start()
+            crumb = _CRUMB.match(self.decoded, place, self.end) if place >= self.at else None
             if crumb is None:
                 continue
-            self._keep(place)
-            replacement, self.at = crumb
-            if replacement:
+            end = crumb.end()
+            replacement: str | None = "\n" if crumb["line"] else ""
+            if crumb["opening"]:
+                end = self._closed(crumb)
+            elif crumb["entity"]:
+                replacement = self._character(crumb[0])
+            if end > place and replacement is not None:
+                self._keep(place)
+                self.at = end
                 self._put(replacement, place)
         self._keep(self.end)
         self.offsets.append(self.end)
@@ -272,60 +274,18 @@ class _Cleaner:
                 self.wide_ends.append(self.at)
             self.offsets.append(place)
 
-    def _crumb(self, place: int, character: str) -> tuple[str, int] | None:
-        """What stands for a crumb, and where it ends; nothing where it is text."""
-        if character == "<":
-            return self._markup(place)
-        if character == "&":
-            return self._entity(place)
-        if character == "{":
-            code = _SUBTITLE_CODE.match(self.decoded, place, self.end)
-            return ("", code.end()) if code else None
-        if character == "\r" and self.decoded.startswith("\n", place + 1):
-            return "", place + 1
-        return ("\n" if character in _NEWLINES else ""), place + 1
-
-    def _markup(self, place: int) -> tuple[str, int] | None:
-        if self.decoded.startswith("<!--", place):
-            return self._to("-->", place)
-        line = _BREAK.match(self.decoded, place, self.end)
-        if line:
-            return "\n", line.end()
-        tag = _TAG.match(self.decoded, place, self.end)
-        if tag is None:
-            declaration = _DECLARATION.match(self.decoded, place, self.end)
-            return ("", declaration.end()) if declaration else None
-        name = tag[1].lower()
-        if name in _UNSEEN:
-            closed = None if tag[0].startswith("</") else self._to(f"</{name}>", place)
-            return closed or ("", tag.end())
-        # A voice tag of subtitles says who speaks.
-        if name == "v" and not tag[0].startswith("</"):
-            return None
-        if name in BLOCK_TAGS:
-            return "\n", tag.end()
-        return ("", tag.end()) if name in INLINE_TAGS else None
-
-    def _to(self, closing: str, place: int) -> tuple[str, int] | None:
+    def _closed(self, opening: re.Match[str]) -> int:
+        """Where what an opening hides is closed; a comment that is never closed hides nothing, nor its opening."""
+        closing = f"</{opening['unseen'].lower()}>" if opening["unseen"] else "-->"
         # Looked for once: a text of nothing but openings would be gone through as often as there are openings.
-        if closing in self._unclosed:
-            return None
-        found = self.decoded.find(closing, place, self.end)
-        if found < 0:
-            self._unclosed.add(closing)
-            return None
-        return "", found + len(closing)
+        found = -1 if closing in self._unclosed else self.decoded.find(closing, opening.start(), self.end)
+        if found >= 0:
+            return found + len(closing)
+        self._unclosed.add(closing)
+        return opening.end() if opening["unseen"] else opening.start()
 
-    def _entity(self, place: int) -> tuple[str, int] | None:
-        entity = _ENTITY.match(self.decoded, place, self.end)
-        if entity is None:
+    def _character(self, entity: str) -> str | None:
+        if entity[1] != "#" and entity[1:] not in html5:
             return None
-        name = entity[0][1:]
-        if not name.startswith("#") and name not in html5:
-            return None
-        character = html.unescape(entity[0])
-        if character == "\xa0":
-            character = " "
-        elif character in _NEWLINES:
-            character = "\n"
-        return _HIDDEN_ONE.sub("", character), entity.end()
+        character = html.unescape(entity).replace("\xa0", " ")
+        return "\n" if character in _NEWLINES else _HIDDEN_ONE.sub("", character)

@@ -9,17 +9,21 @@ is the scene and ``diag_id`` counts in it; offsets are not kept. Reading it foll
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Strict
 
 from rolellm.core.errors import DataError
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language, Turn, TurnKind
 from rolellm.core.text import half_in
+from rolellm.core.typed_json import read_as
 from rolellm.rolebench.profiles import is_role, narrates, read_dialogue
+from rolellm.rolebench.release import Text
 
 Layout = Literal["turns", "release"]
-_KINDS = ("speech", "narration", "direction")
 
 #: What narration, directions and headings of scenes go by.
 TOLD: Final[Mapping[Language, Mapping[str, str]]] = {
@@ -45,9 +49,9 @@ def write_turns(
         path: The file.
         turns: In the order of the script.
         role: The role they were read for.
-        speakers: By place, what the script calls the speaker, where that is not the turn's own `speaker`.
+        speakers: By index of the turn, the speaker's name in the script, where it differs from the turn's `speaker`.
         layout: ``turns``, or ``release`` for the layout of the release's profiles.
-        language: Of the names that narration gets in the release's layout.
+        language: The language of the names for narration in the release's layout.
 
     Returns:
         How many were written.
@@ -59,15 +63,8 @@ def write_turns(
 
 
 def _object(turn: Turn, speaker: str | None) -> dict[str, Any]:
-    return {
-        "role": turn.speaker,
-        "speaker": speaker or turn.speaker,
-        "content": turn.content,
-        "kind": turn.kind,
-        "scene": turn.scene,
-        "start": turn.start,
-        "end": turn.end,
-    }
+    kept = {name: getattr(turn, name) for name in ("content", "kind", "scene", "start", "end")}
+    return {"role": turn.speaker, "speaker": speaker or turn.speaker, **kept}
 
 
 def _rows(turns: Iterable[Turn], role: str, language: Language) -> Iterator[dict[str, Any]]:
@@ -95,34 +92,30 @@ def read_turns(path: str | Path, role: str | None = None) -> Iterator[Turn]:
         role: Whose speeches carry its name to the letter; only the release's layout, which does not say, needs it.
 
     Raises:
-        DataError: At a line that is no turn; names file and line.
+        DataError: At a line that is not a turn; names file and line.
     """
     if _is_release(path):
         yield from read_dialogue(path, role)
         return
     for number, value in read_jsonl(path):
-        problem = _problem(value)
-        if problem:
-            raise DataError(problem, path=path, line=number)
-        if value["content"].strip():
-            place = value.get("start", -1), value.get("end", -1)
-            yield Turn(value["role"], value["content"], value["kind"], value["scene"], *place)
+        line = read_as(_Line, value, "the turn", path=path, line=number)
+        if half := half_in(line.role, line.content):
+            raise DataError(half, path=path, line=number)
+        if line.content.strip():
+            yield Turn(line.role, line.content, line.kind, line.scene, line.start, line.end)
+
+
+@dataclass(slots=True)
+class _Line:
+    role: Text
+    content: str
+    kind: TurnKind
+    scene: Annotated[int, Strict()]
+    start: Annotated[int, Strict()] = -1
+    end: Annotated[int, Strict()] = -1
 
 
 def _is_release(path: str | Path) -> bool:
     for _, value in read_jsonl(path):
         return "act_id" in value and "kind" not in value
     return False
-
-
-def _problem(value: Mapping[str, Any]) -> str | None:
-    for key in ("role", "content"):
-        if not isinstance(value.get(key), str) or (key == "role" and not value[key].strip()):
-            return f"expected a text `{key}`, found {value.get(key)!r:.60} (keys: {', '.join(value) or 'none'})"
-    if value.get("kind") not in _KINDS:
-        return f"expected `kind` to be one of {', '.join(_KINDS)}, found {value.get('kind')!r:.60}"
-    for key in ("scene", "start", "end"):
-        found = value.get(key, -1)
-        if isinstance(found, bool) or not isinstance(found, int) or (key == "scene" and key not in value):
-            return f"expected a whole number `{key}`, found {value.get(key)!r:.60}"
-    return half_in(value["role"], value["content"])

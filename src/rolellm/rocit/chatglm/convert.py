@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -28,32 +28,22 @@ class Converted:
         family: ``chatglm2`` or ``chatglm3``.
         dtype: The weights' type, such as ``float16``.
         parameters: Numbers in all tensors.
-        size: Bytes of all tensors.
+        bytes: Bytes of all tensors.
         files: How many files the tensors lie in.
-        texts: How many texts the tokenizer was compared on with SentencePiece.
-        differing: How many of them it cuts otherwise.
+        tokenizer: How many ``texts`` the tokenizer was compared on with SentencePiece, and how many are ``differing``.
     """
 
     out: Path
     family: Family
     dtype: str
     parameters: int
-    size: int
+    bytes: int
     files: int
-    texts: int
-    differing: int
+    tokenizer: dict[str, int]
 
     def to_dict(self) -> dict[str, Any]:
         """The same as one JSON object."""
-        return {
-            "out": str(self.out),
-            "family": self.family,
-            "dtype": self.dtype,
-            "parameters": self.parameters,
-            "bytes": self.size,
-            "files": self.files,
-            "tokenizer": {"texts": self.texts, "differing": self.differing},
-        }
+        return asdict(self) | {"out": str(self.out)}
 
 
 def convert_chatglm(
@@ -103,10 +93,9 @@ def convert_chatglm(
         family=model.family,
         dtype=written.dtype,
         parameters=written.parameters,
-        size=written.size,
+        bytes=written.size,
         files=len(written.files),
-        texts=texts,
-        differing=differing,
+        tokenizer={"texts": texts, "differing": differing},
     )
 
 

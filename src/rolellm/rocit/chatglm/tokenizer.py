@@ -45,20 +45,30 @@ def convert_tokenizer(src: Path, family: Family) -> PreTrainedTokenizerFast:
         ModelError: When there is no SentencePiece model, or one of a kind that has no fast counterpart.
         MissingExtraError: Without sentencepiece or protobuf.
     """
+    from tokenizers import decoders, normalizers, processors
     from transformers import PreTrainedTokenizerFast
 
     proto = _read(src)
     fast = _model(proto)
-    fast.normalizer = _normalizer(proto)
-    fast.decoder = _decoder()
+    charsmap, end = proto.normalizer_spec.precompiled_charsmap, proto.trainer_spec.eos_piece
+    before = [normalizers.Precompiled(charsmap)] if charsmap else []
+    # Not the Metaspace pre-tokenizer: it puts no space before a text that begins with one.
+    spaces = [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
+    fast.normalizer = normalizers.Sequence([*before, *spaces])
+    strip = decoders.Strip(content=" ", left=1)
+    fast.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), strip])
     _add_special(fast, proto, (*_SPECIAL, *(_ROLES if family == "chatglm3" else ())))
-    fast.post_processor = _before_every_text(fast, proto)
+    fast.post_processor = processors.TemplateProcessing(
+        single="[gMASK] <sop> $A",
+        pair=f"[gMASK] <sop> $A $B {end}",
+        special_tokens=[(name, fast.token_to_id(name)) for name in ("[gMASK]", "<sop>", end)],
+    )
     unknown = proto.trainer_spec.unk_piece
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=fast,
         unk_token=unknown,
         pad_token=unknown,
-        eos_token=proto.trainer_spec.eos_piece,
+        eos_token=end,
         padding_side="left",
         clean_up_tokenization_spaces=False,
         model_input_names=["input_ids", "attention_mask"],
@@ -150,22 +160,6 @@ def _model(proto: Any) -> Tokenizer:
     return Tokenizer(bpe)
 
 
-def _normalizer(proto: Any) -> Any:
-    from tokenizers import normalizers
-
-    charsmap = proto.normalizer_spec.precompiled_charsmap
-    steps: list[Any] = [normalizers.Precompiled(charsmap)] if charsmap else []
-    # Not the Metaspace pre-tokenizer: it puts no space before a text that begins with one.
-    return normalizers.Sequence([*steps, normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)])
-
-
-def _decoder() -> Any:
-    from tokenizers import decoders
-
-    strip = decoders.Strip(content=" ", left=1)
-    return decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), strip])
-
-
 def _add_special(fast: Tokenizer, proto: Any, names: Sequence[str]) -> None:
     from tokenizers import AddedToken
 
@@ -175,15 +169,3 @@ def _add_special(fast: Tokenizer, proto: Any, names: Sequence[str]) -> None:
     first = len(proto.pieces)
     if ids != list(range(first, first + len(names))):
         raise ModelError(f"tokenizer.model has pieces called like special tokens, so their ids would be {ids}")
-
-
-def _before_every_text(fast: Tokenizer, proto: Any) -> Any:
-    from tokenizers import processors
-
-    end = proto.trainer_spec.eos_piece
-    opening = "[gMASK] <sop> $A"
-    return processors.TemplateProcessing(
-        single=opening,
-        pair=f"{opening} $B {end}",
-        special_tokens=[(name, fast.token_to_id(name)) for name in ("[gMASK]", "<sop>", end)],
-    )

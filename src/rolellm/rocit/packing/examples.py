@@ -68,6 +68,8 @@ class Examples(Sequence[Example]):
         return len(self.replies)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[place] for place in range(len(self))[index]]
         place = range(len(self))[index]
         prompt = int(self.prompt_of[place])
         return Example(

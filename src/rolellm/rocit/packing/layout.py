@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.nn.functional import cross_entropy, pad
+from torch.nn.utils.rnn import pad_sequence
 
 from rolellm.rocit.packing.attention import block_mask, blocks
 from rolellm.rocit.packing.examples import IGNORED, Example, Examples
@@ -33,7 +35,8 @@ class Layout:
         plan: Which of them each forward pass takes.
         packed: Trees, instead of padded rows.
         pad_id: The token that rows and packs are padded with; it is never seen and never trained.
-        pad_to: Pad packs to one of a few lengths up to so many tokens; ``None`` leaves them as they are.
+        pad_to: Pad packs to one of a few lengths up to so many tokens, for FlexAttention; ``None`` leaves them as they
+            are.
     """
 
     def __init__(self, examples: Examples, plan: Plan, *, packed: bool, pad_id: int, pad_to: int | None = None) -> None:
@@ -42,6 +45,7 @@ class Layout:
         self._packed = packed
         self._pad_id = pad_id
         self._pad_to = pad_to
+        self.flex = pad_to is not None
 
     def __call__(self, passes: Sequence[Mapping[str, int]]) -> dict[str, Any]:
         """The tensors of one forward pass, and its number: ``[{"pass": number}]``."""
@@ -65,17 +69,18 @@ def padded_rows(rows: Sequence[Example], pad_id: int) -> dict[str, torch.Tensor]
 
     Without any it is one padded token, which is seen, since a row that sees nothing has no numbers, and not trained.
     """
-    longest = max((len(row.prompt_ids) + len(row.reply_ids) for row in rows), default=1)
-    shape = (max(1, len(rows)), longest)
-    ids = torch.full(shape, pad_id, dtype=torch.long)
-    mask = torch.zeros(shape, dtype=torch.long) if rows else torch.ones(shape, dtype=torch.long)
-    labels = torch.full(shape, IGNORED, dtype=torch.long)
-    for place, row in enumerate(rows):
-        length = len(row.prompt_ids) + len(row.reply_ids)
-        ids[place, :length] = torch.tensor(row.input_ids)
-        mask[place, :length] = 1
-        labels[place, :length] = torch.tensor(row.labels)
-    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+    if not rows:
+        ids = torch.full((1, 1), pad_id)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.full_like(ids, IGNORED)}
+    parts = {
+        "input_ids": ([row.input_ids for row in rows], pad_id),
+        "attention_mask": ([[1] * len(row.input_ids) for row in rows], 0),
+        "labels": ([row.labels for row in rows], IGNORED),
+    }
+    return {
+        name: pad_sequence([torch.tensor(row) for row in values], batch_first=True, padding_value=padding)
+        for name, (values, padding) in parts.items()
+    }
 
 
 def tree_tensors(tree: Packed, length: int, pad_id: int) -> dict[str, torch.Tensor]:
@@ -85,17 +90,11 @@ def tree_tensors(tree: Packed, length: int, pad_id: int) -> dict[str, torch.Tens
         ``input_ids`` and ``position_ids`` ``(1, length)``, ``ends`` ``(length,)``, ``scored`` and ``targets``
         ``(trained,)``; a padded token sees itself alone, and nothing sees it.
     """
-    ids = torch.full((1, length), pad_id, dtype=torch.long)
-    positions = torch.zeros((1, length), dtype=torch.long)
-    ends = torch.arange(1, length + 1)
     real = len(tree.ids)
-    ids[0, :real] = torch.from_numpy(tree.ids)
-    positions[0, :real] = torch.from_numpy(tree.positions)
-    ends[:real] = torch.from_numpy(tree.ends)
     return {
-        "input_ids": ids,
-        "position_ids": positions,
-        "ends": ends,
+        "input_ids": pad(torch.from_numpy(tree.ids).long(), (0, length - real), value=pad_id)[None],
+        "position_ids": pad(torch.from_numpy(tree.positions), (0, length - real))[None],
+        "ends": torch.cat([torch.from_numpy(tree.ends), torch.arange(real + 1, length + 1)]),
         "scored": torch.from_numpy(tree.scored).long(),
         "targets": torch.from_numpy(tree.targets).long(),
     }
@@ -155,7 +154,7 @@ def summed_loss(
 def _nll(logits: torch.Tensor, targets: torch.Tensor, tally: torch.Tensor | None = None) -> torch.Tensor:
     if tally is not None:
         _count(logits.detach(), targets, tally)
-    return torch.nn.functional.cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
+    return cross_entropy(logits.float(), targets, ignore_index=IGNORED, reduction="sum")
 
 
 def _count(logits: torch.Tensor, targets: torch.Tensor, tally: torch.Tensor) -> None:
