@@ -293,7 +293,7 @@ class Tally:
 
     def by_place(
         self, values: Mapping[str, Mapping[str, float]], *, shares: bool = False
-    ) -> dict[str, dict[str, dict[str, dict[str, Any]]]]:
+    ) -> dict[str, dict[str, dict[str, Any]]]:
         """dict[str, Any]s by role and by category, for several systems at once.
 
         Args:
@@ -303,16 +303,16 @@ class Tally:
         Returns:
             System to ``by_role`` and ``by_category`` to estimates, those without a value left out.
         """
-        found: dict[str, dict[str, dict[str, dict[str, Any]]]] = {n: {"by_role": {}, "by_category": {}} for n in values}
-        for kind, parts in self.places.items():
-            for part, rows in parts.items():
-                samples = {
-                    name: self.joined((row, of_rows[row]) for row in rows if row in of_rows)
-                    for name, of_rows in values.items()
-                }
-                for name, estimate in self.estimates(samples, shares=shares).items():
-                    if estimate is not None:
-                        found[name][f"by_{kind}"][part] = estimate
+        found: dict[str, dict[str, dict[str, Any]]] = {name: {"by_role": {}, "by_category": {}} for name in values}
+        samples = {
+            (name, f"by_{kind}", part): self.joined((row, of_rows[row]) for row in rows if row in of_rows)
+            for kind, parts in self.places.items()
+            for part, rows in parts.items()
+            for name, of_rows in values.items()
+        }
+        for (name, kind, part), estimate in self.estimates(samples, shares=shares).items():
+            if estimate is not None:
+                found[name][kind][part] = estimate
         return found
 
     @cached_property

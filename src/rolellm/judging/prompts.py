@@ -140,17 +140,10 @@ def nonce(*parts: str) -> str:
     The same texts get the same mark, so that a request is the same when it is asked again. Nobody can write a text
     that holds its own mark: it would have to hold a piece of its own SHA-256, and then the next mark is drawn.
     """
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(f"{len(data)}:".encode() + data)
-    for turn in count():
-        drawn = digest.copy()
-        drawn.update(str(turn).encode())
-        mark = drawn.hexdigest()[:_HEX]
-        if not any(mark in part for part in parts):
-            return mark
-    raise AssertionError("unreachable: counting does not end")
+    datas = [part.encode("utf-8", "surrogatepass") for part in parts]
+    whole = b"".join(f"{len(data)}:".encode() + data for data in datas)
+    marks = (hashlib.sha256(whole + str(turn).encode()).hexdigest()[:_HEX] for turn in count())
+    return next(mark for mark in marks if not any(mark in part for part in parts))
 
 
 def fenced(name: str, text: str, mark: str) -> str:

@@ -52,13 +52,8 @@ _COMPILED = [
 
 @functools.cache
 def _to_ascii() -> dict[int, str]:
-    table = {}
-    for start, end in _COMPATIBLE:
-        for code in range(start, end):
-            folded = unicodedata.normalize("NFKC", chr(code))
-            if len(folded) == 1 and folded.isascii():
-                table[code] = folded
-    return table
+    codes = {code: unicodedata.normalize("NFKC", chr(code)) for first, end in _COMPATIBLE for code in range(first, end)}
+    return {code: folded for code, folded in codes.items() if len(folded) == 1 and folded.isascii()}
 
 
 def folded(text: str) -> str:
