@@ -67,7 +67,7 @@ def test_what_is_absent_is_none_and_zero_is_a_score(values: Values) -> None:
 )
 def test_a_broken_metric_is_named(values: Values, value: Any) -> None:
     values["tuned"]["by_role"]["Captain Ahab"]["RAW"] = value
-    with pytest.raises(DataError, match="Captain Ahab, RAW: "):
+    with pytest.raises(DataError, match="Captain Ahab: RAW: "):
         ScoreReport.from_dict(values["tuned"])
 
 

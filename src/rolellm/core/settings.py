@@ -21,6 +21,7 @@ import functools
 import json
 import re
 from collections.abc import Iterable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -38,6 +39,7 @@ __all__ = [
     "known_keys",
     "laid_over",
     "nearest",
+    "packaged_yaml",
     "parse_yaml",
     "read",
     "read_file",
@@ -147,6 +149,11 @@ def parse_yaml(text: str, source: str) -> Any:
         raise SettingsError(f"{source}: not valid YAML: nested too deep") from error
     except ValueError as error:  # such as a number of thousands of digits
         raise SettingsError(f"{source}: not valid YAML: {error}") from error
+
+
+def packaged_yaml(package: str, name: str) -> Any:
+    """The value of a YAML file that a package of this library holds."""
+    return parse_yaml(resources.files(package).joinpath(name).read_text(encoding="utf-8"), name)
 
 
 def beside(values: Values, folder: Path, *keys: str) -> Values:
