@@ -83,7 +83,7 @@ def scripted_model(*, concurrency: int = 8, price: Price | None = None) -> Scrip
         name="quotes",
         rules_hash=hash_file(Path(__file__)),
         concurrency=concurrency,
-        price=price,
+        price=price or Price(),
         count=TokenCounter().count,
     )
 
