@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rolellm.judging.folder import read_run
-from rolellm.judging.people.labels import read_audit, read_rankings
+from rolellm.judging.people.labels import AuditLabel, RankingLabel, read_labels
 from rolellm.labelling import LabelServer
 
 from ..judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
@@ -156,7 +156,7 @@ def test_a_sample_is_ranked_by_the_keyboard_alone(
 
     lines = (folder / "labels" / "anna.jsonl").read_text().splitlines()
     assert [json.loads(line)["ranks"] for line in lines] == [[1.5, 1.5, 3], None, [2, 3, 1], [3, 2, 1], [3, 1, 2]]
-    ranked = [label for label in read_rankings(read_run(folder), "anna").values() if not label.skipped]
+    ranked = [label for label in read_labels(read_run(folder), "anna", RankingLabel).values() if not label.skipped]
     assert all(0 < label.seconds < 60 for label in ranked)
 
 
@@ -210,7 +210,9 @@ def test_the_audit_is_answered_by_three_keys(serve: Callable[..., LabelServer], 
     assert page("said") == "yes · yes · yes"
     assert not [name for name in CONTESTANTS if name in page.driver.page_source]
     page.check(server)
-    said = [(one.instruction, one.style, one.correct) for one in read_audit(read_run(folder), "anna").values()]
+    said = [
+        (one.instruction, one.style, one.correct) for one in read_labels(read_run(folder), "anna", AuditLabel).values()
+    ]
     assert said == [(True, False, None), (True, True, True), (None, None, None)]
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rolellm.judging.folder import read_run
-from rolellm.judging.people.labels import audit_path, rankings_path, read_audit, read_rankings
+from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path, read_labels
 from rolellm.labelling import LabelServer, RankingTask, serving
 from rolellm.labelling.server import MAX_BODY
 from rolellm.labelling.tasks import MAX_TEXT
@@ -68,7 +68,7 @@ def test_a_ranking_is_on_the_disk_before_the_page_is_told(serve: Serve, folder: 
     item = ask(server, "item/0").json
     assert [one["letter"] for one in item["answers"]] == ["A", "B", "C"] and item["label"] is None
     said = post(server, {"item": 0, **RANKED})
-    (label,) = read_rankings(read_run(folder), "anna").values()
+    (label,) = read_labels(read_run(folder), "anna", RankingLabel).values()
     assert said.status == 200 and said.json["statuses"] == ["done", "open", "open"]
     assert label.ranks == (2.5, 1.0, 2.5) and label.seconds == 2.5
     assert f"Answer {list(CONTESTANTS).index(label.order[1])} " in item["answers"][1]["text"]
@@ -120,7 +120,7 @@ def test_the_audit_keeps_three_answers(serve: Serve, folder: Path) -> None:
     said = {"instruction": True, "style": False, "correct": None}
     assert post(server, {"item": 0, "seconds": 1, **said}).json["statuses"] == ["done", "open", "open", "open"]
     assert ask(server, "item/0").json["label"] == said
-    (label,) = read_audit(read_run(folder), "anna").values()
+    (label,) = read_labels(read_run(folder), "anna", AuditLabel).values()
     assert (label.instruction, label.style, label.correct) == (True, False, None)
 
 
@@ -178,7 +178,7 @@ def test_a_label_that_does_not_come_from_the_page_is_refused(
     encoded = {name: value.encode().decode("latin-1") if value else value for name, value in headers.items()}
     body = b"" if "Content-Length" in headers else {"item": 0, **RANKED}
     assert post(server, body, **encoded).status == status
-    assert not rankings_path(folder, "anna").exists()
+    assert not label_path(folder, "anna", RankingLabel).exists()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_wrong_token_takes_no_label(serve: Serve, folder: Path) -> None:
     wrong = server.url[-24:-1][::-1]
     for path in (f"/{wrong}/label", "/label", f"/{server.token}x/label"):
         assert ask(server, path, "POST", {"item": 0, **RANKED}).status == 404
-    assert not rankings_path(folder, "anna").exists()
+    assert not label_path(folder, "anna", RankingLabel).exists()
 
 
 def test_each_start_has_a_token_of_its_own(serve: Serve) -> None:
@@ -271,7 +271,7 @@ def test_what_is_no_label_is_refused_and_nothing_written(serve: Serve, folder: P
     server = serve()
     found = post(server, body)
     assert found.status == status and found.json["problem"]
-    assert not rankings_path(folder, "anna").exists()
+    assert not label_path(folder, "anna", RankingLabel).exists()
 
 
 @pytest.mark.parametrize(
@@ -285,14 +285,14 @@ def test_what_is_no_label_is_refused_and_nothing_written(serve: Serve, folder: P
 )
 def test_what_is_no_audit_is_refused(serve: Serve, folder: Path, said: dict[str, Any]) -> None:
     assert post(serve(audit=True), {"item": 0, "seconds": 1, **said}).status == 400
-    assert not audit_path(folder, "anna").exists()
+    assert not label_path(folder, "anna", AuditLabel).exists()
 
 
 def test_an_endless_time_counts_as_a_day(serve: Serve, folder: Path) -> None:
     for seconds in (10**300, float("inf"), 10**400):
         server = serve()
         assert post(server, {"item": 0, **RANKED, "seconds": seconds}).status == 200
-        assert next(iter(read_rankings(read_run(folder), "anna").values())).seconds == 86_400
+        assert next(iter(read_labels(read_run(folder), "anna", RankingLabel).values())).seconds == 86_400
 
 
 def test_two_tabs_that_save_at_once_lose_nothing(serve: Serve, folder: Path) -> None:
@@ -308,8 +308,8 @@ def test_two_tabs_that_save_at_once_lose_nothing(serve: Serve, folder: Path) -> 
         tab.start()
     for tab in tabs:
         tab.join()
-    lines = rankings_path(folder, "anna").read_text().splitlines()
-    assert len(lines) == 12 and len(read_rankings(read_run(folder), "anna")) == 6
+    lines = label_path(folder, "anna", RankingLabel).read_text().splitlines()
+    assert len(lines) == 12 and len(read_labels(read_run(folder), "anna", RankingLabel)) == 6
     shown = [ask(server, f"item/{number}").json["label"] for number in range(6)]
     assert all(label["groups"] in ranked for label in shown)
     # What the page says is what the last lines say.
@@ -329,14 +329,14 @@ def files_of_at_most(size: int) -> Iterator[None]:
 def test_a_full_disk_is_said_and_the_label_can_be_saved_once_there_is_room(serve: Serve, folder: Path) -> None:
     server = serve()
     post(server, {"item": 0, **RANKED})
-    path = rankings_path(folder, "anna")
+    path = label_path(folder, "anna", RankingLabel)
     with files_of_at_most(path.stat().st_size + 20):
         full = post(server, {"item": 1, **RANKED})
     assert full.status == 507 and "disk is full" in full.json["problem"]
     assert ask(server, "state").json["statuses"][:2] == ["done", "open"]
-    assert len(read_rankings(read_run(folder), "anna")) == 1
+    assert len(read_labels(read_run(folder), "anna", RankingLabel)) == 1
     assert post(server, {"item": 1, **RANKED}).status == 200
-    assert len(read_rankings(read_run(folder), "anna")) == 2
+    assert len(read_labels(read_run(folder), "anna", RankingLabel)) == 2
     assert len(path.read_text().splitlines()) == 2
 
 
@@ -390,7 +390,7 @@ def test_one_more_system_opens_a_row_again_and_keeps_what_was_said(serve: Serve,
     server = serve(size=1)
     assert ask(server, "state").json["statuses"] == ["open"]
     assert len(ask(server, "item/0").json["answers"]) == 4
-    assert len(read_rankings(read_run(folder), "anna")) == 1
+    assert len(read_labels(read_run(folder), "anna", RankingLabel)) == 1
 
 
 def test_people_see_the_references_that_judges_see(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.evaluation.statistics.bootstrap import Interval
-from rolellm.report.exports import to_csv, to_latex, write_tables
-from rolellm.report.score_table import PERCENT, Format, ScoreTable, TableRow
+from rolellm.report.score_table import PERCENT, Format, ScoreTable, TableRow, to_csv, to_latex, write_tables
 
 SCORE = Interval(0.29264, 0.25, 0.3401, 1200)
 

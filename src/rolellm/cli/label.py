@@ -38,7 +38,7 @@ def label(
     """
     from rolellm.core.errors import SettingsError, StoppedShortError
     from rolellm.judging.folder import LABELS, read_run
-    from rolellm.judging.people.labels import audit_path, rankings_path
+    from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path
     from rolellm.labelling import AuditTask, RankingTask
     from rolellm.runtime.locks import locked
 
@@ -46,8 +46,8 @@ def label(
         raise SettingsError("--system needs --audit; a ranking always covers all systems")
     found = read_run(run)
     annotator = settings.annotator or _login()
-    path = (audit_path if settings.audit else rankings_path)(run, annotator)
-    task: LabelTask[Any]
+    path = label_path(run, annotator, AuditLabel if settings.audit else RankingLabel)
+    task: LabelTask
     with locked(run / LABELS, f".{path.name}.lock"):
         if settings.audit:
             task = AuditTask(found, annotator, size=settings.sample, seed=settings.seed, system=settings.system)
@@ -79,7 +79,7 @@ def _login() -> str:
         return "annotator"
 
 
-def _serve(task: LabelTask[Any], run: Path, *, port: int, open_page: bool | None) -> None:
+def _serve(task: LabelTask, run: Path, *, port: int, open_page: bool | None) -> None:
     """Serve until somebody asks to stop."""
     import webbrowser
 
@@ -129,42 +129,28 @@ def print_agreement(found: Mapping[str, Any]) -> None:
         if found[key]:
             _comparisons(f"{title}, beyond chance, with 95 % intervals over questions", found[key])
     if found["fleiss_kappa"]:
-        kappas = found["fleiss_kappa"]
-        cells = [_score(kappas["baseline"]), _score(kappas["all_pairs"])]
-        print_table(
-            "All people", ["", "Fleiss' kappa, against the baseline", "Fleiss' kappa, all pairs"], [["", *cells]]
-        )
+        heads = ["", "Fleiss' kappa, against the baseline", "Fleiss' kappa, all pairs"]
+        print_table("All people", heads, [["", *map(_score, found["fleiss_kappa"].values())]])
     if found["audit"]:
         _audit(found["audit"])
 
 
 def _people(found: Mapping[str, Any]) -> None:
-    rows = [
-        [
-            shown(one["name"], _NAME),
-            str(one["labelled"]),
-            str(one["skipped"]),
-            _share(one["ties"]),
-            ABSENT if one["median_seconds"] is None else f"{one['median_seconds']:.0f} s",
-        ]
-        for one in found["annotators"]
-    ]
+    rows = []
+    for one in found["annotators"]:
+        time = ABSENT if one["median_seconds"] is None else f"{one['median_seconds']:.0f} s"
+        counts = (str(one[key]) for key in ("labelled", "skipped"))
+        rows.append([shown(one["name"], _NAME), *counts, _share(one["ties"]), time])
     print_table("Who ranked", ["Person", "rows", "skipped", "ties among pairs", "median time"], rows)
 
 
 def _comparisons(title: str, comparisons: list[dict[str, Any]]) -> None:
     columns = ["", "rows", "kappa, against the baseline", "kappa, all pairs", "Spearman, rows", "Spearman, systems"]
-    rows = [
-        [
-            f"{shown(one['a'], _NAME)} / {shown(one['b'], _NAME)}",
-            str(one["rows"]),
-            _score((one["baseline"] or {}).get("kappa")),
-            _score((one["all_pairs"] or {}).get("kappa")),
-            _score(one["spearman_rows"]),
-            _score(one["spearman_models"]),
-        ]
-        for one in comparisons
-    ]
+    rows = []
+    for one in comparisons:
+        kappas = [(one[which] or {}).get("kappa") for which in ("baseline", "all_pairs")]
+        scores = map(_score, (*kappas, one["spearman_rows"], one["spearman_models"]))
+        rows.append([_pair(one), str(one["rows"]), *scores])
     print_table(title, columns, rows)
 
 
@@ -182,11 +168,12 @@ def _audit(audit: Mapping[str, Any]) -> None:
     rows.append(["the paper's people, on its references", *paper, ABSENT])
     print_table("The paper's three questions", columns, rows)
     if audit["agreement"]:
-        pairs = [
-            [f"{shown(one['a'], _NAME)} / {shown(one['b'], _NAME)}", *map(_score, one["kappa"].values())]
-            for one in audit["agreement"]
-        ]
+        pairs = [[_pair(one), *map(_score, one["kappa"].values())] for one in audit["agreement"]]
         print_table("People against people in the audit: Cohen's kappa", ["", *columns[1:4]], pairs)
+
+
+def _pair(one: Mapping[str, Any]) -> str:
+    return f"{shown(one['a'], _NAME)} / {shown(one['b'], _NAME)}"
 
 
 def _score(found: Mapping[str, Any] | None) -> str:

@@ -20,7 +20,8 @@ import difflib
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
@@ -38,6 +39,7 @@ __all__ = [
     "known_keys",
     "laid_over",
     "nearest",
+    "packaged_yaml",
     "parse_yaml",
     "read",
     "read_file",
@@ -149,6 +151,11 @@ def parse_yaml(text: str, source: str) -> Any:
         raise SettingsError(f"{source}: not valid YAML: {error}") from error
 
 
+def packaged_yaml(package: str, name: str) -> Any:
+    """The value of a YAML file that a package of this library holds."""
+    return parse_yaml(resources.files(package).joinpath(name).read_text(encoding="utf-8"), name)
+
+
 def beside(values: Values, folder: Path, *keys: str) -> Values:
     """The values with the paths under these keys, such as ``base.path``, taken from the folder of their file."""
     for section, _, name in (key.partition(".") for key in keys):
@@ -196,9 +203,7 @@ def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
     return tuple(keys)
 
 
-@functools.lru_cache
-def _adapter(cls: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 def _hints(cls: type) -> dict[str, Any]:

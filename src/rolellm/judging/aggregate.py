@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -25,7 +25,7 @@ from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, Sample, bootstrap_stratum, share_ends
-from rolellm.judging.types import Comparison, Design, Judgement, System, category
+from rolellm.judging.types import Comparison, Design, Judgement, category
 
 #: The least share of pairs whose two orders have to agree (our choice). Wins, ties and losses drawn by lot, at whatever
 #: odds, agree in a third or more: with less, the place decides more than the answers do.
@@ -198,15 +198,14 @@ def sort_out(judgements: Iterable[Judgement], baseline: str | None, aside: Colle
     return Verdicts(baseline, judges, pairs, lists, names, reasons, incomplete, frozenset(aside))
 
 
-def _reasons(one: Judgement, baseline: str | None) -> Iterator[tuple[str, str]]:
+def _reasons(one: Judgement, baseline: str | None) -> list[tuple[str, str]]:
     """Who each reason is about; the one reason of a pair speaks of A and B, so it is told who they were."""
+    found = list(zip(one.order, one.reasons, strict=False))
     if one.design == "pairwise" and len(one.reasons) == 1:
         about = next((name for name in one.order if name != baseline), one.order[0])
         told = ", ".join(f"{letter} is {name}" for letter, name in zip("AB", one.order, strict=False))
-        found = [(about, f"{one.reasons[0]} ({told})")] if one.reasons[0] else []
-    else:
-        found = [(name, reason) for name, reason in zip(one.order, one.reasons, strict=False) if reason]
-    yield from found
+        found = [(about, f"{reason} ({told})") for reason in one.reasons if reason]
+    return [(name, reason) for name, reason in found if reason]
 
 
 def list_above(lists: Mapping[str, Sequence[Judgement]], name: str, other: str) -> float | None:
@@ -269,12 +268,9 @@ class Tally:
     def lengths(self) -> dict[str, dict[str, int]]:
         """System to row id to the characters of its answer."""
         answers = self.comparison.answers
-        return {one.name: {row: len(text) for row, text in answers[one.name].items()} for one in self.systems}
-
-    @property
-    def systems(self) -> Sequence[System]:
-        """All of them, the baseline and canaries too."""
-        return self.comparison.systems
+        return {
+            one.name: {row: len(text) for row, text in answers[one.name].items()} for one in self.comparison.systems
+        }
 
     def values(self, name: str, field: Field) -> dict[str, float]:
         """Row id to one field of a system's outcome, in the comparison's order; without wins that are `withheld`."""

@@ -51,7 +51,7 @@ def check_answers(predictions: Sequence[str] | None, references: Sequence[str] |
     """Both lists of answers, once they are known to be texts, and as many.
 
     Raises:
-        DataError: (a ``ValueError``) On no answers, lists of different lengths, or what is no text; names the row.
+        DataError: (a ``ValueError``) On no answers, lists of different lengths, or a value that is not a text.
     """
     found = []
     for name, values in (("predictions", predictions), ("references", references)):

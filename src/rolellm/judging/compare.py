@@ -25,6 +25,7 @@ from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import RESULT, JudgeRun, read_run
 from rolellm.judging.result import adjusted, paired
 from rolellm.judging.settings import CompareSettings
+from rolellm.judging.systems import texts_by_row
 
 #: Measure to system to row id to value.
 Measures = dict[str, dict[str, dict[str, float]]]
@@ -106,8 +107,7 @@ def scored_side(path: str | Path, rows: Sequence[Row], options: ScoreOptions) ->
     path = Path(path)
     predictions = read_predictions(path)
     report = score_rows(rows, predictions, options)
-    joined = zip(rows, report.answers, strict=True)
-    texts = {row.id: predictions.items[answer].prediction for row, answer in joined if answer is not None}
+    texts = texts_by_row(rows, predictions, report.answers)
     measures = _rouge_values(path.name, report)
     # What a run is given to score with is the same for both sides; what differs is in the predictions.
     settings = flatten({key: value for key, value in report.fingerprint.items() if key != "hash"})

@@ -19,11 +19,6 @@ from rolellm.judging.aggregate import DESIGNS, Pair, Tally, above, list_above
 from rolellm.judging.types import Judgement
 
 
-def position_effect(tally: Tally) -> dict[str, Any]:
-    """The judges' taste for a place, over pairs with both orders and over lists."""
-    return {"pairwise": _in_pairs(tally), "listwise": _in_lists(tally)}
-
-
 def length_effect(tally: Tally) -> dict[str, Any]:
     """How often the longer of two answers wins, and the weight of length in the length-controlled win rate.
 
@@ -33,7 +28,7 @@ def length_effect(tally: Tally) -> dict[str, Any]:
     baseline = tally.verdicts.baseline
     if baseline is None:
         return {"longer_preferred": None, "coefficient": None}
-    models = [one.name for one in tally.systems if one.kind == "model"]
+    models = [one.name for one in tally.comparison.systems if one.kind == "model"]
     found = [
         (row, win, tally.lengths[name][row], tally.lengths[baseline][row])
         for name in models
@@ -74,7 +69,7 @@ def name_effect(tally: Tally) -> tuple[dict[str, Any] | None, dict[str, dict[str
                 gains.setdefault(name, []).append((one.row, after - before))
     effects = tally.estimates({name: tally.joined(found) for name, found in gains.items()})
     changed = tally.joined((one.row, float(one.ranks != masked[_shown(one)].ranks)) for one in probes)
-    by_model = {one.name: effects[one.name] for one in tally.systems if one.name in effects}
+    by_model = {one.name: effects[one.name] for one in tally.comparison.systems if one.name in effects}
     return {"probes": len(probes), "changed": tally.estimate(changed, shares=True), "by_model": by_model}, effects
 
 
@@ -82,11 +77,11 @@ def _shown(one: Judgement) -> tuple[str, str, str, tuple[str, ...]]:
     return one.row, one.judge, one.design, one.order
 
 
-def _pairs(tally: Tally) -> Iterator[tuple[str, Pair]]:
+def _pairs(tally: Tally) -> Iterator[tuple[str, Iterable[Pair]]]:
+    """Each row's pairs of one system, by all judges."""
     for row in tally.comparison.rows:
         for by_judge in tally.verdicts.pairs.get(row.id, {}).values():
-            for pair in by_judge.values():
-                yield row.id, pair
+            yield row.id, by_judge.values()
 
 
 def _in_pairs(tally: Tally) -> dict[str, Any] | None:
@@ -94,7 +89,7 @@ def _in_pairs(tally: Tally) -> dict[str, Any] | None:
 
     ``first_preferred``: share of judgements that prefer the answer shown first, ties half; .5 is no taste.
     """
-    pairs = list(_pairs(tally))
+    pairs = [(row, pair) for row, found in _pairs(tally) for pair in found]
     if not pairs:
         return None
     found = tally.estimates(
@@ -159,7 +154,7 @@ def diagnose(tally: Tally, limit: float) -> tuple[dict[str, Any], dict[str, dict
         "judgements": {kind: counts[kind] for kind in (*DESIGNS, "named")},
         "unscored": _unscored(tally, limit),
         "canaries": _canaries(tally),
-        "position": position_effect(tally),
+        "position": {"pairwise": _in_pairs(tally), "listwise": _in_lists(tally)},
         "length": length_effect(tally),
         "name": names,
         "attacks": _attacks(tally),
@@ -211,29 +206,23 @@ def _attacks(tally: Tally) -> dict[str, dict[str, dict[str, Any]]]:
 
     The win rate is that of pairs; where none were judged, that of lists.
     """
-    rows: dict[tuple[str, str], Counter[str]] = {}
-    for one in tally.judgements:
-        if not one.named:
-            for name, kinds in one.touched.items():
-                for kind in kinds:
-                    rows.setdefault((name, kind), Counter())[one.row] += 1
+    touched: dict[str, dict[str, Counter[str]]] = {one.name: {} for one in tally.comparison.systems}
+    for one in (one for one in tally.judgements if not one.named):
+        for name, kind in ((name, kind) for name, kinds in one.touched.items() for kind in kinds):
+            touched[name].setdefault(kind, Counter())[one.row] += 1
     samples = {}
-    for (name, kind), touched in rows.items():
+    for name, kinds in touched.items():
         outcomes = tally.values(name, "win") or tally.values(name, "above")
-        samples[name, kind] = tally.joined((row, win) for row, win in outcomes.items() if row in touched)
+        for kind, rows in kinds.items():
+            samples[name, kind] = tally.joined((row, win) for row, win in outcomes.items() if row in rows)
     found = tally.estimates(samples, shares=True)
     return {
-        one.name: {
-            kind: {
-                "answers": len(rows[name, kind]),
-                "judgements": rows[name, kind].total(),
-                "win_rate": found[name, kind],
-            }
-            for name, kind in sorted(rows)
-            if name == one.name
+        name: {
+            kind: {"answers": len(rows), "judgements": rows.total(), "win_rate": found[name, kind]}
+            for kind, rows in sorted(kinds.items())
         }
-        for one in tally.systems
-        if any(name == one.name for name, _ in rows)
+        for name, kinds in touched.items()
+        if kinds
     }
 
 
@@ -246,7 +235,8 @@ def _jury(tally: Tally) -> dict[str, Any] | None:
     pairwise, listwise = (len(tally.verdicts.judges[design]) for design in DESIGNS)
     if max(pairwise, listwise) < 2:
         return None
-    votes = list(_pair_votes(tally) if pairwise > 1 else _list_votes(tally))
+    in_pairs = ((row, [pair.mean for pair in found]) for row, found in _pairs(tally))
+    votes = list(in_pairs if pairwise > 1 else _list_votes(tally))
     items = [(row, counts) for row, means in votes if sum(counts := _counts(means)) > 1]
     kappa = None
     if items:
@@ -264,14 +254,8 @@ def _either_way(counts: npt.NDArray[np.int64]) -> float | None:
 Votes = Iterable[tuple[str, list[float]]]
 
 
-def _pair_votes(tally: Tally) -> Votes:
-    for row in tally.comparison.rows:
-        for by_judge in tally.verdicts.pairs.get(row.id, {}).values():
-            yield row.id, [pair.mean for pair in by_judge.values()]
-
-
 def _list_votes(tally: Tally) -> Votes:
-    names = [one.name for one in tally.systems]
+    names = [one.name for one in tally.comparison.systems]
     for row in tally.comparison.rows:
         lists: Mapping[str, Any] = tally.verdicts.lists.get(row.id, {})
         for at, name in enumerate(names):

@@ -75,7 +75,7 @@ class Judge:
         return self.settings.design
 
     def sampling(self, answers: int) -> Sampling:
-        """How a verdict on so many answers is drawn."""
+        """How a verdict on a number of answers is sampled."""
         given = self.settings
         most = given.max_tokens + given.max_tokens_per_answer * answers
         return Sampling(temperature=given.temperature, top_p=given.top_p, max_tokens=most)

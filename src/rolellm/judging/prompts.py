@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
-from rolellm.core.records import Language, Row
+from rolellm.core.records import Row
 from rolellm.core.sanitize import label, visible
+from rolellm.core.settings import packaged_yaml
 from rolellm.judging.orders import LETTERS, Ask
 from rolellm.judging.quote_guard import defanged, looks_like
 from rolellm.judging.types import Comparison
@@ -71,8 +72,8 @@ def show(text: str, limit: int = LIMIT) -> Shown:
 
     ========================  =============================================================================
     ``cut``                   longer than `limit`: the rest is left out, and how much it was is said
-    ``hidden``                controls, zero-width, tag and other characters without a glyph: spelt out
-    ``bidi``                  marks and overrides of direction: spelt out
+    ``hidden``                controls, zero-width, tag and other characters without a glyph: spelled out
+    ``bidi``                  marks and overrides of direction: spelled out
     ``control_tokens``        tokens and role headers of chat templates: brackets, colons become look-alikes
     ``fence``                 looks like a delimiter; left as it is
     ``verdict``               looks like a judge's verdict; left as it is
@@ -118,7 +119,7 @@ def show(text: str, limit: int = LIMIT) -> Shown:
 
 
 def _spelt(text: str) -> tuple[str, set[str]]:
-    """The text with every hidden character spelt out, and which these were."""
+    """The text with every hidden character spelled out, and which these were."""
     if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
         return text, set()
     forms = set(_STRAY_FORM.findall(text))
@@ -214,28 +215,7 @@ def _next(prompt: str, start: int, mark: str) -> re.Match[str] | None:
 _REFERENCES = 3
 _NAME_COLUMNS = 60
 
-_WORDS: Mapping[Language, Mapping[str, str]] = {
-    "en": {
-        "no_reference": "There is no reference for this question.",
-        "role_specific": "A reference, by which knowledge is to be measured:",
-        "general": "A plain answer by nobody in particular, to tell what is right; it has no style to be imitated:",
-        "no_description": "(nothing more is known)",
-        "no_answer": "(the answer is empty)",
-        "names": "For this comparison the systems are named: {named}.\n\n",
-        "is": "{letter} is {name}",
-        "joined": ", ",
-    },
-    "zh": {
-        "no_reference": "这个问题没有参考答案。",
-        "role_specific": "参考答案，用来衡量知识：",
-        "general": "一份不带角色的普通答案，只用来判断对错，没有可供模仿的风格：",
-        "no_description": "（没有更多介绍）",
-        "no_answer": "（回答是空的）",
-        "names": "这次比较给出各系统的名称：{named}。\n\n",
-        "is": "{letter} 是 {name}",
-        "joined": "，",
-    },
-}
+_WORDS: Mapping[str, Mapping[str, str]] = packaged_yaml("rolellm.judging", "words.yaml")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.sanitize import visible
-from rolellm.core.settings import read
+from rolellm.core.settings import dump, read
 from rolellm.core.text import listed
 from rolellm.evaluation.matching import Finding
 from rolellm.evaluation.predictions import Predictions, is_paths, predictions_for, read_predictions
@@ -206,35 +206,26 @@ def _manifest(
 ) -> dict[str, Any]:
     """How it is judged, with a hash over all that decides the verdicts."""
     known = settings.baseline in (ROLEGPT, NO_BASELINE)
+    given = dump(settings)
     recipe: dict[str, Any] = {
         "dataset": {
-            "config": data.config,
-            "split": data.split,
+            **asdict(data),
             "fingerprint": data.fingerprint or rows_hash(comparison.rows),
             "rows": len(comparison.rows),
         },
         "entry": {
             "baseline": settings.baseline if known else Path(settings.baseline).name,
-            "canaries": settings.canaries,
-            "sample": settings.sample,
-            "seed": settings.seed,
             "roles": list(settings.roles or ()),
-            "subset": settings.subset,
+            **{name: given[name] for name in ("canaries", "sample", "seed", "subset")},
         },
         "systems": [asdict(one) for one in comparison.systems],
         "judges": judges,
         "orders": {
             "pairs": "both",
-            "rotations": settings.rotations,
-            "name_probe": settings.name_probe,
-            "seed": settings.seed,
             "shown_characters": settings.shown,
+            **{name: given[name] for name in ("rotations", "name_probe", "seed")},
         },
-        "statistics": {
-            "resamples": settings.resamples,
-            "seed": settings.seed,
-            "max_unscored": settings.max_unscored,
-        },
+        "statistics": {name: given[name] for name in ("resamples", "seed", "max_unscored")},
         "models": llm.describe(),
     }
     versions = {name: version(name) for name in ("rolellm", "numpy", "scipy")}

@@ -11,7 +11,7 @@ from typing import get_args
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row
-from rolellm.core.settings import parse_yaml
+from rolellm.core.settings import packaged_yaml
 from rolellm.core.text import whole_text
 from rolellm.evaluation.matching import Finding, match
 from rolellm.evaluation.predictions import Predictions, read_predictions
@@ -119,17 +119,20 @@ def make_comparison(
         released = settings.baseline == ROLEGPT and name == base == ROLEGPT_NAME
         findings += [] if released else [(name, finding) for finding in matching.findings]
         systems.append(_system(name, predictions, "baseline" if name == base else "model"))
-        answers[name] = {
-            row.id: whole_text(predictions.items[answer].prediction)
-            for row, answer in zip(rows, matching.answers, strict=True)
-            if answer is not None
-        }
+        texts = texts_by_row(rows, predictions, matching.answers)
+        answers[name] = {row: whole_text(text) for row, text in texts.items()}
     kept = _sampled(rows, answers, base, settings)
     if not kept:
         raise PredictionError(f"no row of {where} has two answers to compare; give predictions for the same rows")
     answers |= {one.name: texts for one, texts in canaries}
     shown = {name: {row.id: texts[row.id] for row in kept if row.id in texts} for name, texts in answers.items()}
     return Comparison(kept, [*systems, *(one for one, _ in canaries)], shown), findings
+
+
+def texts_by_row(rows: Sequence[Row], predictions: Predictions, answers: Sequence[int | None]) -> dict[str, str]:
+    """Row id to the prediction that answers it, by its number; rows without one are left out."""
+    joined = zip(rows, answers, strict=True)
+    return {row.id: predictions.items[answer].prediction for row, answer in joined if answer is not None}
 
 
 def _with_baseline(
@@ -185,10 +188,7 @@ def _sampled(
 
 
 _PATTERNS = {
-    family: re.compile(pattern)
-    for family, pattern in parse_yaml(
-        resources.files("rolellm.judging").joinpath("families.yaml").read_text(encoding="utf-8"), "families.yaml"
-    ).items()
+    family: re.compile(pattern) for family, pattern in packaged_yaml("rolellm.judging", "families.yaml").items()
 }
 # Programs that serve or train any model and carry a family's name.
 _PROGRAMS = re.compile(r"(?<![a-z])ollama(?![a-z])|llama[-.]?(?:cpp|factory|file|index|stack|swap)|autogpt")

@@ -23,7 +23,7 @@ class System:
         name: Unique in the run; shown in reports, never to a judge but in the probe of the name's effect.
         kind: ``model``, ``baseline`` (what win rates are against), or ``canary`` (an attacker that must not win).
         model: What gave the answers, as their sidecar names it; ``None`` where nothing says.
-        family: The model's family, such as ``llama``, where one is recognised.
+        family: The model's family, such as ``llama``, where one is recognized.
         source: Where the answers came from: files with their SHA-256 and sidecars, or what made them.
     """
 

@@ -34,13 +34,8 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # A browser may open a connection and say nothing.
 _PATIENCE = 30.0
 _JSON = "application/json"
-_ASSETS: Final = {
-    "": ("page.html", "text/html; charset=utf-8"),
-    "page.css": ("page.css", "text/css; charset=utf-8"),
-    "page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "ranking.js": ("ranking.js", "text/javascript; charset=utf-8"),
-    "audit.js": ("audit.js", "text/javascript; charset=utf-8"),
-}
+_SCRIPTS: Final = ("page.js", "ranking.js", "audit.js")
+_ASSETS: Final = {"page.html": "html", "page.css": "css", **dict.fromkeys(_SCRIPTS, "javascript")}
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -80,12 +75,15 @@ class LabelServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, task: LabelTask[Any], commands: Mapping[str, str], *, port: int = 0) -> None:
+    def __init__(self, task: LabelTask, commands: Mapping[str, str], *, port: int = 0) -> None:
         self.task = task
         self.commands = commands
         self.token = secrets.token_urlsafe(16)
         folder = resources.files("rolellm.labelling")
-        self.assets = {name: (folder.joinpath(file).read_bytes(), kind) for name, (file, kind) in _ASSETS.items()}
+        self.assets = {
+            file.removeprefix("page.html"): (folder.joinpath(file).read_bytes(), f"text/{kind}; charset=utf-8")
+            for file, kind in _ASSETS.items()
+        }
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
@@ -106,7 +104,7 @@ class LabelServer(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(task: LabelTask[Any], commands: Mapping[str, str], *, port: int = 0) -> Iterator[LabelServer]:
+def serving(task: LabelTask, commands: Mapping[str, str], *, port: int = 0) -> Iterator[LabelServer]:
     """Serve a task from a thread of its own while the block runs; a label being written then is waited for.
 
     Raises:
@@ -137,7 +135,7 @@ def stop_request() -> Iterator[Callable[[], object]]:
     with heard, hears:
         hears.setblocking(False)
         # The system's own handler writes there. A lock or an event would miss a signal that comes as one begins to
-        # wait, or hang on it.
+        # wait, or block.
         before = signal.set_wakeup_fd(hears.fileno())
         handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
         try:

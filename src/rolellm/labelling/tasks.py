@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
@@ -21,16 +21,15 @@ from rolellm.judging.parsing import mid_ranks
 from rolellm.judging.people.labels import (
     REFERENCE,
     AuditLabel,
+    Label,
     RankingLabel,
     answers_to,
     append_label,
-    audit_path,
     blind_order,
     content_hash,
+    label_path,
     labelled_systems,
-    rankings_path,
-    read_audit,
-    read_rankings,
+    read_labels,
     sample_answers,
     sample_rows,
 )
@@ -43,7 +42,6 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRTUVWXYZ"
 #: Characters of one text that are shown; the rest is counted. Our choice: nobody reads ten pages to rank one answer.
 MAX_TEXT: Final = 20_000
 _LONGEST: Final = 86_400.0
-_L = TypeVar("_L", RankingLabel, AuditLabel)
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class _Item:
     key: tuple[str, ...]
 
 
-class LabelTask(ABC, Generic[_L]):
+class LabelTask(ABC):
     """A person's labels of a sample; opening it reads what is there and mends what a crash left.
 
     Attributes:
@@ -97,7 +95,7 @@ class LabelTask(ABC, Generic[_L]):
         self.annotator = annotator
         self.path = path
         self._items = items
-        self._labels: dict[tuple[str, ...], _L] = {}
+        self._labels: dict[tuple[str, ...], Any] = {}
         self._lock = threading.Lock()
         if path.is_file():
             # Half a line that a crash left is taken off before anything is read.
@@ -174,15 +172,15 @@ class LabelTask(ABC, Generic[_L]):
         return {"skipped": True} if label.skipped else self._to_page(item, label)
 
     @abstractmethod
-    def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> _L:
+    def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> Label:
         """The label that the page's value says; a skipped one for ``None``."""
 
     @abstractmethod
-    def _to_page(self, item: _Item, label: _L) -> Any:
+    def _to_page(self, item: _Item, label: Any) -> Any:
         """What the page shows of a label."""
 
 
-class RankingTask(LabelTask[RankingLabel]):
+class RankingTask(LabelTask):
     """Ranking: all answers to a row at once.
 
     Args:
@@ -192,7 +190,7 @@ class RankingTask(LabelTask[RankingLabel]):
         seed: Of the sample.
 
     Raises:
-        SettingsError: When the name is no file name, or the run has nothing to rank.
+        SettingsError: When the name is not a valid file name, or the run has nothing to rank.
         DataError: When earlier labels are not about this run's answers.
     """
 
@@ -207,8 +205,8 @@ class RankingTask(LabelTask[RankingLabel]):
             answers = answers_to(run.comparison, row, names)
             order = blind_order(annotator, row, answers)
             items.append(_Item(row, {name: answers[name] for name in order}, (row.id,)))
-        super().__init__(annotator, rankings_path(run.folder, annotator), items)
-        self._labels = read_rankings(run, annotator)
+        super().__init__(annotator, label_path(run.folder, annotator, RankingLabel), items)
+        self._labels = read_labels(run, annotator, RankingLabel)
 
     def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> RankingLabel:
         order = tuple(item.answers)
@@ -216,14 +214,14 @@ class RankingTask(LabelTask[RankingLabel]):
         about = content_hash(item.row, item.answers)
         return RankingLabel(item.row.id, self.annotator, order, ranks, seconds, about)
 
-    def _to_page(self, item: _Item, label: RankingLabel) -> Any:
+    def _to_page(self, item: _Item, label: Any) -> Any:
         ranks = dict(zip(label.order, label.ranks or (), strict=True))
         letters = dict(zip(item.answers, LETTERS, strict=False))
         places = sorted(set(ranks.values()))
         return {"groups": [[letters[name] for name in letters if ranks[name] == place] for place in places]}
 
 
-class AuditTask(LabelTask[AuditLabel]):
+class AuditTask(LabelTask):
     """The paper's audit: three questions about one answer at a time.
 
     Args:
@@ -234,7 +232,7 @@ class AuditTask(LabelTask[AuditLabel]):
         system: Whose answers; everybody's (canaries aside) by default, ``reference`` for the data set's own.
 
     Raises:
-        SettingsError: When the name is no file name, or there is no such system.
+        SettingsError: When the name is not a valid file name, or there is no such system.
         DataError: When earlier labels are not about this run's answers.
     """
 
@@ -246,8 +244,8 @@ class AuditTask(LabelTask[AuditLabel]):
         items = []
         for row, name in sample_answers(run.comparison, size, seed, system=system):
             items.append(_Item(row, answers_to(run.comparison, row, [name]), (row.id, name)))
-        super().__init__(annotator, audit_path(run.folder, annotator), items)
-        self._labels = read_audit(run, annotator)
+        super().__init__(annotator, label_path(run.folder, annotator, AuditLabel), items)
+        self._labels = read_labels(run, annotator, AuditLabel)
 
     def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> AuditLabel:
         said = None if value is None else read_as(_Audited, value, "the label")
@@ -256,7 +254,7 @@ class AuditTask(LabelTask[AuditLabel]):
         about = content_hash(item.row, item.answers)
         return AuditLabel(item.row.id, name, self.annotator, instruction, style, correct, seconds, about)
 
-    def _to_page(self, item: _Item, label: AuditLabel) -> Any:
+    def _to_page(self, item: _Item, label: Any) -> Any:
         return {"instruction": label.instruction, "style": label.style, "correct": label.correct}
 
 

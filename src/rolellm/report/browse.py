@@ -11,7 +11,7 @@ How a page takes in what `browse` returns::
 
 The script comes before the data, so that the first question is shown while the rest of the file is still read. All of
 these are HTML of our own making, to be marked as safe; what models and data sets wrote is in the compressed data, with
-what a reader could not see spelt out, and is put into the page as text only.
+what a reader could not see spelled out, and is put into the page as text only.
 
 The data are blocks: each a JSON value, deflated (zlib), in base64, no character of which means anything to HTML. Texts
 that occur in several places (an instruction put to many roles, a role's description, a constant answer) are kept once,
@@ -38,8 +38,8 @@ from rolellm.report.plots import signs
 from rolellm.report.templates import environment, read
 
 _DIGITS = 4
-_SAMPLED = 8
-_Block = TypeVar("_Block")
+_SAMPLED = 2_000
+_Item = TypeVar("_Item")
 _UNJUDGED = RowOutcome()
 
 MAX_TEXT = 20_000
@@ -86,7 +86,7 @@ def pack(value: Any) -> str:
 
 
 def shown(text: str, limit: int = MAX_TEXT) -> str:
-    """A text as the page shows it: cut, what was cut counted, and what a reader could not see spelt out."""
+    """A text as the page shows it: cut, what was cut counted, and what a reader could not see spelled out."""
     return visible(shorten(text, limit))
 
 
@@ -132,7 +132,7 @@ class TextTable:
 
 
 def cut(sizes: Iterable[int], items: int) -> list[int]:
-    """Where blocks begin, for items of so many characters, and so many items a block at most.
+    """Where blocks begin, for the characters of each item, and at most N items a block.
 
     >>> cut([400_000, 90_000, 90_000, 900_000, 1], 100)
     [0, 2, 3, 4]
@@ -167,7 +167,7 @@ class BrowsePart:
         outcomes: Row id to system name to what judges made of its answer.
         rouge: System name to row id to Rouge-L, from 0 to 1.
         kinds: System name to ``baseline`` or ``canary``; others are models.
-        series: System name to the number that gives it its colour and mark, as in the page's plots; where there is
+        series: System name to the number that gives it its color and mark, as in the page's plots; where there is
             none, its place in ``answers``.
         disputed: Ids of the rows on which judges, or the orders that one judge saw, do not agree.
     """
@@ -199,11 +199,11 @@ class PackedPart:
         self._starts = cut(map(self._size, part.rows), BLOCK_ROWS)
 
     def estimate(self) -> int:
-        """The characters that all elements take up, about: of many blocks, only some are packed to find out."""
-        blocks = ends(self._starts, len(self.part.rows))
-        rows = [(end - first, len(pack(self._block(first, end)))) for first, end in _some(blocks)]
-        texts = [(len(block), len(pack(block))) for block in _some(list(self._table.blocks()))]
-        return _scaled(rows, len(self.part.rows)) + _scaled(texts, len(self._table.numbers))
+        """The characters that all elements take up, about: of many rows and texts, only some are packed to find out."""
+        texts = [shown(text, self._bounds.text) for text in _some(list(self._table.numbers))]
+        rows = [self._packed(row) for row in _some(self.part.rows)]
+        every = ((rows, len(self.part.rows)), (texts, len(self._table.numbers)))
+        return sum(round(len(pack(found)) * count / max(len(found), 1)) for found, count in every)
 
     def index_element(self) -> str:
         """What filters and sorting need of every row, as an element."""
@@ -289,14 +289,9 @@ class PackedPart:
         return f'<script type="application/octet-stream" id="browse-{self.number}-{name}">{pack(value)}</script>\n'
 
 
-def _some(blocks: Sequence[_Block]) -> Sequence[_Block]:
-    """A few of the blocks, at even distances."""
-    return blocks[:: max(len(blocks) // _SAMPLED, 1)]
-
-
-def _scaled(sampled: Sequence[tuple[int, int]], items: int) -> int:
-    """The size of so many items, from the items and sizes of some blocks."""
-    return round(sum(size for _, size in sampled) * items / max(sum(count for count, _ in sampled), 1))
+def _some(items: Sequence[_Item]) -> Sequence[_Item]:
+    """A few thousand of them, at even distances."""
+    return items[:: max(len(items) // _SAMPLED, 1)]
 
 
 def _last_number(packed: Sequence[Any] | Packed) -> int:

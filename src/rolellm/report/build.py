@@ -22,14 +22,13 @@ from rolellm.evaluation.settings import ScoreOptions
 from rolellm.judging.aggregate import Verdicts, sort_out
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import RESULT, JudgeRun, read_json, read_run
-from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
+from rolellm.judging.systems import ROLEGPT_NAME, parse_sources, texts_by_row
 from rolellm.judging.types import Judgement
 from rolellm.report.browse import BrowsePart
-from rolellm.report.exports import write_tables
 from rolellm.report.judged import win_by_length
 from rolellm.report.page import PageContent, write_page
 from rolellm.report.published import PUBLISHED, published_for
-from rolellm.report.score_table import ScoreTable
+from rolellm.report.score_table import ScoreTable, write_tables
 from rolellm.report.section import Section
 from rolellm.report.settings import ReportOptions
 from rolellm.runtime.progress import counted
@@ -201,7 +200,7 @@ def _scored_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) 
         read[ROLEGPT_NAME] = Predictions.from_texts(list(own), list(own.values()))
     read |= {name: read_predictions(paths) for name, paths in systems.items()}
     reports = {name: _score(name, rows, predictions, scoring) for name, predictions in read.items()}
-    answers = {name: _answers(rows, read[name], report) for name, report in reports.items()}
+    answers = {name: texts_by_row(rows, read[name], report.answers) for name, report in reports.items()}
     kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in read else {}
     part = Section(_title(config, None), reports, released=published_for(config, options.split, rows))
     return part, BrowsePart(part.title, rows, answers, rouge=_by_row(reports), kinds=kinds)
@@ -212,11 +211,6 @@ def _score(name: str, rows: Sequence[Row], predictions: Predictions, options: Sc
         return score_rows(rows, predictions, options, label=f"scoring {name}")
     except PredictionError as error:
         raise PredictionError(f"{name}: {error.problem}", path=error.path, line=error.line) from error
-
-
-def _answers(rows: Sequence[Row], predictions: Predictions, report: ScoreReport) -> dict[str, str]:
-    joined = zip(rows, report.answers, strict=True)
-    return {row.id: predictions.items[answer].prediction for row, answer in joined if answer is not None}
 
 
 def _score_options(

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rolellm.core.sanitize import visible
-from rolellm.core.text import fold
-from rolellm.evaluation.score import ScoreReport
-from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, bootstrap_ci, share_ends
-from rolellm.judging.aggregate import RowOutcome
+from rolellm.evaluation.score import ScoreReport, read_metric
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, Sample
+from rolellm.judging.aggregate import RowOutcome, clusters_of, estimates
 from rolellm.judging.figures import (
     Group,
     JudgingResult,
@@ -253,22 +252,15 @@ def win_by_length(
     baseline = comparison.baseline
     if baseline is None:
         return []
-    models = [one.name for one in comparison.systems if one.kind == "model"]
-    values: dict[str, list[float]] = defaultdict(list)
-    clusters: dict[str, list[str]] = defaultdict(list)
-    for row in comparison.rows:
-        base = comparison.answers[baseline.name].get(row.id)
-        for name in models:
-            outcome, answer = outcomes.get(row.id, {}).get(name), comparison.answers[name].get(row.id)
-            if base is None or answer is None or outcome is None or outcome.win is None:
-                continue
-            words = _words(len(answer), len(base))
-            values[words].append(outcome.win)
-            clusters[words].append(fold(row.question))
-    level = Bootstrap().level
-    return [
-        (words, share_ends(bootstrap_ci(values[words], clusters[words]), level)) for _, words in _BINS if values[words]
-    ]
+    questions, bins = clusters_of(comparison.rows), defaultdict(list)
+    for row, base in comparison.answers[baseline.name].items():
+        for name in (one.name for one in comparison.systems if one.kind == "model"):
+            outcome, answer = outcomes.get(row, {}).get(name), comparison.answers[name].get(row)
+            if answer is not None and outcome is not None and outcome.win is not None:
+                bins[_words(len(answer), len(base))].append((outcome.win, questions[row]))
+    samples = {words: Sample(*map(list, zip(*found, strict=True))) for words, found in bins.items()}
+    found = estimates(samples, Bootstrap(), shares=True)
+    return [(words, interval) for _, words in _BINS if (interval := read_metric(found.get(words)))]
 
 
 def _words(length: int, base: int) -> str:

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row, Subset
-from rolellm.core.settings import parse_yaml
+from rolellm.core.settings import packaged_yaml
 from rolellm.core.typed_json import read_as
 
 Scores = tuple[float, float, float, float]
@@ -40,13 +39,10 @@ class PublishedTable:
     source: str = "arXiv 2310.00746, Findings of ACL 2024"
 
 
-def _read() -> dict[str, PublishedTable]:
-    text = resources.files("rolellm.report").joinpath("published.yaml").read_text(encoding="utf-8")
-    tables = parse_yaml(text, "published.yaml")
-    return {config: read_as(PublishedTable, table, config) for config, table in tables.items()}
-
-
-PUBLISHED: Mapping[str, PublishedTable] = _read()
+PUBLISHED: Mapping[str, PublishedTable] = {
+    config: read_as(PublishedTable, table, config)
+    for config, table in packaged_yaml("rolellm.report", "published.yaml").items()
+}
 """The paper's tables, by the config of this library that holds their rows."""
 
 

@@ -23,9 +23,8 @@ from rolellm.judging.people.labels import (
     RankingLabel,
     answers_to,
     append_label,
-    audit_path,
     content_hash,
-    rankings_path,
+    label_path,
 )
 from rolellm.judging.types import Judgement, SystemKind
 
@@ -47,7 +46,7 @@ def write_labels(run: JudgeRun, who: str, ranks: Mapping[str, Mapping[str, float
         about = content_hash(rows[row], answers_to(run.comparison, rows[row], names))
         ranked = None if given is None else tuple(given.values())
         labels.append(asdict(RankingLabel(row, who, names, ranked, 4.0, about)))
-    write_jsonl(rankings_path(run.folder, who), labels)
+    write_jsonl(label_path(run.folder, who, RankingLabel), labels)
 
 
 def verdicts(row: str, judge: str, said: int) -> list[Judgement]:
@@ -225,7 +224,7 @@ def write_audit(run: JudgeRun, who: str, said: Sequence[tuple[int, str, Any, Any
     for number, name, *answers in said:
         row = run.comparison.rows[number]
         about = content_hash(row, answers_to(run.comparison, row, [name]))
-        append_label(audit_path(run.folder, who), AuditLabel(row.id, name, who, *answers, 1.0, about))
+        append_label(label_path(run.folder, who, AuditLabel), AuditLabel(row.id, name, who, *answers, 1.0, about))
 
 
 def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:
@@ -258,8 +257,8 @@ def test_nobody_having_labelled_anything_is_said(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="nobody has labelled anything yet"):
         agreement(run)
     run.folder.joinpath("labels").mkdir()
-    rankings_path(run.folder, "anna").touch()
-    audit_path(run.folder, "anna").touch()
+    label_path(run.folder, "anna", RankingLabel).touch()
+    label_path(run.folder, "anna", AuditLabel).touch()
     with pytest.raises(SettingsError, match="rolellm label"):
         agreement(run)
 

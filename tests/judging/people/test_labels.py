@@ -17,18 +17,15 @@ from rolellm.judging.people.labels import (
     REFERENCE,
     AuditLabel,
     RankingLabel,
+    annotators,
     answers_to,
     append_label,
-    audit_path,
-    auditors,
     blind_order,
     check_annotator,
     content_hash,
+    label_path,
     labelled_systems,
-    rankers,
-    rankings_path,
-    read_audit,
-    read_rankings,
+    read_labels,
     sample_answers,
     sample_rows,
 )
@@ -149,40 +146,42 @@ def test_a_name_that_is_no_file_name_is_refused(name: str) -> None:
 
 
 def test_the_last_label_for_a_row_counts(run: JudgeRun) -> None:
-    path = rankings_path(run.folder, "anna")
+    path = label_path(run.folder, "anna", RankingLabel)
     first, other = ranking(run), ranking(run, 1, ranks=None)
     better = replace(first, ranks=(3.0, 1.0, 2.0), seconds=1.0)
     for label in (first, other, better):
         append_label(path, label)
-    assert read_rankings(run, "anna") == {("row-001",): other, ("row-000",): better}
+    assert read_labels(run, "anna", RankingLabel) == {("row-001",): other, ("row-000",): better}
     assert len(path.read_text().splitlines()) == 3
     assert json.loads(path.read_text().splitlines()[1])["skipped"] is True
-    assert rankers(run.folder) == ["anna"] and auditors(run.folder) == []
+    assert annotators(run.folder, RankingLabel) == ["anna"] and annotators(run.folder, AuditLabel) == []
 
 
 def test_audits_are_kept_apart_from_rankings(run: JudgeRun) -> None:
     labels = [audit(run), audit(run, system=REFERENCE), audit(run, 1, instruction=None, style=None)]
     for label in labels:
-        append_label(audit_path(run.folder, "anna"), label)
-    assert list(read_audit(run, "anna").values()) == labels
-    assert read_rankings(run, "anna") == {}
-    assert rankers(run.folder) == [] and auditors(run.folder) == ["anna"]
+        append_label(label_path(run.folder, "anna", AuditLabel), label)
+    assert list(read_labels(run, "anna", AuditLabel).values()) == labels
+    assert read_labels(run, "anna", RankingLabel) == {}
+    assert annotators(run.folder, RankingLabel) == [] and annotators(run.folder, AuditLabel) == ["anna"]
 
 
 @settings(max_examples=25)
 @given(cut=st.integers(1, 400))
 def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     run = read_run(write_run(tmp_path_factory.mktemp("cut"), make_comparison(ROWS[:3])))
-    path = rankings_path(run.folder, "anna")
+    path = label_path(run.folder, "anna", RankingLabel)
     for number in range(3):
         append_label(path, ranking(run, number))
     content = path.read_bytes()
     kept = content[: max(0, len(content) - cut)]
     path.write_bytes(kept)
     whole = kept.count(b"\n")
-    assert [label.row for label in read_rankings(run, "anna").values()] == [f"row-00{n}" for n in range(whole)]
+    assert [label.row for label in read_labels(run, "anna", RankingLabel).values()] == [
+        f"row-00{n}" for n in range(whole)
+    ]
     append_label(path, ranking(run, 2, seconds=9.0))
-    read = list(read_rankings(run, "anna").values())
+    read = list(read_labels(run, "anna", RankingLabel).values())
     assert len(path.read_bytes().splitlines()) == whole + 1 and read[-1].seconds == 9.0
 
 
@@ -205,14 +204,14 @@ def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.Tem
     ],
 )
 def test_a_line_that_is_no_label_of_this_run_is_refused_by_its_number(run: JudgeRun, line: Any, said: str) -> None:
-    path = rankings_path(run.folder, "anna")
+    path = label_path(run.folder, "anna", RankingLabel)
     append_label(path, ranking(run))
     text = line if isinstance(line, str) else json.dumps(asdict(ranking(run, 1)) | line)
     with path.open("a") as stream:
         stream.write(text + "\n")
     append_label(path, ranking(run, 3))
     with pytest.raises(DataError, match=said) as caught:
-        read_rankings(run, "anna")
+        read_labels(run, "anna", RankingLabel)
     assert (caught.value.path, caught.value.line) == (path, 2)
 
 
@@ -226,20 +225,20 @@ def test_a_line_that_is_no_label_of_this_run_is_refused_by_its_number(run: Judge
     ],
 )
 def test_an_audit_that_is_none_is_refused(run: JudgeRun, changed: dict[str, Any]) -> None:
-    path = audit_path(run.folder, "anna")
+    path = label_path(run.folder, "anna", AuditLabel)
     path.parent.mkdir()
     path.write_text(json.dumps(asdict(audit(run)) | changed) + "\n")
     with pytest.raises(DataError, match="the label is damaged"):
-        read_audit(run, "anna")
+        read_labels(run, "anna", AuditLabel)
 
 
 def test_labels_outlast_a_system_who_joins_and_not_an_answer_that_changes(run: JudgeRun, tmp_path: Path) -> None:
-    append_label(rankings_path(run.folder, "anna"), ranking(run))
+    append_label(label_path(run.folder, "anna", RankingLabel), ranking(run))
     joined = write_run(run.folder, make_comparison(ROWS, {**CONTESTANTS, "newcomer": "model"}))
-    assert len(read_rankings(read_run(joined), "anna")) == 1
+    assert len(read_labels(read_run(joined), "anna", RankingLabel)) == 1
     changed = make_comparison(ROWS, answer=lambda number, row: "another" if number == 1 else f"Answer {number}")
     with pytest.raises(DataError, match="judged anew"):
-        read_rankings(read_run(write_run(run.folder, changed)), "anna")
+        read_labels(read_run(write_run(run.folder, changed)), "anna", RankingLabel)
 
 
 def test_half_a_surrogate_pair_in_an_answer_breaks_nothing(tmp_path: Path) -> None:

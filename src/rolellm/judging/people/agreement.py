@@ -29,11 +29,9 @@ from rolellm.judging.people.labels import (
     AUDIT_QUESTIONS,
     AuditLabel,
     RankingLabel,
-    auditors,
+    annotators,
     labelled_systems,
-    rankers,
-    read_audit,
-    read_rankings,
+    read_labels,
 )
 from rolellm.judging.types import Judgement
 
@@ -183,10 +181,9 @@ def agreement(run: JudgeRun, settings: Bootstrap | None = None) -> dict[str, Any
     names = labelled_systems(run.comparison)
     baseline = None if run.comparison.baseline is None else run.comparison.baseline.name
     measured = Agreement(clusters_of(run.comparison.rows), settings or Bootstrap())
-    labels = {name: list(read_rankings(run, name).values()) for name in rankers(run.folder)}
-    labels = {name: found for name, found in labels.items() if found}
-    audits = {name: read_audit(run, name) for name in auditors(run.folder)}
-    audits = {name: found for name, found in audits.items() if found}
+    rankers, auditors = (annotators(run.folder, kind) for kind in (RankingLabel, AuditLabel))
+    labels = {name: found for name in rankers if (found := list(read_labels(run, name, RankingLabel).values()))}
+    audits = {name: said for name in auditors if (said := read_labels(run, name, AuditLabel))}
     if not labels and not audits:
         begin = f"rolellm label {shlex.quote(str(run.folder))} --annotator NAME"
         raise SettingsError(f"nobody has labelled anything yet; begin with: {begin}")

@@ -104,8 +104,6 @@ def _draw(seed: int, *what: Any) -> str:
     return hash_bytes(repr((seed, *what)).encode("utf-8", "backslashreplace"))
 
 
-_RANKINGS = ".jsonl"
-_AUDIT = ".audit.jsonl"
 #: What the paper asked people of its data: does a reply answer the instruction, show the style, is it correct.
 AUDIT_QUESTIONS: Final = ("instruction", "style", "correct")
 
@@ -200,6 +198,7 @@ class AuditLabel:
 
 Label = RankingLabel | AuditLabel
 _L = TypeVar("_L", RankingLabel, AuditLabel)
+_SUFFIXES: Mapping[type[Label], str] = {RankingLabel: ".jsonl", AuditLabel: ".audit.jsonl"}
 
 
 def check_annotator(name: str) -> str:
@@ -218,29 +217,16 @@ def check_annotator(name: str) -> str:
     return name
 
 
-def rankings_path(folder: Path, annotator: str) -> Path:
-    """Where a person's rankings are kept."""
-    return folder / LABELS / (check_annotator(annotator) + _RANKINGS)
+def label_path(folder: Path, annotator: str, kind: type[Label]) -> Path:
+    """Where a person's labels of one kind are kept."""
+    return folder / LABELS / (check_annotator(annotator) + _SUFFIXES[kind])
 
 
-def audit_path(folder: Path, annotator: str) -> Path:
-    """Where a person's audit is kept."""
-    return folder / LABELS / (check_annotator(annotator) + _AUDIT)
-
-
-def rankers(folder: Path) -> list[str]:
-    """Who ranked, sorted."""
-    return sorted(set(_stems(folder, _RANKINGS)) - {f"{name}.audit" for name in auditors(folder)})
-
-
-def auditors(folder: Path) -> list[str]:
-    """Who audited, sorted."""
-    return sorted(_stems(folder, _AUDIT))
-
-
-def _stems(folder: Path, suffix: str) -> list[str]:
-    found = (folder / LABELS).glob(f"*{suffix}")
-    return [path.name.removesuffix(suffix) for path in found if not path.name.startswith(".")]
+def annotators(folder: Path, kind: type[Label]) -> list[str]:
+    """Who ranked, or who audited, sorted."""
+    paths = (folder / LABELS).glob(f"*{_SUFFIXES[kind]}")
+    names = {path.name.removesuffix(_SUFFIXES[kind]) for path in paths}
+    return sorted(name for name in names if not name.startswith(".") and not name.endswith(".audit"))
 
 
 def append_label(path: Path, label: Label) -> None:
@@ -253,25 +239,13 @@ def append_label(path: Path, label: Label) -> None:
         out.append([asdict(label) | ({"skipped": True} if label.skipped else {})])
 
 
-def read_rankings(run: JudgeRun, annotator: str) -> dict[tuple[str, ...], RankingLabel]:
-    """A person's rankings by `RankingLabel.key`, the last for each row; none where there is no file.
+def read_labels(run: JudgeRun, annotator: str, kind: type[_L]) -> dict[tuple[str, ...], _L]:
+    """A person's labels of one kind by their keys, the last for each; empty before the first label.
 
     Raises:
-        DataError: For a line that is not a ranking, or is about other answers than the run's; names file and line.
+        DataError: For a line that is not such a label, or is about other answers than the run's; names file and line.
     """
-    return _read(run, rankings_path(run.folder, annotator), annotator, RankingLabel)
-
-
-def read_audit(run: JudgeRun, annotator: str) -> dict[tuple[str, ...], AuditLabel]:
-    """A person's audit by `AuditLabel.key`, the last for each answer; none where there is no file.
-
-    Raises:
-        DataError: For a line that is not an audit, or is about another answer than the run's; names file and line.
-    """
-    return _read(run, audit_path(run.folder, annotator), annotator, AuditLabel)
-
-
-def _read(run: JudgeRun, path: Path, annotator: str, kind: type[_L]) -> dict[tuple[str, ...], _L]:
+    path = label_path(run.folder, annotator, kind)
     if not path.is_file():
         return {}
     # What follows the last line feed is half a line, of which nobody was told that it is kept.
