@@ -68,5 +68,5 @@ def tokens(text: str) -> int:
 
 
 def cut(text: str, most: int) -> str:
-    """As much of a text as so many tokens hold."""
+    """As much of a text as fits into a number of tokens."""
     return text.encode("utf-8", "replace")[: 4 * most].decode("utf-8", "ignore")

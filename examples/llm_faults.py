@@ -22,8 +22,8 @@ class Answer:
 
     Attributes:
         status: Of HTTP.
-        body: As it stands behind the headers.
-        headers: Beside ``Content-Type`` and ``Content-Length``.
+        body: As sent after the headers.
+        headers: In addition to ``Content-Type`` and ``Content-Length``.
         delivery: ``whole``; ``drip``, a byte a second; ``silent``, nothing and no end; ``reset``, a reset instead of an
             answer; ``cut``, headers and half the body, then a reset.
         paid: Whether tokens were spent on it.

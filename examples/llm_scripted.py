@@ -5,7 +5,7 @@
     with LocalLLM(Scripted()) as server:
         ...  # `server.url` is what `base_url` has to be
 
-They quote what stands in the prompt (`rolellm.construct.scripted`), and know nothing.
+They quote the prompt (`rolellm.construct.scripted`), and know nothing.
 """
 
 from __future__ import annotations

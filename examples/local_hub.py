@@ -3,7 +3,7 @@
     python examples/local_hub.py --dir hub --port 8400
 
 prints the line that points a shell at it; in that shell, `rolellm push`, `load_dataset` and `from_pretrained` work as
-they do with the Hub. Any token will do, and its bearer may write anywhere: this is a place to try things. Models and
+they do with the Hub. Any token is accepted, and its bearer may write anywhere: this is a place to try things. Models and
 data sets lie in the folder, see `hub_store`. Spaces, tags, pull requests and Xet are left out.
 """
 
@@ -121,7 +121,7 @@ class LocalHub:
         return {}
 
     def validate(self, body: bytes, **_: Any) -> Any:
-        """Check a card's front matter, as far as that its licence is not empty."""
+        """Check a card's front matter, only that its license is not empty."""
         if re.search(r"(?m)\A---\n(?:.+\n)*?license: *(''|\"\")? *$", json.loads(body)["content"]):
             problem = '"license" is not allowed to be empty'
             raise RefusedError(400, problem, errors=[{"message": problem}])

@@ -1,23 +1,10 @@
-"""Find phrases that read as translated in source, docs and examples; part of ``make lint``.
-
-``python tests/english.py --all`` also counts what is left in the rooms that are not clean yet.
-"""
+"""Find phrases that read as translated in source, docs and examples; part of ``make lint``."""
 
 import re
 import sys
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Not clean yet. Remove a room once it is; never add one.
-UNCHECKED = frozenset(f"src/rolellm/{room}" for room in ("cli", "construct", "demo", "evaluation")) | {
-    "examples",
-    "docs/characters.md",
-    "docs/decisions.md",
-    "docs/judging.md",
-    "docs/rolegpt.md",
-    "docs/shared_prefix.md",
-}
 #: What to look for, and what to write instead.
 PHRASES = {
     r"\bis no (\w+ )?(file|folder|number|key|text|habit|reply|answer|run|YAML|JSON|character)\b": "is not a …",
@@ -51,22 +38,15 @@ def findings(path: Path) -> list[tuple[int, str, str]]:
 
 
 def main() -> int:
-    """Print what is found; 1 when a clean room has any of it."""
-    paths = [*ROOT.glob("src/rolellm/**/*.py"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*.py")]
+    """Print what is found; 1 when there is anything."""
+    paths = [
+        path for kind in ("src/**/*.py", "docs/*.md", "examples/*.py", "examples/*.ipynb") for path in ROOT.glob(kind)
+    ]
     paths += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    left: Counter[str] = Counter()
-    bad = 0
-    for path in sorted(paths):
-        name = path.relative_to(ROOT).as_posix()
-        room = next((room for room in UNCHECKED if name == room or name.startswith(f"{room}/")), None)
-        for number, phrase, instead in findings(path):
-            if room is None:
-                print(f"{name}:{number}: {phrase.strip()!r}; write: {instead}")
-                bad += 1
-            left[room or name] += 1
-    if "--all" in sys.argv:
-        print("\n".join(f"{count:5} {room}" for room, count in sorted(left.items())))
-    return 1 if bad else 0
+    found = [(path.relative_to(ROOT), *finding) for path in sorted(paths) for finding in findings(path)]
+    for name, number, phrase, instead in found:
+        print(f"{name}:{number}: {phrase.strip()!r}; write: {instead}")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

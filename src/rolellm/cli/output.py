@@ -28,7 +28,7 @@ _NOT_PLAIN = re.compile(r"[^\n -~]")
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object to standard output; characters that steer a display stand in it as their escapes."""
+    """Print one JSON object to standard output; characters that steer a display are escaped."""
     typer.echo(_NOT_PLAIN.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=2)))
 
 

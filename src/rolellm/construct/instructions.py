@@ -91,8 +91,8 @@ def read_source(
         dataset: A file (JSON, JSON Lines, CSV, Parquet), a folder of such files or one of ``save_to_disk``, or the name
             of a data set on the Hub, ``OWNER/NAME`` or ``OWNER/NAME:CONFIG``.
         split: By default ``train``; a single file has none.
-        instruction_column: By default found by its usual names.
-        target_column: By default found by its usual names.
+        instruction_column: Detected by its usual names by default.
+        target_column: Detected by its usual names by default.
 
     Raises:
         SettingsError: For a column that is not there, or none that is known by name; names the columns.

@@ -35,7 +35,7 @@ from rolellm.rolebench.source import sample_folder
 
 ROLES = ("Queen of Hearts", "鲁智深")
 BY = (
-    "No language model was asked: rules that quote their prompt stand in for one, and spoil one pair in twelve on "
+    "No language model was asked: rules that quote their prompt take its place, and spoil one pair in twelve on "
     "purpose, so that filters have something to do. The stages, their client and their files are the real ones."
 )
 _INSTRUCTIONS = 10

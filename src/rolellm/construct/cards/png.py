@@ -176,7 +176,7 @@ def _chunks(stream: BinaryIO, path: str | Path) -> Iterator[Chunk]:
         if kind == b"IEND":
             return
         place += 12 + length
-    raise CardError(f"over {MAX_CHUNKS:,} chunks; no picture has so many", path=path)
+    raise CardError(f"over {MAX_CHUNKS:,} chunks, which no real picture has", path=path)
 
 
 def _decoded(stream: BinaryIO, chunk: Chunk) -> bytes:

@@ -165,7 +165,7 @@ def _elsewhere(text: str) -> list[Any] | None:
 
 
 def candidate_of(item: Any, origin: Origin) -> Candidate:
-    """A candidate of what stands at a place of the list; one with a `problem` where that is no pair."""
+    """A candidate from an item of the list; one with a `problem` if the item is not a pair."""
     name = f"{origin.segment.id}/{origin.visit:03}/{origin.place:02}"
     if not isinstance(item, Mapping):
         found = Rating(None)

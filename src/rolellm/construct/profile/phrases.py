@@ -60,7 +60,7 @@ class Sentence:
     end: str
 
     def shown(self, start: int, end: int) -> str:
-        """Some of its words as they stand there; with the mark that the sentence ends in, where they end it."""
+        """Some of its words as written, with the closing mark if they end the sentence."""
         text = " ".join(self.text[self.spans[start][0] : self.spans[end - 1][1]].split())
         return text + self.end if end == len(self.words) else text
 

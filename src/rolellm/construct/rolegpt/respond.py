@@ -69,7 +69,7 @@ def instructions_of(given: Any, role: str, limit: int | None = None) -> Instruct
         In the order given; of instructions that are equal to the letter, the first.
 
     Raises:
-        DataError: When there is no such file, no line, or a line without an instruction; names file and line.
+        DataError: When the file does not exist, has no line, or has a line without an instruction; names file and line.
     """
     path = Path(given) if isinstance(given, str | Path) else None
     rows: Iterable[tuple[int, Mapping[str, Any]]]

@@ -449,7 +449,7 @@ def key(name: str) -> str:
 
 
 def bare(name: str) -> str:
-    """A name without what scripts hang on to it: ``(V.O.)``, ``(CONT'D)``, ``^``, emphasis, a full stop.
+    """A name without the additions of scripts: ``(V.O.)``, ``(CONT'D)``, ``^``, emphasis, a full stop.
 
     >>> bare("_JOHN_ (V.O.) (CONT'D) ^")
     'JOHN'

@@ -185,7 +185,7 @@ def read_source(path: str | Path, encoding: str | None = None) -> Source:
         encoding: Its encoding; detected by default among UTF-8, UTF-16, UTF-32, GB18030, Big5 and Windows-1252.
 
     Raises:
-        ScriptError: When there is no such file, or it is not a text in that encoding.
+        ScriptError: When the file does not exist, or is not text in that encoding.
     """
     file = Path(path)
     try:
@@ -203,7 +203,7 @@ def source_of(decoded: str, *, encoding: str = "utf-8", path: Path | None = None
     r"""A text as readers get it; offsets are places in that text.
 
     Paragraph tags and ``<br>`` become newlines, other tags of pages go, entities become their characters. Project
-    Gutenberg's preamble and licence are left out.
+    Gutenberg's preamble and license are left out.
 
     >>> source_of("<p>&ldquo;Hi,&rdquo; he\r\nsaid.</p>").text
     '\n“Hi,” he\nsaid.\n'

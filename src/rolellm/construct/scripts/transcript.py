@@ -41,7 +41,7 @@ class Label:
     """A name before what is said.
 
     Attributes:
-        name: Without what scripts hang on to it.
+        name: Without the additions of scripts.
         end: Where the speech begins, in the line.
         aside: A bracket behind the name, in the line; an empty span where there is none.
     """

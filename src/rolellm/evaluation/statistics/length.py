@@ -17,7 +17,7 @@ merit away; where a model is long only on the questions that it would win anyway
 By simulation (up to 3 rows a question) the intervals of rate and coefficient that say 95 % hold the truth in 93 to 94 %
 of cases with 50 to 200 questions, and 92 % with 30. Where the controlled rate is one in ten, or nine in ten, it is 87 %
 with 50 questions, 91 % with 100 and 92 to 93 % with 200. Where nine answers in ten or more are on one side of the
-baseline's length, it is about 90 %, and what the model says of equal length hangs on its shape.
+baseline's length, it is about 90 %, and what the model says of equal length depends on its shape.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ RIDGE = 0.01
 _STEPS = 200
 # In log-odds; Newton's steps shrink quadratically, so what is left after one this small is rounding.
 _CLOSE = 1e-9
-# Two models of equal results differ by rounding alone; so many digits hide it.
+# Two models with equal results differ by rounding alone, which this many digits hide.
 _DIGITS = 10
 
 
