@@ -3,8 +3,8 @@
     python examples/local_hub.py --dir hub --port 8400
 
 prints the line that points a shell at it; in that shell, `rolellm push`, `load_dataset` and `from_pretrained` work as
-they do with the Hub. Any token is accepted, and its bearer may write anywhere: this is a place to try things. Models and
-data sets lie in the folder, see `hub_store`. Spaces, tags, pull requests and Xet are left out.
+they do with the Hub. Any token is accepted, and its bearer may write anywhere: this is a place to try things. Models
+and data sets are in the folder, see `hub_store`. Spaces, tags, pull requests and Xet are left out.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def push(
 
 @app.command()
 def stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Print Table 1 of the paper for whatever part of the release is here, beside the published figures."""
+    """Print Table 1 of the paper for whatever part of the release is here, next to the published figures."""
     from rolellm.rolebench.statistics import table_one
 
     table = table_one(data_dir)

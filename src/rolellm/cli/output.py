@@ -1,4 +1,4 @@
-"""How commands print: one JSON object for machines, a table for people, and the line that goes on after a stop."""
+"""How commands print: one JSON object for machines, a table for people, and the line that continues after a stop."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def estimate_text(
 
 
 def resume_line(context: typer.Context, *more: str) -> str:
-    """The command line that goes on: what the user gave, without ``--overwrite``, which would begin again, and more."""
+    """The command line that continues: what the user gave without ``--overwrite``, which would start over, and more."""
     return shlex.join([*context.command_path.split(" "), *_given(context), *more])
 
 
@@ -173,7 +173,7 @@ def _given(context: typer.Context, names: Sequence[str] = ()) -> list[str]:
 
 @contextmanager
 def resumable(context: typer.Context) -> Iterator[None]:
-    """Have a run that stops short name the command line that goes on, in place of "the same command".
+    """Have a run that stops short name the command line that continues, in place of "the same command".
 
     Raises:
         StoppedShortError: The one that the block raised, with that line; one for a disk that has no room for the files

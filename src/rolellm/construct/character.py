@@ -53,7 +53,7 @@ class Character(Sheet):
     """A character and the folder that it lives in.
 
     Every stage works in that folder, keeps each reply in a journal there and returns the character as it is then.
-    After an interruption the same call goes on where it stopped. Until `save`, the folder is a temporary one, which
+    After an interruption the same call continues where it stopped. Until `save`, the folder is a temporary one, which
     the character shows.
 
     Attributes:
@@ -288,7 +288,7 @@ class Character(Sheet):
 
     @contextmanager
     def _resumable(self, call: str) -> Iterator[None]:
-        """Have a stage that stops short name the call that goes on."""
+        """Have a stage that stops short name the call that continues."""
         try:
             yield
         except StoppedShortError as error:

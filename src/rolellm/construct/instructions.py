@@ -304,7 +304,7 @@ class Sample:
         }
 
     def write(self, path: str | Path) -> Path:
-        """Write the instructions, and beside them ``NAME.meta.json``, each complete or not at all.
+        """Write the instructions, and next to them ``NAME.meta.json``, each complete or not at all.
 
         Returns:
             The path of the second file.

@@ -338,7 +338,7 @@ def _answered(dataset: Any, rows: Sequence[Row], path: Path) -> Any:
 def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings, llm: Any = None) -> GenerateSummary:
     """Answer rows, and write one JSON object a row: ``id``, ``prediction`` and so on.
 
-    Beside the file, ``P.jsonl.meta.json`` says how it was made. A file that is already there is completed if its
+    Next to the file, ``P.jsonl.meta.json`` says how it was made. A file that is already there is completed if its
     settings are the same. On Ctrl-C (`KeyboardInterrupt`) every finished batch is in the file;
     `rolellm.evaluation.resume.stopped_short` turns that into a message with a resume line.
 

@@ -388,7 +388,7 @@ def fingerprint(
             "fingerprint": options.dataset_fingerprint or rows_hash(rows),
             "rows": len(rows),
         },
-        # What is known of the model's training changes no score, and is told beside it.
+        # What is known of the model's training changes no score, and is told next to it.
         "predictions": [
             {
                 "sha256": file.sha256,

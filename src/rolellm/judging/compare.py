@@ -156,7 +156,7 @@ def _judging_settings(run: JudgeRun) -> dict[str, Any]:
     """The manifest, the result's judges, and hashes of the rows and answers themselves."""
     manifest = {key: value for key, value in run.manifest.items() if key not in ("stage", "hash", "judges")}
     judges = run.result.get("judges") or []
-    # One judge beside another is a change of the judge, not one judge less and one more.
+    # One judge next to another is a change of the judge, not one judge less and one more.
     judging = {"judge": judges[0]} if len(judges) == 1 else {"judges": judges}
     result = {key: run.result.get(key) for key in ("config", "split", "baseline")}
     content = {

@@ -116,7 +116,7 @@ class LabelTask(ABC):
         """
         item = self._at(number)
         row = item.row
-        # What judges see. The data set's own reference is not shown beside itself.
+        # What judges see. The data set's own reference is not shown next to itself.
         references = () if REFERENCE in item.answers else references_shown(row)
         return {
             "role": _shown(row.role),
@@ -160,7 +160,7 @@ class LabelTask(ABC):
 
     def _status(self, item: _Item) -> Status:
         label = self._labels.get(item.key)
-        # One more system since: what was said of the others still holds, and the row is to be ranked anew.
+        # One more system since: what was said of the others still holds, and the row is to be ranked again.
         if label is None or set(label.names) != set(item.answers):
             return "open"
         return "skipped" if label.skipped else "done"

@@ -330,7 +330,7 @@ class BatchRun(Run[T]):
                 await asyncio.sleep(delay_of(failure, number, self._state.run, _LONGEST_WAIT))
         raise EndpointError(
             f"{self._endpoint.name} does not do batches now: {failure.reason}. What is on its way is kept in "
-            f"{self._state.folder / STATE}; the same command goes on with it"
+            f"{self._state.folder / STATE}; the same command continues it"
         )
 
 

@@ -39,7 +39,7 @@ def prefix_order(requests: Sequence[Request]) -> list[int]:
     """The places of requests in the order to ask them; requests of one beginning keep their own order.
 
     A beginning is the first message, by its text. The beginnings that save the most go first: their length times the
-    number of requests that need not pay for it anew.
+    number of requests that need not pay for it again.
     """
     beginnings = [request.messages[0].content if request.messages else "" for request in requests]
     count = Counter(beginnings).items()
@@ -144,9 +144,9 @@ class Client(ExitStack):
         Args:
             requests: What to ask.
             accept: Makes a value of a reply, or raises `rolellm.llm.model.UnacceptableError` to have it asked again; by
-                default any text is accepted. It sees journaled replies anew, so it must not depend on anything else.
+                default any text is accepted. It sees journaled replies again, so it must not depend on anything else.
             label: Of the progress bar.
-            also: Ways for a reply to end, beside ``stop``, that are for `accept` to judge, such as ``length``.
+            also: Ways for a reply to end, next to ``stop``, that are for `accept` to judge, such as ``length``.
 
         Returns:
             Outcomes in the order of the requests.
@@ -192,7 +192,7 @@ class Client(ExitStack):
         if not self.options.batch and (underway := BatchState.of(self.folder).underway()):
             raise SettingsError(
                 f"{len(underway)} requests of {self.folder} are on their way in batches, and paid for; go on with "
-                f"--batch, or move {self.folder / STATE} away to ask for them anew"
+                f"--batch, or move {self.folder / STATE} away to ask for them again"
             )
         kind: type[Run[T]] = BatchRun if self.options.batch else Run
         run = kind(self.models, self._journal, self.options, accept, also)

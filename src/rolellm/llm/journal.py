@@ -192,7 +192,7 @@ class Journal:
             attempt: Counted from 1.
             raw: As it came.
             cost: In US dollars.
-            facts: What else to keep beside it, such as the model and the prompt's hash.
+            facts: What else to keep next to it, such as the model and the prompt's hash.
 
         Raises:
             JournalFullError: When the disk is full; its `kept` says whether the reply found room.
@@ -322,7 +322,7 @@ class Journal:
         return known
 
     def _mend(self) -> None:
-        """Write the journal anew without what is damaged, which goes into a file of its own."""
+        """Write the journal again without what is damaged, which goes into a file of its own."""
         mended = self.path.with_suffix(".mended")
         with self.path.open("rb") as old, mended.open("wb") as new, (self.path.parent / DAMAGED).open("ab") as aside:
             for line in old:

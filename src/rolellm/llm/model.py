@@ -155,7 +155,7 @@ class UnacceptableError(Exception):
         self.kind: Literal["unacceptable", "malformed"] = kind
 
 
-#: Makes a value of a reply, or raises `UnacceptableError`. It is called anew on journaled replies, so it must not
+#: Makes a value of a reply, or raises `UnacceptableError`. It is called again on journaled replies, so it must not
 #: depend on anything but the reply (and the request).
 Accept = Callable[[Request, Reply], T]
 
@@ -269,7 +269,7 @@ class Model(Protocol):
 
         Args:
             request: What to ask.
-            attempt: The how-many-th reply to this request it is to be, from 1. With a seed, each has to be drawn anew,
+            attempt: The how-many-th reply to this request it is to be, from 1. With a seed, each has to be drawn again,
                 or asking again for a reply that was not taken brings the same.
 
         Raises:
@@ -277,7 +277,7 @@ class Model(Protocol):
         """
 
     def read(self, raw: Json) -> Reply:
-        """Read a raw reply; called anew for each journaled one.
+        """Read a raw reply; called again for each journaled one.
 
         Raises:
             UnacceptableError: With the kind ``malformed``, for one that is not a reply at all.

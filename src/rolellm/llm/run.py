@@ -150,7 +150,7 @@ class Run(Generic[T]):
         journal: Where replies are kept and looked up.
         options: How often, for how much, and how long to wait.
         accept: Makes a value of a reply.
-        also: Ways to end, beside ``stop``, that are for `accept` to judge.
+        also: Ways to end, next to ``stop``, that are for `accept` to judge.
         counts: What happened so far.
         stopped: What ended it early.
     """

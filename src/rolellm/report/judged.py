@@ -79,7 +79,7 @@ _JUDGE_COLUMNS: tuple[Column, ...] = (
 
 
 def _published(table: PublishedTable, heads: Sequence[str], ours: Sequence[TableRow]) -> list[TableRow]:
-    """The paper's rows; its win rates are shares of lists: beside ours of lists, else of pairs, else nowhere."""
+    """The paper's rows; its win rates are shares of lists: next to ours of lists, else of pairs, else nowhere."""
     found = {head for at, head in enumerate(heads) if any(row.scores[at] is not None for row in ours)}
     beside = LISTS if LISTS in found else PAIRS
     rows = []
@@ -186,7 +186,7 @@ def attacks_table(judged: JudgingResult) -> ScoreTable | None:
 
 
 def bias_table(judged: JudgingResult) -> ScoreTable:
-    """The judges' biases in one table, each beside what an unbiased judge would show."""
+    """The judges' biases in one table, each next to what an unbiased judge would show."""
     found = judged.diagnostics
     pairs, lists, length = found.position.pairwise, found.position.listwise, found.length
     lines: list[tuple[str, str, Interval | None, Format]] = [
@@ -264,6 +264,6 @@ def win_by_length(
 
 
 def _words(length: int, base: int) -> str:
-    """The bin of a ratio; beside an empty answer every other is longer, and two empty ones are as long."""
+    """The bin of a ratio; next to an empty answer every other is longer, and two empty ones are as long."""
     ratio = length / base if base else 1.0 if length == 0 else float("inf")
     return next(words for upper, words in _BINS if ratio < upper or upper == float("inf"))

@@ -153,7 +153,7 @@ class Line:
     """A line as a renderer writes it.
 
     Attributes:
-        opened: The name cells that begin here, each with the number of lines it spans; ``None`` under one that goes on.
+        opened: The name cells that begin here, each with the number of lines it spans; ``None`` under such a cell.
         scores: As in the table.
         marks: As in the table.
         band: As in the table.
@@ -168,7 +168,7 @@ class Line:
 
     @property
     def names(self) -> list[str]:
-        """The names that the line opens with, the last with its marks; empty under one that goes on."""
+        """The names that the line opens with, the last with its marks; empty under one that continues."""
         names = [cell[0] if cell else "" for cell in self.opened]
         return [*names[:-1], f"{names[-1]} ({', '.join(self.marks)})" if self.marks else names[-1]]
 

@@ -85,7 +85,7 @@ def last_step(run: Path) -> int:
 
 
 def forget_after(run: Path, step: int) -> None:
-    """Remove what a run wrote after a step; to be called when it goes on from there."""
+    """Remove what a run wrote after a step; to be called when it continues from there."""
     for folder in folders(run):
         if step_of(folder) > step:
             _remove(folder)

@@ -46,7 +46,7 @@ class Fit:
         training: How to train.
         method: All weights, or an adapter.
         folder: Where checkpoints and ``metrics.jsonl`` go.
-        label: Shown beside the progress bar.
+        label: Shown next to the progress bar.
         kept: Write checkpoints and metrics.
         resume: Go on from the newest complete checkpoint in ``folder``, if there is one.
         facts: What a checkpoint must have in common with this run, besides its examples and their order.

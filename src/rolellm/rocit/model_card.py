@@ -258,7 +258,7 @@ def _plain(value: Any) -> Any:
 
 
 def _decoding(generation: Any) -> str:
-    """How answers were decoded, and by which model, as far as the file beside them says."""
+    """How answers were decoded, and by which model, as far as the file next to them says."""
     decoding = generation.get("decoding") if isinstance(generation, dict) else None
     if not isinstance(decoding, dict):
         return "how the answers were made was not recorded"

@@ -158,7 +158,7 @@ def _base_folder(run: FinishedRun) -> Path:
 def _stage_recipe(run: FinishedRun, staged: Path) -> dict[Language, str]:
     """Write the recipe without places of this machine; return the system instruction's template by language.
 
-    A template of the user's own is published beside it, so that the recipe can be carried out elsewhere.
+    A template of the user's own is published next to it, so that the recipe can be carried out elsewhere.
     """
     recipe = _public_recipe(run.manifest["recipe"])
     own = run.manifest["recipe"]["prompt"].get("system_template")

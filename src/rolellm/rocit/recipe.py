@@ -455,7 +455,7 @@ def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:
 
 def shipped_recipes() -> dict[str, Path]:
     """The recipes that come with the library, by name."""
-    # The wheel carries them beside this file; a clone has them in its own folder.
+    # The wheel carries them next to this file; a clone has them in its own folder.
     here = Path(__file__).resolve()
     folders = (here.parent / "recipes", here.parents[3] / "recipes")
     return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}

@@ -25,7 +25,7 @@ from rolellm.version import __version__
 Start = Literal["new", "overwrite", "resume"]
 RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"
-# Beside a recipe's sections, the commit that a base on the Hub was at when the run began.
+# Next to a recipe's sections, the commit that a base on the Hub was at when the run began.
 _COMMIT = "base_commit"
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
 FULL = ("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
@@ -157,7 +157,7 @@ def stopped_short(run: Path, *, again: str, resume: str) -> Iterator[None]:
     Args:
         run: The run's folder.
         again: The command that begins as this one did, for as long as nothing was done.
-        resume: The command that goes on.
+        resume: The command that continues.
 
     Raises:
         StoppedShortError: On KeyboardInterrupt, and on a write that found no room.
@@ -177,7 +177,7 @@ def stopped_short(run: Path, *, again: str, resume: str) -> Iterator[None]:
             raise StoppedShortError(f"{room}nothing was done yet", resume=again) from None
         step = checkpoints.last_step(run)
         kept = (
-            f"step {step} is the last that {run} keeps" if step else f"{run} has no checkpoint yet, so it begins anew"
+            f"step {step} is the last that {run} keeps" if step else f"{run} has no checkpoint yet, so it begins again"
         )
         raise StoppedShortError(f"{room}{kept}", resume=resume) from None
 

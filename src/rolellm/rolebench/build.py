@@ -113,7 +113,7 @@ def build(
 
 
 def finish(folder: Path, built: list[BuiltConfig], *, home: str | None = None, licence: str = LICENCE) -> None:
-    """Write what goes beside the Parquet files: the list of rows set aside, and the card, which makes it complete.
+    """Write what goes next to the Parquet files: the list of rows set aside, and the card, which makes it complete.
 
     Args:
         folder: Where they are.

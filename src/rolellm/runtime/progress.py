@@ -55,7 +55,7 @@ class Progress:
     def update(
         self, *, done: int | None = None, total: int | None = None, state: str | None = None, label: str | None = None
     ) -> None:
-        """Set what changed; under another label, speed and time are counted anew.
+        """Set what changed; under another label, speed and time are counted again.
 
         Args:
             done: How much is done.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-# Measured on two cores, a 2M-parameter model, an epoch of the sample: 11 s alone and 38 s beside two busy processes;
-# with the default of libgomp, 12 s alone and over 300 s beside one busy process.
+# Measured on two cores, a 2M-parameter model, an epoch of the sample: 11 s alone and 38 s next to two busy processes;
+# with the default of libgomp, 12 s alone and over 300 s next to one busy process.
 _SPINS = "20000"
 
 
 def wait_briefly() -> None:
-    """Let waiting threads sleep after a short spin, so that training beside other work does not crawl.
+    """Let waiting threads sleep after a short spin, so that training next to other work does not crawl.
 
     A small model meets a barrier every few microseconds. libgomp, which torch brings on Linux, spins there for
     milliseconds by default, on the very core that the late thread needs. This sets ``GOMP_SPINCOUNT`` unless it or

@@ -237,7 +237,7 @@ def test_labels_outlast_a_system_who_joins_and_not_an_answer_that_changes(run: J
     joined = write_run(run.folder, make_comparison(ROWS, {**CONTESTANTS, "newcomer": "model"}))
     assert len(read_labels(read_run(joined), "anna", RankingLabel)) == 1
     changed = make_comparison(ROWS, answer=lambda number, row: "another" if number == 1 else f"Answer {number}")
-    with pytest.raises(DataError, match="judged anew"):
+    with pytest.raises(DataError, match="judged again"):
         read_labels(read_run(write_run(run.folder, changed)), "anna", RankingLabel)
 
 

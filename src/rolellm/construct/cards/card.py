@@ -1,6 +1,6 @@
 """The character cards of SillyTavern and similar applications, read from JSON.
 
-V1 is a flat object; V2 puts it into ``data``, beside ``spec`` and ``spec_version``, and adds the lorebook and more; V3
+V1 is a flat object; V2 puts it into ``data``, next to ``spec`` and ``spec_version``, and adds the lorebook and more; V3
 is a superset of V2. Where they leave a choice, it is ours, and ``docs/cards.md`` has it.
 
 * V1 and V2: https://github.com/malfoyslastname/character-card-spec-v2 (``spec_v1.md``, ``spec_v2.md`` at 0b61e5bc)

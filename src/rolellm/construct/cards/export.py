@@ -238,7 +238,7 @@ def export_character(character: Sheet, card: Card | None = None, spec: Spec | No
         values["character_book"] = new_lorebook(character, card, reading)
     value = json_text.parse(card.text)
     if card.spec != "v1":
-        # SillyTavern writes the fields of V1 a second time, beside `data`: such copies change with their originals.
+        # SillyTavern writes the fields of V1 a second time, next to `data`: such copies change with their originals.
         same = {name for name in V1_FIELDS if name in value and value[name] == card.data.get(name)}
         copies = {name: values[name] for name in values if name in same}
         value = {**value, **copies, "data": {**card.data, **values}}

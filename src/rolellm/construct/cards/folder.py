@@ -173,7 +173,7 @@ def _of_png(file: Path) -> Card:
 
 
 def _disagreement(card: Card, other: bytes) -> list[str]:
-    """What the V2 card beside a V3 one says otherwise; its creator's notes may, for they say that it is only that."""
+    """What the V2 card next to a V3 one says otherwise; its creator's notes may, for they say that it is only that."""
     try:
         second = parse_card(other)
     except CardError as error:

@@ -85,7 +85,7 @@ def rewrite(text: str, new: Any) -> str:
 
     Args:
         text: The JSON text.
-        new: Its new value. A list in it is written anew, unless its items are given by their places, as a dict: those
+        new: Its new value. A list in it is written again, unless its items are given by their places, as a dict: those
             that stay keep their bytes, and higher places come last.
     """
     pieces, place = [], 0

@@ -111,7 +111,7 @@ def _examples_text(language: Language) -> str:
 
 def _filled(language: Language, name: str, **texts: str) -> str:
     template = load_template(language, f"instruct_{name}")
-    # The profile has no segment beside the description.
+    # The profile has no segment next to the description.
     return template.fill(**{slot: text for slot, text in texts.items() if slot != "segment" or slot in template.slots})
 
 

@@ -128,7 +128,7 @@ def instruct_folder(
 
     Args:
         character: Whose questions to make.
-        folder: The run's; a run that stopped short goes on from what is in it.
+        folder: The run's; a run that stopped short continues from what is in it.
         settings: How many, from what, and with which filters.
         llm: Who is asked.
 

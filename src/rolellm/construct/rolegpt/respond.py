@@ -312,7 +312,7 @@ def respond_folder(
     Args:
         character: Who is asked.
         instructions: From `instructions_of`.
-        folder: The run's; a run that stopped short goes on from what is in it.
+        folder: The run's; a run that stopped short continues from what is in it.
         settings: How.
         llm: Who is asked.
 

@@ -19,7 +19,7 @@ def read_novel(source: Source, hints: Hints) -> list[Found]:
     Args:
         source: The text; straight and curly quotes, ``「」``, ``«»``, ``„“`` and English single quotes are known.
         hints: The language, and the role's names, which are recognized in the narration even if they are never found
-            beside a verb of speech.
+            next to a verb of speech.
     """
     text = source.text
     paragraphs = read_paragraphs(text)

@@ -324,7 +324,7 @@ class _English(Attribution):
         return unknown
 
     def _acting(self, told: str, index: int) -> str | None:
-        """Who acts in the narration beside a quotation: the subject with which it begins."""
+        """Who acts in the narration next to a quotation: the subject with which it begins."""
         beginning = _BEGINNING.match(told)
         cue = _cue_of(beginning)
         if beginning is None or cue is None or cue.name is None:

@@ -207,7 +207,7 @@ class _Chinese(Attribution):
         self.lengths = sorted({*map(len, self.names)}, reverse=True)
 
     def _cue_head(self, index: int) -> tuple[str, bool] | None:
-        """The clause beside a quotation without its verb of speech, and whether a sentence begins with it."""
+        """The clause next to a quotation without its verb of speech, and whether a sentence begins with it."""
         told = self._introduction(index)
         if told is None:
             after = self._after(index)

@@ -132,7 +132,7 @@ def _with_neighbors(text: str) -> Iterator[tuple[Line, bool, bool]]:
 
 
 def read_play(source: Source, hints: Hints) -> list[Found]:
-    """The turns of a play. A speech goes on over blank lines, up to the next name, heading or stage direction."""
+    """The turns of a play. A speech continues over blank lines, up to the next name, heading or stage direction."""
     cast = cast_of(source.text, hints)
     reading = _Play(source.text, cast)
     asked = {key(name) for name in hints.names}

@@ -1,6 +1,6 @@
 """Quotations in running text: where they begin and end, whatever the marks, and whatever is missing of them.
 
-Marks that look the same at both ends are told apart by the characters beside them. A quotation that is not closed
+Marks that look the same at both ends are told apart by the characters next to them. A quotation that is not closed
 continues where the next paragraph opens with a mark (as English printers do it) or where a closing mark comes first;
 otherwise it ends with its paragraph, or before the words that introduce the next one.
 """

@@ -182,7 +182,7 @@ class Collector:
         self.text = text
         self.found: list[Found] = []
         self._scene = 0
-        # A scene goes on through headings that follow each other (ACT I, SCENE I), and includes what comes before
+        # A scene continues through headings that follow each other (ACT I, SCENE I), and includes what comes before
         # the first one (a title, the persons of the play).
         self._told = self._headed = self._spoken = False
         self._speaker: str | None = None
@@ -191,7 +191,7 @@ class Collector:
         self.is_open = self.is_waiting = False
 
     def open(self, speaker: str | None, line: Line, said: int, aside: tuple[int, int] = (0, 0)) -> None:
-        """Begin a speech; `said` is where it begins in its line, `aside` a bracket beside the name."""
+        """Begin a speech; `said` is where it begins in its line, `aside` a bracket next to the name."""
         self.close()
         for found in bracketed(self.text, line.start + aside[0], line.start + aside[1]):
             self.tell("direction", found.inner_start, found.inner_end)
@@ -353,7 +353,7 @@ NOBODY: Final = words_of(
     "登場人物 時間 地點 場景 編劇 導演 改编 原著 译者 序 序幕 尾声 幕 词曰 诗曰 赋曰 诗云 词云 经云 语云 古云 偈云 偈曰"
 )
 
-#: Words that open sentences and no name: a line such as "Listen: I have it" goes on with a speech.
+#: Words that open sentences and no name: a line such as "Listen: I have it" continues with a speech.
 OPENERS: Final = words_of(
     "a after again ah all also alas although always an and another answer any are as at ay aye be because before "
     "behold better but by can come consider could did do does done each either else enough even every except false "

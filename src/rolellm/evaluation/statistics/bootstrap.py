@@ -2,7 +2,7 @@
 
 The paper reports means alone. Our choice: the percentile bootstrap over *questions*. A resample draws as many questions
 as there are, with replacement; all rows of a drawn question come along, so rows that share a question rise and fall
-together, as they would if the benchmark had been written anew.
+together, as they would if the benchmark had been written again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Bootstrap:
     """Settings of a bootstrap.
 
     Attributes:
-        resamples: How many times the clusters are drawn anew.
+        resamples: How many times the clusters are drawn again.
         seed: The same seed, values and clusters give the same interval, in any order of the values.
         level: Share of resampled means inside the interval.
     """
@@ -97,7 +97,7 @@ def bootstrap_ci(
     Args:
         values: Shape (n,), n at least 1.
         clusters: Shape (n,): the question of each value.
-        resamples: How many times the clusters are drawn anew.
+        resamples: How many times the clusters are drawn again.
         seed: Random seed for the draws.
         level: Share of resampled means inside the interval.
 

@@ -266,7 +266,7 @@ def read_labels(run: JudgeRun, annotator: str, kind: type[_L]) -> dict[tuple[str
         elif strangers := sorted(set(label.names) - names):
             problem = f"a label for {strangers[0]!r}, which takes no part in this run"
         elif content_hash(rows[label.row], answers_to(run.comparison, rows[label.row], label.names)) != label.answers:
-            problem = "a label for other answers than this run's, which was judged anew since"
+            problem = "a label for other answers than this run's, which was judged again since"
         if problem:
             raise DataError(f"{problem}; move the file away to start over", path=path, line=number)
         # The order of first appearance would be that of a correction's first line.

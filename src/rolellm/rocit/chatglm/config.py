@@ -1,6 +1,6 @@
 """What a published ChatGLM2 or ChatGLM3 checkpoint says about itself, and the same as a native ``GlmConfig``.
 
-The keys are those of ``configuration_chatglm.py`` beside the weights (THUDM/chatglm2-6b and THUDM/chatglm3-6b on the
+The keys are those of ``configuration_chatglm.py`` next to the weights (THUDM/chatglm2-6b and THUDM/chatglm3-6b on the
 Hub), what they do is in ``modeling_chatglm.py`` there; both were read, neither is run.
 """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _SPECIAL = ("[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")
 _ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
-# Where ChatGLM3's own chat code stops, beside the end token.
+# Where ChatGLM3's own chat code stops, next to the end token.
 _STOPS = ("<|user|>", "<|observation|>")
 _UNIGRAM, _BPE = 1, 2
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4
@@ -119,7 +119,7 @@ def _read(src: Path) -> Any:
         raise MissingExtraError(error.name or "sentencepiece", extra="train") from error
     path = src / "tokenizer.model"
     if not path.is_file():
-        raise ModelError(f"{src} has no tokenizer.model; it lies beside the published weights")
+        raise ModelError(f"{src} has no tokenizer.model; it lies next to the published weights")
     proto = sentencepiece_model_pb2.ModelProto()
     try:
         proto.ParseFromString(path.read_bytes())

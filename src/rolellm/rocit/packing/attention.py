@@ -150,7 +150,7 @@ def flex_attention(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """FlexAttention in one type; an attention function as transformers calls them.
 
-    Under autocast, rotated queries and keys of float32 weights come in float32 beside values in bfloat16.
+    Under autocast, rotated queries and keys of float32 weights come in float32 next to values in bfloat16.
     """
     from transformers.integrations.flex_attention import flex_attention_forward
 

@@ -3,7 +3,7 @@
 An optimizer step is on ``per_device_train_batch_size x gradient_accumulation_steps x
 processes`` replies, whether they are laid out row by row or
 as trees, and its loss is the mean over its trained tokens; so a step means the same in both. All is decided by the
-examples, the recipe and the number of processes: a run that is taken up again goes on in the same order.
+examples, the recipe and the number of processes: a run that is taken up again continues in the same order.
 """
 
 from __future__ import annotations

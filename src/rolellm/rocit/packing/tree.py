@@ -67,7 +67,7 @@ def shared(one: Ids, other: Ids) -> int:
 
 
 class _Layout:
-    """A sequence under construction, and the path through it that the next reply goes on from."""
+    """A sequence under construction, and the path through it that the next reply continues from."""
 
     def __init__(self, room: int) -> None:
         self._ids = np.zeros(room, np.int32)
