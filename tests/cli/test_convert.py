@@ -55,7 +55,7 @@ def test_a_refusal_is_one_message(src: Path, tmp_path: Path, clean_env: dict[str
     (src / "config.json").write_text(json.dumps(quantised), encoding="utf-8")
     failed = run(clean_env, src, tmp_path / "native")
     assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr.startswith(f"error: {src / 'config.json'}: the weights are quantised to 4 bits")
+    assert failed.stderr.startswith(f"error: {src / 'config.json'}: the weights are quantized to 4 bits")
 
     taken = run(clean_env, src, src)
     assert taken.returncode == 2

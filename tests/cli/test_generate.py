@@ -130,3 +130,22 @@ def test_bad_usage_is_refused_in_words(
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
     assert not (tmp_path / "p.jsonl").exists()
+
+
+def test_the_models_of_a_settings_file_answer_and_a_dry_run_asks_nobody(
+    tiny_model: Path, tmp_path: Path, warm: Forking
+) -> None:
+    (tmp_path / "llm.yaml").write_text(f"endpoints: [{{backend: local, model: {tiny_model}}}]")
+    words = ["generate", "--llm", "llm.yaml", "--config", "sample", "--out", "p.jsonl", "--role", "queen of hearts"]
+    words += ["--system-template", "short.txt", "--max-new-tokens", "4"]
+    planned = warm.run([*words, "--limit", "3", "--dry-run", "--json"], tmp_path)
+    assert (planned.returncode, json.loads(planned.stdout)["requests"]) == (0, 3), planned.stderr
+    assert not (tmp_path / "p.jsonl").exists()
+    done = warm.run([*words, "--limit", "3", "--json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert (summary["rows"], summary["generated"]) == (3, 3)
+    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {line["role"] for line in lines} == {"Queen of Hearts"}
+    again = json.loads(warm.run([*words, "--limit", "3", "--json"], tmp_path).stdout)
+    assert (again["rows"], again["generated"]) == (3, 0)

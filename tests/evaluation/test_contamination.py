@@ -130,7 +130,7 @@ def test_only_what_the_config_promises_contaminates_and_both_are_counted(
         by_instruction,
     )
     assert len(caught) == bool(contaminated)
-    assert len(found.clean) == 6 - (contaminated or 0)
+    assert len(found.contaminated) == (contaminated or 0)
 
 
 # --- before answering
@@ -518,7 +518,7 @@ def test_the_sidecars_entry_tells_its_rows_apart_as_the_manifest_does(trained: A
     entry = json.loads(json.dumps(found.sidecar_entry()))
     assert tuple(Seen.from_dict(entry).parts(made[1])) == found.parts
     assert len(entry["roles"]) <= len({row.role for row in made[1]})
-    assert entry["contaminated"] + len(found.clean) == len(made[1])
+    assert entry["contaminated"] == len(found.contaminated)
 
 
 def _pair(pair: tuple[str, str]) -> tuple[str, Any, Any, str]:

@@ -557,8 +557,8 @@ def test_a_model_that_moved_may_go_on(
     ("sidecar", "named"),
     [
         pytest.param(None, "how it was made is unknown", id="gone"),
-        pytest.param("{", "is not a JSON object", id="broken"),
-        pytest.param("[]", "is not a JSON object", id="a-list"),
+        pytest.param("{", "not valid JSON", id="broken"),
+        pytest.param("[]", "expected a JSON object", id="a-list"),
     ],
 )
 def test_a_file_of_unknown_making_is_left_alone(

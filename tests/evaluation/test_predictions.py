@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.errors import PredictionError
+from rolellm.core.errors import DataError, PredictionError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Prediction, Row
 from rolellm.evaluation.matching import match
@@ -81,7 +81,7 @@ class TestReading:
     def test_a_broken_sidecar_is_refused_by_name(self, write: Write, content: str) -> None:
         path = write({"id": "a", "prediction": "1"})
         path.with_name("P.jsonl.meta.json").write_text(content)
-        with pytest.raises(PredictionError, match=r"P\.jsonl\.meta\.json: "):
+        with pytest.raises(DataError, match=r"P\.jsonl\.meta\.json: "):
             read_predictions(path)
 
     BAD = (

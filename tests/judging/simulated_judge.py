@@ -143,7 +143,7 @@ def scripted_judge(
         name=name,
         rules_hash=hash_json([told, {**numbers, "name": dict(preferences.name)}]),
         concurrency=concurrency,
-        price=price,
+        price=price or Price(),
     )
 
 

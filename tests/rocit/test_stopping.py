@@ -22,9 +22,9 @@ def test_the_first_request_is_noted_and_the_second_interrupts(
 ) -> None:
     before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt), heeding(alone=True) as request:
-        assert not request.made
+        assert not request.is_set()
         os.kill(os.getpid(), number)
-        assert request.made
+        assert request.is_set()
         os.kill(os.getpid(), number)
         raise AssertionError
     assert signal.getsignal(number) is before
@@ -38,7 +38,7 @@ def test_one_of_several_processes_is_not_interrupted_however_often(
     with heeding(alone=False) as request:
         for _ in range(3):
             os.kill(os.getpid(), number)
-        assert request.made
+        assert request.is_set()
     assert capfd.readouterr().err == "\nstopping after this step, with a checkpoint\n"
 
 
@@ -47,7 +47,7 @@ def test_a_thread_trains_without_hearing_signals() -> None:
 
     def work() -> None:
         with heeding(alone=True) as request:
-            heard.append(request.made)
+            heard.append(request.is_set())
 
     thread = threading.Thread(target=work)
     before = signal.getsignal(signal.SIGINT)

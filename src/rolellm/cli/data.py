@@ -86,11 +86,7 @@ def stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json(table.to_dict())
         return
-    rows = [(line.name, _number(line.published), _number(line.here), line.note) for line in table.lines]
+    rows = [(line.name, line.published, line.here, line.note) for line in table.lines]
     print_table(f"RoleBench in {table.root}", ("", "published", "here", "note"), rows)
     for path in table.missing:
         typer.echo(f"missing: {path}")
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:.2f}"

@@ -79,9 +79,10 @@ def _options(cls: type, panel: str | None = None) -> Iterator[inspect.Parameter]
         # typer knows no bound that is excluded; the settings class refuses the bound itself.
         low = _limit(info, "ge") if _limit(info, "gt") is None else _limit(info, "gt")
         limits = {"min": low, "max": _limit(info, "le")}
+        known: Any = limits if _without_none(hint) in (int, float) else {}
         flag = _extra(info).get("flag") or name.replace("_", "-")
         flag += f"/--no-{flag}" if hint is bool and info.default is True and "/" not in flag else ""
-        option = typer.Option(f"--{flag}", help=info.description, rich_help_panel=panel, **_known(hint, limits))
+        option = typer.Option(f"--{flag}", help=info.description, rich_help_panel=panel, **known)
         default = info.get_default(call_default_factory=True)
         kind = inspect.Parameter.KEYWORD_ONLY
         yield inspect.Parameter(name, kind, default=default, annotation=Annotated[_typer_type(hint), option])
@@ -98,10 +99,6 @@ def _collected(cls: type, values: dict[str, Any]) -> dict[str, Any]:
 
 def _limit(info: FieldInfo, name: str) -> float | None:
     return next((getattr(item, name) for item in info.metadata if getattr(item, name, None) is not None), None)
-
-
-def _known(hint: Any, limits: dict[str, float | None]) -> dict[str, Any]:
-    return limits if _without_none(hint) in (int, float) else {}
 
 
 def _without_none(hint: Any) -> Any:

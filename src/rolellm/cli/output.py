@@ -59,14 +59,14 @@ def console() -> Console:
     return found if found.is_terminal else Console(width=_WIDTH_OF_FILES)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | int]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> None:
     """Print a table to standard output; the first column is a name, the others are flush right.
 
     Args:
         title: Above the table.
         columns: Headings.
-        rows: Whole numbers, and texts: markup in them is not interpreted, characters that steer a display are spelled
-            out.
+        rows: Numbers, ``None``, and texts: markup in them is not interpreted, characters that steer a display are
+            spelled out.
     """
     from rich.table import Table
     from rich.text import Text
@@ -75,8 +75,14 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
     for index, column in enumerate(columns):
         table.add_column(Text(column), justify="right" if index else "left")
     for row in rows:
-        table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else visible(cell)) for cell in row))
+        table.add_row(*(Text(_cell(cell)) for cell in row))
     show_table(table)
+
+
+def _cell(value: str | float | None) -> str:
+    if value is None or isinstance(value, str):
+        return ABSENT if value is None else visible(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
 
 
 def show_table(table: Table) -> None:

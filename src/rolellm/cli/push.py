@@ -21,7 +21,7 @@ def push(
     run: Annotated[Path, typer.Argument(metavar="DIR", help="A finished run of rolellm train.")],
     repo: Annotated[str, typer.Argument(metavar="REPO", help="Model on the Hub, OWNER/NAME.")],
     options: PushOptions,
-    licence: Annotated[
+    license_: Annotated[
         str | None,
         typer.Option("--license", help="License; defaults to the recipe's output.license."),
     ] = None,
@@ -41,7 +41,7 @@ def push(
     pushed = publish(
         run,
         repo,
-        license=licence,
+        license=license_,
         merge=merge,
         base_model=base_model,
         scores=scores or (),

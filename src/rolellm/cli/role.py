@@ -255,15 +255,11 @@ def show(profile: Profile, as_json: AsJson = False) -> None:
 
 def _show_character(character: Character) -> None:
     summary = character.to_dict()
-    counts = summary["counts"]
     rows = [
         ("language", character.language),
         ("script", label(character.script or "–", _WIDE)),
         ("also called", label(", ".join(character.aliases) or "–", _WIDE)),
-        ("turns; scenes", f"{counts['turns']:,}; {counts['scenes']:,}"),
-        ("own lines", counts["own_lines"]),
-        ("dialogue pairs", counts["pairs"]),
-        ("lore", counts["lore"]),
+        *((name.replace("_", " "), count) for name, count in summary["counts"].items()),
         *((name, found or "not yet") for name, found in summary["stages"].items()),
     ]
     print_table(label(character.role, _WIDE), ("", ""), rows)
@@ -313,14 +309,8 @@ def import_card(
     if as_json:
         print_json(summary)
         return
-    rows: list[tuple[str, str | int]] = [
-        ("card", f"{summary['spec']}, {character.language}"),
-        ("description", f"{summary['description_characters']:,} characters"),
-        ("greetings", len(reading.greetings)),
-        ("scenes of example talk", len(reading.examples)),
-        ("turns; the role's own", f"{summary['turns']:,}; {own:,}"),
-        ("entries of lore", len(character.lore)),
-    ]
+    told = ("role", "aliases", "notes", "out")
+    rows = [(name.replace("_", " "), value) for name, value in summary.items() if name not in told]
     print_table(label(character.role, _WIDE), ("read", "found"), rows)
     for note in reading.notes:
         say(f"note: {note}")

@@ -19,7 +19,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.construct.cards.folder import CARD, export_card, import_card
+from rolellm.construct.cards.folder import export_card, import_card
 from rolellm.construct.context_instruct.run import instruct_folder
 from rolellm.construct.profile.folder import build_folder, counts, start_sheet
 from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release
@@ -27,8 +27,8 @@ from rolellm.construct.rolegpt.respond import instructions_of, respond_folder
 from rolellm.construct.scripts.parse import parse_script
 from rolellm.construct.scripts.reading import Format
 from rolellm.construct.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, settings_from
-from rolellm.construct.sheet import PROFILE, Sheet, plain_fields, read_sheet, write_sheet
-from rolellm.core.errors import SettingsError, StoppedShortError
+from rolellm.construct.sheet import CARD, Sheet, check_free, plain_fields, read_sheet, write_sheet
+from rolellm.core.errors import StoppedShortError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Language
 from rolellm.core.text import safe_name
@@ -241,12 +241,8 @@ class Character(Sheet):
         target, home = Path(folder), self._home()
         if target.exists() and target.samefile(home):
             return self
-        if target.is_file() or (target.is_dir() and any(target.iterdir())):
-            if not (target / PROFILE).is_file():
-                raise SettingsError(f"{target} holds other files; choose a new folder")
-            if not overwrite:
-                raise SettingsError(f"{target} holds a character; choose another folder, or pass overwrite=True")
-            shutil.rmtree(target)
+        check_free(target, overwrite)
+        shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(home, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock"))
         object.__setattr__(self, "folder", target)
         return self

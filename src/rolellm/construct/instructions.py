@@ -31,7 +31,7 @@ from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language
 from rolellm.core.settings import dump
-from rolellm.core.text import HAN, fold, half_in
+from rolellm.core.text import HAN, half_in
 from rolellm.version import __version__
 
 _SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
@@ -366,7 +366,7 @@ def _draw(
     while True:
         size = min(int(size * _POOL) + 100, len(ordered))
         texts = [*before, *(source.rows[row][0] for row in ordered[:size])]
-        repeated = _repeated(texts, settings)
+        repeated = repeats(texts, settings.language or "en", settings.duplicates, settings.similarity)
         kept = [place for place in range(len(before), len(texts)) if place not in repeated]
         if len(kept) >= count or size == len(ordered):
             taken = kept[:count]
@@ -375,13 +375,6 @@ def _draw(
             lost = sum(len(before) <= place <= last for place in repeated)
             return [ordered[place - len(before)] for place in taken], lost
         size = 2 * size
-
-
-def _repeated(texts: Sequence[str], settings: SampleSettings) -> set[int]:
-    if settings.duplicates != "exact":
-        return set(repeats(texts, settings.language or "en", settings.duplicates, settings.similarity))
-    first: dict[str, int] = {}
-    return {place for place, text in enumerate(texts) if first.setdefault(fold(text), place) != place}
 
 
 def _fit(source: Source, settings: SampleSettings) -> tuple[list[int], Counter[str]]:

@@ -36,7 +36,8 @@ _LOUD: Final = re.compile(r"^(\d+)\. .+[!！] ?[(（]", re.MULTILINE)
 #: What is said, by language, around what is quoted.
 _SAID: Final[dict[Language, dict[str, str]]] = {
     "en": {
-        "question": '{role}, what comes to your mind at the word "{word}"?',
+        "questions": '{role}, what comes to your mind at the word "{word}"?\n'
+        '{role}, why would anybody speak of "{word}" to you?',
         "answer": "I say: {sentence}",
         "high": "high",
         "medium": "medium",
@@ -52,7 +53,7 @@ _SAID: Final[dict[Language, dict[str, str]]] = {
         "default": "So it is.",
     },
     "zh": {
-        "question": "{role}，提起“{word}”，你想到什么？",
+        "questions": "{role}，提起“{word}”，你想到什么？\n{role}，为什么有人同你说“{word}”这两个字？",
         "answer": "我说：{sentence}",
         "high": "高",
         "medium": "中",
@@ -82,7 +83,7 @@ def scripted_model(*, concurrency: int = 8, price: Price | None = None) -> Scrip
         name="quotes",
         rules_hash=hash_file(Path(__file__)),
         concurrency=concurrency,
-        price=price,
+        price=price or Price(),
         count=TokenCounter().count,
     )
 
@@ -117,7 +118,8 @@ def _pairs(request: Request, asked: str, language: Language) -> str:
         for line in material.splitlines()
         for sentence in _sentences(_COLON.split(line, maxsplit=1)[-1] if found else line)
         for word in content_words(sentence, language)
-        if fold(question := said["question"].format_map({"role": role, "word": word})) not in known
+        for form in said["questions"].splitlines()
+        if fold(question := form.format_map({"role": role, "word": word})) not in known
     }
     drawn = sorted(made, key=_number)
     count = int(re.findall(r"\d+", task)[0])

@@ -15,11 +15,10 @@ from rolellm.llm.model import Sampling
 Level = Literal["high", "medium", "low"]
 Method = Literal["bm25", "minhash"]
 Strategy = Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"]
-STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)
 Rule = Literal["complete", "hides_ai", "hides_role", "answers"]
 
 #: Similarity from which a question counts as a near-duplicate (our choice; the paper does not say).
-SIMILARITY: Final[dict[Method, float]] = {"bm25": 0.8, "minhash": 0.75}
+SIMILARITY: Final[dict[str, float]] = {"bm25": 0.8, "minhash": 0.75}
 #: Script-agnostic share of the release's role-specific questions: 13,220 of 20,384 (Table 1 of the paper).
 AGNOSTIC_SHARE: Final = 0.65
 #: Minimum share of content words that have to be found (our choice).

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +27,7 @@ from rolellm.core.typed_json import read_as
 NonBlank = Annotated[str, StringConstraints(pattern=r"\S")]
 PROFILE = "profile.json"
 DIALOGUE = "dialogue.jsonl"
+CARD = "card.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,27 @@ def read_sheet(folder: str | Path) -> Sheet:
     sheet = read_as(Sheet, value, "the profile", path=path)
     dialogue = Path(folder) / DIALOGUE
     return replace(sheet, turns=tuple(read_turns(dialogue, sheet.role))) if dialogue.is_file() else sheet
+
+
+def check_free(folder: Path, overwrite: bool, marks: Sequence[str] = (PROFILE,)) -> None:
+    """Refuse a folder for a character that holds other files, or a character that may not be replaced.
+
+    Args:
+        folder: Need not be there.
+        overwrite: Whether a character may be replaced.
+        marks: Files by which a character is known.
+
+    Raises:
+        SettingsError: Says what the folder holds.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise SettingsError(f"{folder} is a file; a character needs a folder")
+    if not folder.exists() or not any(folder.iterdir()):
+        return
+    if not any((folder / name).is_file() for name in marks):
+        raise SettingsError(f"{folder} holds other files; choose a new folder")
+    if not overwrite:
+        raise SettingsError(f"{folder} holds a character already; choose another folder, or overwrite it (--overwrite)")
 
 
 def check_run_folder(folder: str | Path, *foreign: str) -> None:

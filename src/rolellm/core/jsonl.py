@@ -94,16 +94,9 @@ class JsonlAppender:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._drop_cut_line()
-        self._stream = self.path.open("ab")
-
-    def _drop_cut_line(self) -> None:
-        if not self.path.exists():
-            return
-        content = self.path.read_bytes()
-        if content and not content.endswith(b"\n"):
-            with self.path.open("r+b") as stream:
-                stream.truncate(content.rfind(b"\n") + 1)
+        self._stream = self.path.open("ab+")
+        self._stream.seek(0)
+        self._stream.truncate(self._stream.read().rfind(b"\n") + 1)
 
     def append(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Write objects and hand them to the operating system before returning."""

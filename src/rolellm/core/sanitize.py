@@ -11,6 +11,8 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -66,7 +68,7 @@ def width(text: str) -> int:
     >>> width("Li 李")
     5
     """
-    return sum(_columns(character) for character in text)
+    return cell_len(text)
 
 
 def label(text: str, columns: int) -> str:
@@ -78,19 +80,7 @@ def label(text: str, columns: int) -> str:
     line = " ".join(visible(text[: 4 * columns]).split())
     if width(line) <= columns and len(text) <= 4 * columns:
         return line
-    taken, used = [], 1
-    for character in line:
-        used += _columns(character)
-        if used > columns:
-            break
-        taken.append(character)
-    return "".join(taken).rstrip() + "…"
-
-
-def _columns(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return set_cell_size(line, columns - 1).rstrip() + "…"
 
 
 class Markdown(str):

@@ -48,27 +48,23 @@ class Scrubber:
                 start = text.find(part, begin + len(HIDDEN))
         return text
 
-    def found_in(self, texts: list[str]) -> bool:
-        """Whether any of them holds it."""
-        joined = "\0".join(texts)
-        return any(part in joined for part, _ in self._parts) or bool(self._short and self._short.search(joined))
-
     def json(self, value: Any) -> Any:
         """A parsed JSON value with the same done to every text and every name in it; itself where nothing is found.
 
         Raises:
             RecursionError: For a value nested over 100 levels deep, which no model replies with.
         """
-        return self._replaced(value) if self.found_in(list(_texts(value, 0))) else value
+        hidden = self._replaced(value, 0)
+        return value if hidden == value else hidden
 
-    def _replaced(self, value: Any) -> Any:
+    def _replaced(self, value: Any, depth: int) -> Any:
+        if depth > _DEPTH:
+            raise RecursionError("nested too deeply")
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(name): self._replaced(part) for name, part in value.items()}
-        if isinstance(value, list):
-            return [self._replaced(part) for part in value]
-        return value
+            return {self.text(name): self._replaced(part, depth + 1) for name, part in value.items()}
+        return [self._replaced(part, depth + 1) for part in value] if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=64)
@@ -87,20 +83,6 @@ def without_hub_token(said: object, token: object = None) -> str:
     from huggingface_hub import get_token
 
     return scrubber(get_token() or "", token if isinstance(token, str) else "").text(str(said))
-
-
-def _texts(value: Any, depth: int) -> Iterator[str]:
-    if depth > _DEPTH:
-        raise RecursionError("nested too deeply")
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for name, part in value.items():
-            yield name
-            yield from _texts(part, depth + 1)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _texts(part, depth + 1)
 
 
 def _forms(secret: str) -> Iterator[str]:

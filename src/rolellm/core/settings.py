@@ -20,7 +20,7 @@ import difflib
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
@@ -203,9 +203,7 @@ def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
     return tuple(keys)
 
 
-@functools.lru_cache
-def _adapter(cls: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 def _hints(cls: type) -> dict[str, Any]:

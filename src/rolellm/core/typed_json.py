@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import TypeAdapter, ValidationError
+
 from rolellm.core.errors import DataError
 
 _T = TypeVar("_T")
+_adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
 def read_as(kind: type[_T], value: Any, what: str, *, path: str | Path | None = None, line: int | None = None) -> _T:
@@ -24,20 +28,11 @@ def read_as(kind: type[_T], value: Any, what: str, *, path: str | Path | None = 
     Raises:
         DataError: When the value does not fit; names the first place that does not.
     """
-    from pydantic import ValidationError
-
     try:
-        found: _T = _adapter(kind).validate_python(value)  # type: ignore[arg-type]  # a class is hashable
+        found: _T = _adapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the whole"
         problem = f"{first['msg'].removeprefix('Value error, ')} (found {first['input']!r:.80})"
         raise DataError(f"{what} is damaged at {place}: {problem}", path=path, line=line) from error
     return found
-
-
-@cache
-def _adapter(kind: type[Any]) -> Any:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind)

@@ -51,19 +51,14 @@ class Contamination:
     trained_on: tuple[dict[str, Any], ...]
     unknown: int = 0
 
-    def having(self, part: Part) -> list[Row]:
+    def having(self, part: Part | None) -> list[Row]:
         """The rows of which this part was trained on."""
         return [row for row, parts in zip(self.rows, self.parts, strict=True) if part in parts]
 
     @property
     def contaminated(self) -> list[Row]:
         """The rows of which the part was trained on that should be new."""
-        return [] if self.held_out is None else self.having(self.held_out)
-
-    @property
-    def clean(self) -> list[Row]:
-        """The other rows of which it is known."""
-        return [row for row, parts in zip(self.rows, self.parts, strict=True) if self.held_out not in parts]
+        return self.having(self.held_out)
 
     def to_dict(self) -> dict[str, Any]:
         """Counts of rows, and what they were compared with; ``contaminated`` is null where nothing is promised."""

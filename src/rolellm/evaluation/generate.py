@@ -8,7 +8,6 @@ of the rows. Behind an API every reply is journaled, so that a stopped run pays 
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from array import array
@@ -22,7 +21,7 @@ from typing import Any, cast
 
 from rolellm.core.errors import DataError, ModelError, SettingsError, require
 from rolellm.core.files import write_json
-from rolellm.core.jsonl import JsonlAppender, write_jsonl
+from rolellm.core.jsonl import JsonlAppender, read_json, write_jsonl
 from rolellm.core.records import Language, Row
 from rolellm.core.settings import read
 from rolellm.core.text import listed
@@ -169,16 +168,14 @@ def _tuned_form(source: ModelSource) -> ProfileForm:
     for name in (source.adapter, source.base):
         for path in manifest_paths(name) if name is not None else ():
             try:
-                content = json.loads(path.read_bytes())
-                if content["kind"] != "rocit":
-                    continue
-            except (OSError, ValueError, RecursionError, LookupError, TypeError):
-                # Many programs have a file of that name.
-                continue
-            prompt = content.get("recipe", {}).get("prompt", {})
-            # Manifests from before there was a choice do not name it.
-            tuned = prompt.get("profile", "description"), prompt.get("retrieved", RETRIEVED)
-            return ProfileForm(*tuned) if tuned[0] == "retrieval" else ProfileForm()
+                content = read_json(path)
+            except DataError:
+                content = {}
+            # Many programs have a file of that name; manifests from before there was a choice do not name it.
+            if content.get("kind") == "rocit":
+                prompt = content.get("recipe", {}).get("prompt", {})
+                retrieved = int(prompt.get("retrieved", RETRIEVED))
+                return ProfileForm("retrieval", retrieved) if prompt.get("profile") == "retrieval" else ProfileForm()
     return ProfileForm()
 
 
@@ -335,7 +332,7 @@ def _answered(dataset: Any, rows: Sequence[Row], path: Path) -> Any:
         if name in table.column_names:
             table = table.remove_columns(name)
         table = table.add_column(name, [lines.get(row.id, {}).get(name) for row in rows], feature=Value("string"))
-    return with_generation(table, json.loads(sidecar_path(path).read_bytes()))
+    return with_generation(table, read_json(sidecar_path(path)))
 
 
 def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings, llm: Any = None) -> GenerateSummary:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_bytes, hash_file
-from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.jsonl import read_json, read_jsonl, write_jsonl
 from rolellm.core.records import Prediction, Row
 from rolellm.core.typed_json import read_as
 from rolellm.evaluation.rows import column_names, generation_of
@@ -162,18 +162,10 @@ def read_sidecar(path: Path) -> dict[str, Any] | None:
     """What the sidecar of a predictions file says; ``None`` where there is none.
 
     Raises:
-        PredictionError: When it is not a JSON object.
+        DataError: When it is not a JSON object.
     """
     sidecar = sidecar_path(path)
-    if not sidecar.is_file():
-        return None
-    try:
-        meta = json.loads(sidecar.read_bytes())
-        if not isinstance(meta, dict):
-            raise ValueError("it is another JSON value")
-    except (ValueError, RecursionError) as error:
-        raise PredictionError(f"not a JSON object ({error})", path=sidecar) from error
-    return meta
+    return read_json(sidecar) if sidecar.is_file() else None
 
 
 def _set_aside(file: PredictionFile) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError, StoppedShortError
-from rolellm.core.jsonl import read_jsonl
+from rolellm.core.jsonl import parse_object
 from rolellm.core.records import Row
 from rolellm.evaluation.predictions import read_sidecar, sidecar_path
 
@@ -69,8 +69,8 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
     sidecar = sidecar_path(out)
     try:
         before = read_sidecar(out)
-    except PredictionError as error:
-        raise SettingsError(f"{sidecar} is {error.problem}; {_WAY_OUT}") from error
+    except DataError as error:
+        raise SettingsError(f"{sidecar}: {error.problem}; {_WAY_OUT}") from error
     if before is None:
         raise SettingsError(f"{out} exists without {sidecar.name}, so how it was made is unknown; {_WAY_OUT}")
     old, new = (_flat({key: item for key, item in side.items() if key not in _MAY_CHANGE}) for side in (before, meta))
@@ -118,13 +118,11 @@ def finished_lines(out: Path, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """
     if not out.exists():
         return {}
-    # A run that continues drops a cut-off line, whatever is in it.
-    whole, bad = out.read_bytes().count(b"\n"), list[DataError]()
     asked, lines = {row.id: row for row in rows}, {}
-    for number, line in read_jsonl(out, bad=bad):
+    # A line without its end was cut off; a run that continues drops it.
+    for number, raw in enumerate(out.read_bytes().split(b"\n")[:-1], start=1):
+        line = parse_object(raw + b"\n", out, number)
         row = asked.get(str(line.get("id")))
-        if number > whole:
-            break
         if row is None:
             problem = f"answers none of the {len(rows)} rows"
         elif (line.get("role"), line.get("question")) != (row.role, row.question):
@@ -135,7 +133,4 @@ def finished_lines(out: Path, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
             lines[row.id] = line
             continue
         raise PredictionError(f"{problem}; {_WAY_OUT}", path=out, line=number)
-    for error in bad:
-        if error.line is not None and error.line <= whole:
-            raise error
     return lines

@@ -19,7 +19,6 @@ import functools
 import itertools
 import multiprocessing
 import re
-import reprlib
 import signal
 import sys
 import threading
@@ -30,12 +29,14 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
+from pydantic import Field
 from rapidfuzz.distance import LCSseq
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.text import chinese_words
+from rolellm.core.typed_json import read_as
 
 Sentences = Sequence[Sequence[str]]
 
@@ -260,6 +261,7 @@ def map_chunks(
 
 
 T = TypeVar("T")
+_References = list[Annotated[list[str], Field(min_length=1)]]
 
 #: precision, recall, f1, index of the chosen reference: what travels between processes.
 _Values = tuple[float, float, float, int]
@@ -338,9 +340,12 @@ def iter_rouge_l(
     name = resolve_tokenizer(protocol, language, tokenizer)
     if not isinstance(processes, int) or processes < 1:
         raise SettingsError(f"processes must be a whole number of at least 1, found {processes!r}")
-    texts = _as_rows("predictions", predictions)
-    lists = _as_rows("references", references)
-    _check_rows(texts, lists)
+    texts = read_as(list[str], _listed(predictions), "the list of predictions")
+    given = _listed(references)
+    rows = [[one] if isinstance(one, str) else one for one in given] if isinstance(given, list) else given
+    lists = read_as(_References, rows, "the list of references")
+    if len(texts) != len(lists):
+        raise DataError(f"{len(texts)} predictions but {len(lists)} rows of references: one row for each")
     if name == "jieba":
         # Loaded before the work is shared out, so that forked processes share the dictionary.
         get_tokenizer(name)
@@ -349,44 +354,20 @@ def iter_rouge_l(
     return itertools.starmap(RougeScore, values)
 
 
-def _as_rows(what: str, given: Iterable[T]) -> list[T]:
-    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise DataError(f"{what} must be a list with one entry a row, found {_shown(given)}")
-    return list(given)
-
-
-def _check_rows(predictions: Sequence[object], references: Sequence[object]) -> None:
-    if len(predictions) != len(references):
-        raise DataError(f"{len(predictions)} predictions but {len(references)} rows of references: one row for each")
-    for index, (prediction, given) in enumerate(zip(predictions, references, strict=True)):
-        if not isinstance(prediction, str):
-            raise DataError(f"prediction {index} must be a text, found {_shown(prediction)}")
-        if isinstance(given, str):
-            continue
-        if not isinstance(given, Sequence) or isinstance(given, bytes):
-            raise DataError(f"references of row {index} must be a text or a list of texts, found {_shown(given)}")
-        if not given:
-            raise DataError(f"row {index} has no reference: give at least one, or leave the row out")
-        for reference in given:
-            if not isinstance(reference, str):
-                raise DataError(f"references of row {index} must be texts, found {_shown(reference)}")
-
-
-def _shown(value: object) -> str:
-    return f"{type(value).__name__}: {reprlib.repr(value)}"
+def _listed(given: object) -> Any:
+    return given if isinstance(given, str | bytes) or not isinstance(given, Iterable) else list(given)
 
 
 def _score_rows(
-    protocol: str, tokenizer: str, predictions: Sequence[str], references: Sequence[str | Sequence[str]]
+    protocol: str, tokenizer: str, predictions: Sequence[str], references: Sequence[Sequence[str]]
 ) -> list[_Values]:
     """Score a chunk of checked rows. At module level, so that it can be sent to another process."""
-    lists = [(given,) if isinstance(given, str) else given for given in references]
     if protocol == "paper":
         space = " ".join if tokenizer == "spaced-characters" else str
-        rows = zip(predictions, lists, strict=True)
+        rows = zip(predictions, references, strict=True)
         return [_best_by_recall(space(text), [space(one) for one in expected]) for text, expected in rows]
     tokenize = get_tokenizer(tokenizer)
-    return [_best_by_f1(*row, tokenize) for row in zip(predictions, lists, strict=True)]
+    return [_best_by_f1(*row, tokenize) for row in zip(predictions, references, strict=True)]
 
 
 def _best_by_f1(prediction: str, references: Sequence[str], tokenize: Tokenize) -> _Values:

@@ -85,17 +85,16 @@ class RowScore:
 
 def summarize(scores: Iterable[RowScore], bootstrap: Bootstrap) -> Summary:
     """CUS, RAW, SPE and avg of row scores; ``None`` for a metric that has no row, and for avg without all three."""
-    values: dict[Metric, list[float]] = {metric: [] for metric in METRICS}
-    questions: dict[Metric, list[str]] = {metric: [] for metric in METRICS}
+    by_metric: defaultdict[Metric, list[RowScore]] = defaultdict(list)
     for score in scores:
-        values[score.metric].append(score.value)
-        questions[score.metric].append(score.question)
+        by_metric[score.metric].append(score)
     summary: Summary = dict.fromkeys((*METRICS, "avg"))
     strata: list[Stratum] = []
     for key, names in enumerate(_STRATA):
-        present = [metric for metric in names if values[metric]]
+        present = [metric for metric in names if by_metric[metric]]
         if present:
-            samples = [Sample(values[metric], questions[metric]) for metric in present]
+            found = (by_metric[metric] for metric in present)
+            samples = [Sample([one.value for one in part], [one.question for one in part]) for part in found]
             stratum = bootstrap_stratum(samples, bootstrap, key=key)
             summary.update(zip(present, stratum.intervals, strict=True))
             strata.append(stratum)
@@ -356,10 +355,6 @@ def _cell(interval: Interval | None, counted: bool) -> str:
     return f"{100 * interval.mean:.2f}{ends}{f' n={interval.n}' if counted else ''}"
 
 
-_REFERENCE_CHOICE = {
-    "rouge-score": "the reference with the highest f1",
-    "paper": "the reference with the highest recall",
-}
 VALUE_FIELD = {"rouge-score": "f1", "paper": "recall"}
 
 
@@ -378,7 +373,7 @@ def fingerprint(
         "protocol": options.protocol,
         "value": VALUE_FIELD[options.protocol],
         "tokenizer": dict(tokenizers),
-        "reference_choice": _REFERENCE_CHOICE[options.protocol],
+        "reference_choice": f"the reference with the highest {VALUE_FIELD[options.protocol]}",
         "average": "mean over rows",
         "missing": options.missing,
         "interval": {
@@ -569,7 +564,7 @@ def _metrics_clean(
     """The metrics without the contaminated rows; ``None`` where there are none, and they would be the metrics again."""
     if contamination is None or not contamination.contaminated:
         return None
-    clean = {row.id for row in contamination.clean}
+    clean = {row.id for row in contamination.rows} - {row.id for row in contamination.contaminated}
     return summarize((item for item in scores if item.id in clean), bootstrap)
 
 
@@ -604,11 +599,9 @@ def _jobs(rows: Sequence[Row], predictions: Predictions, matching: Matching, opt
 def _tokenizers(rows: Sequence[Row], options: ScoreOptions) -> dict[Language, str]:
     """The tokenizer for each language of the rows: the one asked for where it is made for that language."""
     languages = sorted({row.language for row in rows})
-    known = TOKENIZERS[options.protocol]
-    if len(languages) > 1 and any(options.tokenizer in known[language] for language in languages):
-        wanted = {name: options.tokenizer if options.tokenizer in known[name] else None for name in languages}
-    else:
-        wanted = dict.fromkeys(languages, options.tokenizer)
+    asked, known = options.tokenizer, TOKENIZERS[options.protocol]
+    mixed = len(languages) > 1 and any(asked in known[language] for language in languages)
+    wanted = {name: asked if not mixed or asked in known[name] else None for name in languages}
     return {name: resolve_tokenizer(options.protocol, name, tokenizer) for name, tokenizer in wanted.items()}
 
 

@@ -18,7 +18,19 @@ _OWN: dict[str, Any] = {"cli": False}
 
 
 @settings
-class GenerateSettings(Decoding):
+class _Data:
+    """The rows: where RoleBench is, and what is noted of them with each figure."""
+
+    config: str | None = Field(default=None, description="The dataset's config.", json_schema_extra=_OWN)
+    split: str | None = Field(default=None, description="Its split.", json_schema_extra=_OWN)
+    dataset_fingerprint: str | None = Field(
+        default=None, description="Its content hash; for scores, by default a hash of the rows.", json_schema_extra=_OWN
+    )
+    data_dir: Path | None = Field(default=None, description="A local copy of the release.", json_schema_extra=_OWN)
+
+
+@settings
+class GenerateSettings(Decoding, _Data):
     """How rows are answered."""
 
     model: str = Field(
@@ -41,16 +53,10 @@ class GenerateSettings(Decoding):
     strict: bool = Field(
         default=False, description="Refuse rows that the model was trained on, according to its manifest."
     )
-    data_dir: Path | None = Field(default=None, description="A local copy of the release.", json_schema_extra=_OWN)
-    config: str | None = Field(default=None, description="The rows' config, for the record.", json_schema_extra=_OWN)
-    split: str | None = Field(default=None, description="The rows' split, for the record.", json_schema_extra=_OWN)
-    dataset_fingerprint: str | None = Field(
-        default=None, description="The dataset's content hash, for the record.", json_schema_extra=_OWN
-    )
 
 
 @settings
-class ScoreOptions:
+class ScoreOptions(_Data):
     """How predictions are scored."""
 
     protocol: Protocol = Field(
@@ -69,14 +75,6 @@ class ScoreOptions:
     )
     skip_bad: bool = Field(default=False, description="Move bad lines of P.jsonl to P.bad.jsonl and count them.")
     processes: int = Field(default=1, ge=1, description="Processes that compute Rouge-L.")
-    config: str | None = Field(
-        default=None, description="The dataset's config; checked against the predictions.", json_schema_extra=_OWN
-    )
-    split: str | None = Field(default=None, description="Its split, likewise.", json_schema_extra=_OWN)
-    dataset_fingerprint: str | None = Field(
-        default=None, description="Its content hash, likewise; by default a hash of the rows.", json_schema_extra=_OWN
-    )
-    data_dir: Path | None = Field(default=None, description="A local copy of the release.", json_schema_extra=_OWN)
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:

@@ -73,7 +73,7 @@ def words_judge(concurrency: int = 8, price: Price | None = None) -> ScriptedMod
         name="words",
         rules_hash=hash_json([inspect.getsource(sys.modules[__name__])]),
         concurrency=concurrency,
-        price=price,
+        price=price or Price(),
         count=TokenCounter().count,
     )
 

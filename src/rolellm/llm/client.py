@@ -82,7 +82,7 @@ class Spent:
         return asdict(self)
 
 
-class Client:
+class Client(ExitStack):
     """A run folder, its journal, and the models to ask; a context manager.
 
     Args:
@@ -104,33 +104,22 @@ class Client:
         self.options = options or RunOptions()
         self.spent = Spent()
         self._failed: dict[str, dict[str, Any]] = {}
-        with ExitStack() as stack:
-            stack.enter_context(locked(self.folder))
+        if self.options.budget is not None:
+            check_prices(self.models)
+        super().__init__()
+        with ExitStack() as opened:
+            opened.enter_context(locked(self.folder))
             room = _RESERVE_A_CALL * sum(max(model.concurrency, 1) for model in models)
             try:
                 self._journal = Journal(self.folder, reserve=room)
             except JournalFullError as error:
                 reason = f"no room left on the disk of {error.path}, which keeps what it has"
                 raise StoppedShortError(f"{reason}; it needs room there to go on", resume="the same command") from error
-            stack.callback(self._journal.close)
-            if self.options.budget is not None:
-                check_prices(self.models)
-            self.spent.cost = self._journal.cost
-            self._stack = stack.pop_all()
-        self._closed = False
+            opened.callback(self._journal.close)
+            self.callback(opened.pop_all().close)
+        self.spent.cost = self._journal.cost
         if self._journal.harm:
             warnings.warn(self._journal.harm, JournalWarning, stacklevel=2)
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the journal, and let go of the folder; nothing can be asked from then on."""
-        self._closed = True
-        self._stack.close()
 
     @overload
     def ask(
@@ -155,7 +144,7 @@ class Client:
         Args:
             requests: What to ask.
             accept: Makes a value of a reply, or raises `rolellm.llm.model.UnacceptableError` to have it asked again; by
-                default any text will do. It sees journaled replies anew, so it must not depend on anything else.
+                default any text is accepted. It sees journaled replies anew, so it must not depend on anything else.
             label: Of the progress bar.
             also: Ways for a reply to end, beside ``stop``, that are for `accept` to judge, such as ``length``.
 
@@ -197,7 +186,7 @@ class Client:
             StoppedShortError: As `ask`.
             EndpointError: As `ask`.
         """
-        if self._closed:
+        if self._journal.closed:
             # The journal's file descriptor may be another file's by now.
             raise SettingsError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
         if not self.options.batch and (underway := BatchState.of(self.folder).underway()):
@@ -295,7 +284,7 @@ class Client:
                 return self._short(f"no endpoint answers any more ({last})", need)
             return EndpointError(
                 f"no endpoint takes what it is asked ({last}); {self._kept()}. Check the model's name, the key's "
-                "environment variable and the address, then give the same command again"
+                "environment variable and the address, then rerun the same command"
             )
         return self._short(str(stop), stop.need)
 

@@ -74,11 +74,11 @@ class Endpoint:
         """Ask once.
 
         A server that refuses the form in which a schema is asked for is asked again in the next form; that costs
-        nothing, and is no attempt.
+        nothing, and does not count as an attempt.
 
         Raises:
             CallError: When no reply came.
-            SettingsError: Where there is no key and one is needed.
+            SettingsError: When the server needs a key and none is set.
         """
         while True:
             form = self.structured
@@ -157,14 +157,34 @@ class Endpoint:
         """The SDK's client for the running event loop; every request needs `headers`."""
         loop = asyncio.get_running_loop()
         if self._sdk is None or self._loop is not loop:
-            self._sdk, self._loop = sdk_client(self._base_url, self.settings.max_bytes, self.concurrency), loop
+            # At DEBUG, this logger prints the headers of responses, in which a server may echo the key.
+            logging.getLogger("httpcore2.http11").addFilter(_names_no_headers)
+            limits = httpx2.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
+            transport = httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=_proxy(self._base_url))
+            self._loop, self._sdk = (
+                loop,
+                _Plain(
+                    base_url=self._base_url,
+                    api_key="none",
+                    # What is given here is not looked up in the environment.
+                    admin_api_key="",
+                    organization="",
+                    project="",
+                    webhook_secret="",
+                    max_retries=0,
+                    timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
+                    http_client=DefaultAsyncHttpxClient(
+                        transport=_Bounded(transport, self.settings.max_bytes), trust_env=False, follow_redirects=False
+                    ),
+                ),
+            )
         return self._sdk
 
     def headers(self) -> dict[str, Any]:
         """What carries the key, as the SDK takes it for one request.
 
         Raises:
-            SettingsError: Where there is no key and one is needed.
+            SettingsError: When the server needs a key and none is set.
         """
         key = find_key(self._base_url, self.settings.api_key_env)
         return {"Authorization": f"Bearer {key}" if key else omit}
@@ -178,13 +198,13 @@ class Endpoint:
 
         Raises:
             CallError: For anything but a whole answer of status 2xx.
-            SettingsError: Where there is no key and one is needed.
+            SettingsError: When the server needs a key and none is set.
         """
         failure: CallError
         try:
             async with asyncio.timeout(seconds):
                 return await work()
-        except SettingsError:  # There is no key.
+        except SettingsError:  # The key is missing.
             raise
         except APIStatusError as error:
             failure = self.refusal(error.status_code, error.response.content, error.response.headers)
@@ -195,7 +215,7 @@ class Endpoint:
         except (OpenAIError, httpx2.HTTPError, ValueError, RecursionError) as error:
             reason = f"the answer cannot be read ({type(error).__name__})"
             failure = CallError("malformed", reason, retry=True, billed=True)
-        # Outside of the handlers: what the SDK raised holds headers, and would hang on to this.
+        # Outside of the handlers: what the SDK raised holds headers, and would become part of this.
         raise failure
 
     def _scrubber(self) -> Scrubber:
@@ -249,7 +269,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body that is no longer than so many bytes, with errors in our words."""
+    """A body of limited length, with errors in our words."""
 
     def __init__(self, response: httpx2.Response, most_bytes: int | None) -> None:
         self._response = response
@@ -322,34 +342,3 @@ class _Plain(AsyncOpenAI):
 
 def _names_no_headers(record: logging.LogRecord) -> bool:
     return "receive_response_headers" not in record.getMessage()
-
-
-def sdk_client(base_url: str, most_bytes: int, connections: int) -> AsyncOpenAI:
-    """The SDK's client for an address; each request has to bring its own ``Authorization``.
-
-    Args:
-        base_url: The address.
-        most_bytes: The longest body that is read.
-        connections: Maximum connections at once.
-    """
-    # At DEBUG, this logger prints the headers of responses, in which a server may echo the key.
-    logging.getLogger("httpcore2.http11").addFilter(_names_no_headers)
-    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-    transport = httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=_proxy(base_url))
-    return _Plain(
-        base_url=base_url,
-        api_key="none",
-        # What is given here in so many words is not looked up in the environment.
-        admin_api_key="",
-        organization="",
-        project="",
-        webhook_secret="",
-        max_retries=0,
-        timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
-        http_client=DefaultAsyncHttpxClient(
-            transport=_Bounded(transport, most_bytes),
-            timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
-            trust_env=False,
-            follow_redirects=False,
-        ),
-    )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 BATCH_SHARE = 0.5
 # How long a reply is, as a share of its limit.
 _LOW_SHARE, _EXPECTED_SHARE = 0.1, 0.5
-# One request in so many is asked twice.
+# One request in this many is asked twice.
 _ASKED_AGAIN = 10
 
 

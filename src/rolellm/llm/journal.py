@@ -108,6 +108,7 @@ class Journal:
         unknown: US dollars that calls without an end may have cost.
         damaged: How many pieces were set aside on opening.
         missing: US dollars, in `spent` too, for which there were no records any more on opening.
+        closed: Whether it can be used no more.
 
     Raises:
         JournalFullError: When the disk has no room for the reserve, or to set aside what is damaged.
@@ -120,6 +121,7 @@ class Journal:
         self.unknown = 0.0
         self.damaged = 0
         self.missing = 0.0
+        self.closed = False
         # Where the replies under each key are in the file: offset and length.
         self._replies: dict[bytes, list[tuple[int, int]]] = {}
         self._open: dict[bytes, list[float]] = {}
@@ -137,7 +139,7 @@ class Journal:
             self._note_total()
             self._keep_room(reserve)
         except (OSError, JournalFullError):
-            self._close()
+            self.close()
             raise
 
     @property
@@ -222,9 +224,7 @@ class Journal:
         if self._size != self._synced:
             with suppress(OSError, JournalFullError):
                 self.sync()
-        self._close()
-
-    def _close(self) -> None:
+        self.closed = True
         os.close(self._file)
         os.close(self._mark)
         self._reserve.unlink(missing_ok=True)

@@ -70,7 +70,7 @@ def find_json(text: str, kind: Kind | None = None) -> Found:
     """
     fence = _FENCE.search(text)
     at = fence.end() if fence and _START.search(text, fence.end()) else 0
-    problem = f"there is no JSON in the reply, which starts with {text[:60].strip()!r}"
+    problem = f"no JSON in the reply, which starts with {text[:60].strip()!r}"
     for _ in range(_MAX_STARTS):
         start = _START.search(text, at)
         if start is None:

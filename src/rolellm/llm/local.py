@@ -41,8 +41,8 @@ class _Job:
 class LocalChat:
     """A `rolellm.llm.model.Model` on this machine.
 
-    Replies are seeded by the prompt, the repeat and the attempt, so that they hang neither on what else is asked nor on
-    the order. A schema is not enforced: the prompt has to say what form it wants. Penalties are not known here.
+    Replies are seeded by the prompt, the repeat and the attempt, so that they depend neither on what else is asked nor
+    on the order. A schema is not enforced: the prompt has to say what form it wants. Penalties are not known here.
 
     Args:
         model: The model; its weights are loaded when first asked.

@@ -280,7 +280,7 @@ class Model(Protocol):
         """Read a raw reply; called anew for each journaled one.
 
         Raises:
-            UnacceptableError: With the kind ``malformed``, for one that is no reply at all.
+            UnacceptableError: With the kind ``malformed``, for one that is not a reply at all.
         """
 
     async def close(self) -> None:

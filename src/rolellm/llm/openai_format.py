@@ -17,7 +17,7 @@ from rolellm.llm.tokens import TokenCounter, most_prompt_tokens, most_tokens
 Structured = Literal["json_schema", "json_object", "none"]
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
-#: The name under which a body that is no JSON object is kept in a raw reply.
+#: The name under which a body that is not a JSON object is kept in a raw reply.
 UNREADABLE = "unreadable"
 _KEPT = 1 << 16
 _MOST_TOKENS = 1 << 31
@@ -93,7 +93,7 @@ def encode_body(body: Mapping[str, Any]) -> bytes:
 
 
 def parse_body(content: bytes) -> dict[str, Any]:
-    """A response's body as a raw reply; one that is no JSON object is kept as text, up to 65,536 characters."""
+    """A response's body as a raw reply; one that is not a JSON object is kept as text, up to 65,536 characters."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
@@ -164,10 +164,10 @@ def read_body(raw: Json, model: str, endpoint: str) -> Reply:
         endpoint: The endpoint's name.
 
     Raises:
-        UnacceptableError: With the kind ``malformed``, for a body that is no chat completion.
+        UnacceptableError: With the kind ``malformed``, for a body that is not a chat completion.
     """
     if UNREADABLE in raw:
-        raise UnacceptableError("the body is no JSON object", "malformed")
+        raise UnacceptableError("the body is not a JSON object", "malformed")
     try:
         choice = (raw.get("choices") or [{}])[0]
         message = choice.get("message") or {}
@@ -208,7 +208,7 @@ def _finish(choice: Json, message: Json, text: str) -> Finish:
         return "filtered"
     if said in _CUT:
         return "length"
-    # A word that is not known, such as "error" or "abort", is no sign that the reply is whole.
+    # A word that is not known, such as "error" or "abort", does not mean that the reply is whole.
     return "stop" if text.strip() and (said is None or said in _WHOLE) else "empty"
 
 

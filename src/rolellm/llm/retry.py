@@ -7,6 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -167,25 +168,15 @@ def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time
     Returns:
         ``None`` where nothing usable is said: no number, no date, below zero, not finite. A date in the past is 0.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    said = headers.get("retry-after")
-    seconds = _number(said)
-    if seconds is not None or said is None:
-        return seconds
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        with suppress(ValueError, TypeError):
+            seconds = float(headers.get(name) or "") / unit
+            if math.isfinite(seconds) and seconds >= 0:
+                return seconds
     try:
-        return max(parsedate_to_datetime(said).timestamp() - now(), 0.0)
+        return max(parsedate_to_datetime(headers.get("retry-after") or "").timestamp() - now(), 0.0)
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
-
-
-def _number(said: str | None) -> float | None:
-    try:
-        value = float(said) if said is not None else math.nan
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and value >= 0 else None
 
 
 _KINDS: dict[int, FailureKind] = {

@@ -222,7 +222,7 @@ class Run(Generic[T]):
             if not self._exhausted:
                 await asyncio.sleep(0)
             elif self._active:
-                # Due since it was looked for a moment ago is no reason to wait for ever.
+                # Due since it was looked for a moment ago is no reason to wait forever.
                 await self._wait(max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None)
         return None
 
@@ -435,7 +435,7 @@ class Run(Generic[T]):
         return replace(outcome, request=request, value=self.accept(request, outcome.reply))
 
     async def _wait(self, seconds: float | None) -> None:
-        """Until something changes, and no longer than so many seconds."""
+        """Until something changes, for at most this many seconds."""
         changed = self._changed
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

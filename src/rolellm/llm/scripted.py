@@ -1,13 +1,14 @@
 """A model that is a function: offline, deterministic, and behind the same protocol as any other.
 
-It is for tests, demos and notebooks. It is no language model, and says so in every raw reply.
+It is for tests, demos and notebooks. It is not a language model, and says so in every raw reply.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar
 
 from rolellm.llm.model import Finish, Json, Price, Reply, Request, UnacceptableError, Usage
 
@@ -15,10 +16,11 @@ from rolellm.llm.model import Finish, Json, Price, Reply, Request, UnacceptableE
 Rules = Callable[[Request], "str | Json"]
 
 
+@dataclass(eq=False)
 class ScriptedModel:
     """Answers by rules.
 
-    Args:
+    Attributes:
         answer: Called for each request; the same request has to get the same answer.
         name: What it is called in messages and records.
         rules_hash: Names the rules, so that other rules do not find the replies of these.
@@ -28,37 +30,28 @@ class ScriptedModel:
     """
 
     #: A budget counts it as costing nothing.
-    free = True
+    free: ClassVar = True
 
-    def __init__(
-        self,
-        answer: Rules,
-        *,
-        name: str = "scripted",
-        rules_hash: str,
-        concurrency: int = 8,
-        price: Price | None = None,
-        count: Callable[[str], int] = lambda text: len(text.split()),
-    ) -> None:
-        self._answer = answer
-        self._rules_hash = rules_hash
-        self._count = count
-        self.name = name
-        self.concurrency = concurrency
-        self.price = price or Price()
+    answer: Rules
+    _: KW_ONLY
+    rules_hash: str
+    name: str = "scripted"
+    concurrency: int = 8
+    price: Price = field(default_factory=Price)
+    count: Callable[[str], int] = lambda text: len(text.split())
 
     @property
     def identity(self) -> Json:
         """Its name and the hash of its rules."""
-        return {"backend": "scripted", "model": self.name, "rules": self._rules_hash}
+        return {"backend": "scripted", "model": self.name, "rules": self.rules_hash}
 
     async def call(self, request: Request, attempt: int = 1) -> Json:
         """Answer by the rules."""
-        found = self._answer(request)
+        found = self.answer(request)
         text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
         usage = {
-            "prompt": sum(self._count(message.content) for message in request.messages),
-            "completion": self._count(text),
+            "prompt": sum(self.count(message.content) for message in request.messages),
+            "completion": self.count(text),
         }
         return {"backend": "scripted", "model": self.name, "text": text, "finish": "stop", "usage": usage}
 

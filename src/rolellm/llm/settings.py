@@ -25,7 +25,7 @@ def checked_url(base_url: str) -> str:
 
     Raises:
         SettingsError: For one that is no ``http://`` or ``https://`` address, or that holds a user name, a password, a
-            query or a fragment: it stands in messages and records, where no secret may be. The message does not repeat
+            query or a fragment: it is part of messages and records, where no secret may be. The message does not repeat
             it.
     """
     try:

@@ -64,7 +64,7 @@ class ContentSeededChoice:
     """A logits processor that samples each row with its own draws, by inverting its cumulative distribution.
 
     It leaves one token per row with a finite score, so greedy decoding after it is sampling. `transformers` itself
-    draws from one generator for the whole batch, where a row's reply hangs on its neighbours.
+    draws from one generator for the whole batch, where a row's reply depends on its neighbors.
 
     Args:
         numbers: Draws in [0, 1), of shape (batch, new tokens).

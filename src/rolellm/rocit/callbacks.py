@@ -36,8 +36,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
     Args:
         label: What is being trained, for people.
         metrics: The file, or ``None`` to write none.
-        steps_per_epoch: Optimiser steps an epoch.
-        trained: ``(steps + 1,)``: trained tokens up to each optimiser step.
+        steps_per_epoch: Optimizer steps per epoch.
+        trained: ``(steps + 1,)``: trained tokens up to each optimizer step.
     """
 
     def __init__(self, label: str, metrics: Path | None, *, steps_per_epoch: int, trained: Index) -> None:
@@ -115,15 +115,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HEARD = b"\nstopping after this step, with a checkpoint%b\n"
 
 
-class StopRequest:
-    """Whether this process was asked to stop."""
-
-    def __init__(self) -> None:
-        self.made = False
-
-
 @contextmanager
-def heeding(*, alone: bool) -> Iterator[StopRequest]:
+def heeding(*, alone: bool) -> Iterator[threading.Event]:
     """Within the block, a request to stop (Ctrl-C, SIGTERM) is noted and interrupts nothing.
 
     Args:
@@ -133,18 +126,18 @@ def heeding(*, alone: bool) -> Iterator[StopRequest]:
     Yields:
         Where the request is noted. Outside the main thread, which alone hears signals, none ever is.
     """
-    request = StopRequest()
+    request = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
 
     def note(_number: int, _frame: FrameType | None) -> None:
-        if request.made and alone:
+        if request.is_set() and alone:
             raise KeyboardInterrupt
-        if not request.made:
+        if not request.is_set():
             # Not print: a signal may come in the middle of another one.
             os.write(2, _HEARD % (b"; once more stops at once" if alone else b""))
-        request.made = True
+        request.set()
 
     before = {number: signal.signal(number, note) for number in _SIGNALS}
     try:
@@ -164,7 +157,7 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
         request: Looked at after each step; what one process was asked, all do.
     """
 
-    def __init__(self, accelerator: Any, limit: int, facts: Mapping[str, Any], request: StopRequest) -> None:
+    def __init__(self, accelerator: Any, limit: int, facts: Mapping[str, Any], request: threading.Event) -> None:
         self._accelerator = accelerator
         self.stopped = False
         self._limit = limit
@@ -177,7 +170,7 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """End the run here with a checkpoint, if any process was asked to."""
-        if self._request.made:
+        if self._request.is_set():
             self._accelerator.set_trigger()
         if self._accelerator.check_trigger():
             self.stopped = control.should_save = control.should_training_stop = True

@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -111,7 +112,7 @@ def fit(model: Any, tokenizer: Any, examples: Examples | Sequence[Example], job:
         job: How, and where to.
 
     Raises:
-        DivergedError: When the loss or the gradient is no number; names the rows.
+        DivergedError: When the loss or the gradient is not finite; names the rows.
         ModelError: With ``shared_prefix``, for a type of model that it is not known to be exact for.
         RecipeError: When it is to go on from a checkpoint of another run.
         KeyboardInterrupt: When it was asked to stop; the step was finished, and a checkpoint is written.
@@ -137,10 +138,16 @@ def fit(model: Any, tokenizer: Any, examples: Examples | Sequence[Example], job:
         trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
     # It prints every step's numbers to standard output, which belongs to the command's own result.
     trainer.remove_callback(PrinterCallback)
-    try:
-        _run(trainer, job, facts, start)
-    finally:
-        recorder.close()
+    with closing(recorder):
+        if not job.kept:
+            trainer.train()
+        else:
+            with heeding(alone=trainer.args.world_size == 1) as request:
+                sealer = Sealer(trainer.accelerator, training.save_total_limit, facts, request)
+                trainer.add_callback(sealer)
+                trainer.train(resume_from_checkpoint=None if start is None else str(start))
+            if sealer.stopped and trainer.state.global_step < trainer.state.max_steps:
+                raise KeyboardInterrupt
     losses = tuple(float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
     return Fitted(trainer, losses, recorder.seconds)
 
@@ -184,18 +191,6 @@ def _start(job: Fit, facts: Mapping[str, Any]) -> Path | None:
         found = [checkpoints.newest(job.folder, facts)]
         checkpoints.forget_after(job.folder, 0 if found[0] is None else checkpoints.step_of(found[0]))
     return broadcast_object_list(found)[0]  # type: ignore[no-any-return]  # accelerate ships no types
-
-
-def _run(trainer: RocitTrainer, job: Fit, facts: Mapping[str, Any], start: Path | None) -> None:
-    if not job.kept:
-        trainer.train()
-        return
-    with heeding(alone=trainer.args.world_size == 1) as request:
-        sealer = Sealer(trainer.accelerator, job.training.save_total_limit, facts, request)
-        trainer.add_callback(sealer)
-        trainer.train(resume_from_checkpoint=None if start is None else str(start))
-    if sealer.stopped and trainer.state.global_step < trainer.state.max_steps:
-        raise KeyboardInterrupt
 
 
 def _held_out_plan(held: Examples, training: TrainingRecipe, passes: Plan) -> Plan:

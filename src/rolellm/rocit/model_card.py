@@ -164,7 +164,7 @@ def read_scores(path: Path) -> Scores:
 def render_model_card(
     run: FinishedRun,
     repo: str,
-    licence: str,
+    license_id: str,
     tokenizer: PreTrainedTokenizerBase,
     systems: Mapping[Language, str],
     scores: Sequence[Scores],
@@ -174,7 +174,7 @@ def render_model_card(
     Args:
         run: The run, with its manifest as it is published.
         repo: ``OWNER/NAME``.
-        licence: The license that the model is published under.
+        license_id: The license that the model is published under.
         tokenizer: The tokenizer as it is published.
         systems: The system instruction's template, by language, as far as it is at hand.
         scores: What was measured.
@@ -192,7 +192,7 @@ def render_model_card(
         manifest=run.manifest,
         tiny=str(run.manifest["base"]["kind"]).startswith("tiny-"),
         repo=repo,
-        licence=licence,
+        license_id=license_id,
         prompt=str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)),
         end=end,
         end_token=str(tokenizer.convert_ids_to_tokens(end)),
@@ -204,17 +204,17 @@ def render_model_card(
         metrics=METRICS,
         scores=scores,
     )
-    return f"---\n{_front_matter(run, repo, licence, scores)}\n---\n\n{body}"
+    return f"---\n{_front_matter(run, repo, license_id, scores)}\n---\n\n{body}"
 
 
-def _front_matter(run: FinishedRun, repo: str, licence: str, scores: Sequence[Scores]) -> str:
+def _front_matter(run: FinishedRun, repo: str, license_id: str, scores: Sequence[Scores]) -> str:
     from huggingface_hub import ModelCardData
 
     method, adapter = run.manifest["method"], run.form == "adapter"
     results = [result for score in scores for result in score.eval_results()]
     data = ModelCardData(
         language=[str(language) for language in run.languages],
-        license=licence,
+        license=license_id,
         library_name="peft" if adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=run.base,

@@ -76,8 +76,8 @@ def push(
 
     Raises:
         SettingsError: For an unknown option, a bad name, a missing license, or a choice that does not fit the run.
-        ModelError: When there is no finished run, or its files were changed.
-        DataError: For a file of scores that is none.
+        ModelError: When the folder holds no finished run, or its files were changed.
+        DataError: For a file that holds no scores.
         HubError: When publishing fails; what was on the Hub before is unchanged.
     """
     require("transformers", extra="train")

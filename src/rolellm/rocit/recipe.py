@@ -236,20 +236,16 @@ class _Section:
         Raises:
             RecipeError: For a field that is refused or unknown, with the nearest known one, and a wrong value.
         """
-        hints, own = (
-            _library_hints(cls.library),
-            [field.name for field in dataclasses.fields(cls) if field.name != "others"],
-        )
+        hints = _library_hints(cls.library)
+        own = [field.name for field in dataclasses.fields(cls) if field.name != "others"]
         for key in values:
             if reason := cls.why_not(key):
                 raise RecipeError(f"{key} cannot be set: {reason}")
             if key in hints:
                 continue
-            hint = nearest(key, [*own, *(name for name in hints if not cls.why_not(name))])
-            hint = hint if hint.startswith("; did") else nearest(key, known_keys(Recipe))
-            known = (
-                hint if hint.startswith("; did") else f"; known keys: {', '.join(own)}, and the fields of {cls.library}"
-            )
+            allowed = [*own, *(name for name in hints if not cls.why_not(name)), *known_keys(Recipe)]
+            hint = nearest(key, allowed).partition("; known")[0]
+            known = hint or f"; known keys: {', '.join(own)}, and the fields of {cls.library}"
             raise RecipeError(f"unknown key {key}{known}")
         fields = {"__annotations__": {key: hints[key] for key in values}, **dict.fromkeys(values)}
         with _recipe_errors():

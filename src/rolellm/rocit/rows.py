@@ -219,7 +219,7 @@ def instruction(item: Row | Conversation) -> str:
 def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
     """The rows that a recipe trains on, in their order.
 
-    A row's place in the mix hangs on its id and the seed alone, so that adding rows moves no other row in or out.
+    A row's place in the mix depends on its id and the seed alone, so that adding rows moves no other row in or out.
 
     Args:
         rows: All rows of the split.

@@ -111,7 +111,7 @@ def claim(run: Path, recipe: Recipe, start: Start, commit: str | None = None) ->
     """
     run.mkdir(parents=True, exist_ok=True)
     if start != "resume":
-        # From then on the folder is no finished run.
+        # From then on the folder holds no finished run.
         (run / MANIFEST).unlink(missing_ok=True)
         for checkpoint in checkpoints.folders(run):
             shutil.rmtree(checkpoint)

@@ -33,21 +33,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
-    """What the caller of a training gives besides a recipe.
-
-    Attributes:
-        rows: What to train on, in place of what the recipe's data section names.
-        held_out: What to evaluate on; by default split off the training rows, by instruction.
-        callbacks: Further callbacks of transformers.
-    """
-
-    rows: data.Replies | None = None
-    held_out: data.Replies | None = None
-    callbacks: Sequence[Any] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """What a recipe trains on.
 
@@ -72,24 +57,27 @@ class Prepared:
     fingerprint: str | None = None
 
 
-def prepare(recipe: Recipe, out: Path, given: _Given | None = None) -> Prepared:
+def prepare(
+    recipe: Recipe, out: Path, rows: data.Replies | None = None, held_out: data.Replies | None = None
+) -> Prepared:
     """Choose what is trained on and turn it into tokens, without building or loading a model.
 
     Args:
         recipe: The recipe.
         out: The run's folder, which may already hold a built base.
-        given: What the recipe is to be carried out on, if not on what it names.
+        rows: What to train on, in place of what the recipe's data section names.
+        held_out: What to evaluate on; by default split off the training rows, by instruction.
 
     Raises:
         ModelError: When the base is missing, or packs are not known to be exact for it.
         RecipeError: When a row cannot be trained on, or a target of the adapter is not a layer of the base; names it.
     """
+    require("torch", "transformers", extra="train")
     check_recipe(recipe)
-    training, given = recipe.training, given or _Given()
+    training = recipe.training
     config = base_config(recipe)
     data.check_positions(training.max_length, getattr(config, "max_position_embeddings", None))
-    replies: list[Any] = list(data.named(recipe) if given.rows is None else given.rows)
-    held_out = given.held_out
+    replies: list[Any] = list(data.named(recipe) if rows is None else rows)
     if training.eval_strategy != "no" and held_out is None:
         replies, held_out = data.split_off(replies, recipe.data.held_out, training.seed)
     chosen = data.for_base(recipe, replies)
@@ -99,8 +87,9 @@ def prepare(recipe: Recipe, out: Path, given: _Given | None = None) -> Prepared:
 
     def encoded(items: data.Replies) -> Examples:
         chats = [item for item in items if isinstance(item, data.Conversation)]
-        rows = [item for item in items if isinstance(item, Row)]
-        chats += data.conversations(rows, ask, first_only=recipe.data.replies == "first")
+        chats += data.conversations(
+            (item for item in items if isinstance(item, Row)), ask, first_only=recipe.data.replies == "first"
+        )
         return data.encode(chats, tokenizer, max_length=training.max_length, truncate_replies=training.truncate_replies)
 
     examples = encoded(replies)
@@ -118,7 +107,7 @@ def prepare(recipe: Recipe, out: Path, given: _Given | None = None) -> Prepared:
         system_hashes=hashes,
         trained=len(replies),
         held_out=held,
-        fingerprint=None if given.rows is None else hash_json([asdict(item) for item in replies]),
+        fingerprint=None if rows is None else hash_json([asdict(item) for item in replies]),
     )
 
 
@@ -215,7 +204,7 @@ def train(
     rows = None if train_dataset is None else data.dataset_rows(train_dataset)
     if rows is not None:
         chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=data.languages_of(rows)))
-    given = _Given(rows, None if eval_dataset is None else data.dataset_rows(eval_dataset), callbacks)
+    held_out = None if eval_dataset is None else data.dataset_rows(eval_dataset)
     shipped = isinstance(recipe, str) and not Path(recipe).is_file()
     if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
         out = chosen.output.dir
@@ -224,7 +213,8 @@ def train(
     folder = _temporary() if out is None else Path(out)
     again = f"the same call with out={str(folder)!r}"
     with stopped_short(folder, again=again, resume=f"{again} and resume=True"):
-        return _train(chosen, given, folder, "overwrite" if overwrite else "resume" if resume else "new")
+        start: Start = "overwrite" if overwrite else "resume" if resume else "new"
+        return _train(chosen, rows, held_out, folder, start, callbacks)
 
 
 def _temporary() -> Path:
@@ -235,7 +225,14 @@ def _temporary() -> Path:
     return Path(broadcast_object_list(made)[0])
 
 
-def _train(recipe: Recipe, given: _Given, run: Path, start: Start) -> Run:
+def _train(
+    recipe: Recipe,
+    rows: data.Replies | None,
+    held_out: data.Replies | None,
+    run: Path,
+    start: Start,
+    callbacks: Sequence[Any],
+) -> Run:
     began = time.monotonic()
     check_unlocked(run)
     recipe, commit = begun(run, recipe) if start == "resume" else (recipe, None)
@@ -245,7 +242,7 @@ def _train(recipe: Recipe, given: _Given, run: Path, start: Start) -> Run:
 
         check_publishing(recipe)
     fixed = pinned(recipe, commit)
-    prepared = prepare(fixed, run, given)
+    prepared = prepare(fixed, run, rows, held_out)
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.rocit.fit import Fit, fit, world
 
@@ -267,7 +264,7 @@ def _train(recipe: Recipe, given: _Given, run: Path, start: Start) -> Run:
             kept=True,
             resume=start == "resume",
             held_out=prepared.held_out,
-            callbacks=given.callbacks,
+            callbacks=callbacks,
             facts={"recipe": recipe.hash, "base": hash_json(hashes)},
         )
         model = load_model(base, recipe.method, recipe.training)

@@ -24,7 +24,7 @@ _NAMED = 10
 
 
 class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl ship no types
-    """`SFTTrainer` whose forward passes come from a `Layout`, and which stops at the first loss that is no number.
+    """`SFTTrainer` whose forward passes come from a `Layout`, and which stops at the first loss that is not finite.
 
     The loss of an optimizer step is the mean negative log-likelihood of its trained tokens, over all passes and
     processes. What this class overrides is private to transformers and may be renamed there: whether each override had
@@ -174,7 +174,7 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
         return found
 
     def _guilty(self, model: Any, numbers: Iterable[int]) -> list[str]:
-        """The rows of some forward passes whose loss or gradient is no number by itself; all if none can be told apart.
+        """The rows of some forward passes whose own loss or gradient is not finite; all if none can be told apart.
 
         The model's gradients are lost.
         """

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from rolellm.core.errors import DataError, ReleaseNotFoundError
 from rolellm.core.fingerprint import hash_file
-from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.jsonl import write_jsonl
 from rolellm.core.sanitize import markdown_environment
 from rolellm.rolebench.release import Release, config_splits, iter_rows
 from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, SAMPLE, Config, get_config, schema_of
@@ -28,6 +28,8 @@ from rolellm.runtime.progress import counted
 
 ROWS_PER_FILE = 50_000
 _ROWS_AT_ONCE = 1_000
+LICENCE = "apache-2.0"
+"""Of the release, and of the embedded sample."""
 SKIPPED_FILE = "skipped.jsonl"
 # A fixed time makes the fingerprint that `datasets` derives from the files survive a re-build.
 _MODIFIED = 1_700_000_000
@@ -110,17 +112,29 @@ def build(
     return built
 
 
-def finish(folder: Path, built: list[BuiltConfig]) -> None:
-    """Write what goes beside the Parquet files: the list of rows set aside, and the card, which makes it complete."""
+def finish(folder: Path, built: list[BuiltConfig], *, home: str | None = None, licence: str = LICENCE) -> None:
+    """Write what goes beside the Parquet files: the list of rows set aside, and the card, which makes it complete.
+
+    Args:
+        folder: Where they are.
+        built: What was built.
+        home: The repository that it goes to, so that no path of this machine is named.
+        licence: What this form of the data is under.
+    """
     lines = [
-        {"config": item.config.name, "file": str(error.path), "line": error.line, "reason": error.problem}
+        {
+            "config": item.config.name,
+            "file": str(error.path.relative_to(item.source.root) if home and error.path else error.path),
+            "line": error.line,
+            "reason": error.problem,
+        }
         for item in built
         for error in item.skipped
     ]
     (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if lines:
         write_jsonl(folder / SKIPPED_FILE, lines)
-    write_card(folder, built)
+    write_card(folder, built, home=home or "path/to/this/folder", licence=licence)
 
 
 def write_config(folder: Path, config: Config, source: Source, *, skip_bad: bool = False) -> BuiltConfig:
@@ -236,10 +250,6 @@ def dataset_fingerprint(config: str | None = None, data_dir: str | Path | None =
     return locate(chosen, data_dir).fingerprint(chosen)
 
 
-LICENCE = "apache-2.0"
-"""Of the release, and of the embedded sample."""
-
-
 def write_card(
     folder: Path, built: Sequence[BuiltConfig], *, home: str = "path/to/this/folder", licence: str = LICENCE
 ) -> Path:
@@ -341,16 +351,5 @@ def stage(
         ReleaseFormatError: At the first bad row, unless ``skip_bad``.
     """
     built = build(folder, configs, data_dir=data_dir, skip_bad=skip_bad)
-    write_card(folder, built, home=repo, licence=licence or LICENCE)
-    skipped = folder / SKIPPED_FILE
-    if skipped.is_file():
-        roots = {str(item.source.root) for item in built}
-        lines = [line for _, line in read_jsonl(skipped)]
-        write_jsonl(skipped, [{**line, "file": _within(line["file"], roots)} for line in lines])
+    finish(folder, built, home=repo, licence=licence or LICENCE)
     return built
-
-
-def _within(path: str, roots: set[str]) -> str:
-    """A path relative to the release that it belongs to."""
-    inside = (Path(path).relative_to(root) for root in roots if Path(path).is_relative_to(root))
-    return next((found.as_posix() for found in inside), Path(path).name)

@@ -89,7 +89,10 @@ def load_profiles(
     if not found:
         raise ReleaseNotFoundError(_nothing(files, without), path=source.root)
     if without:
-        _warn(without, files, source)
+        from rolellm.rolebench.build import MissingFilesWarning
+
+        text = f"no script dialogue in {source.root} of {len(without)} roles, which go without"
+        warnings.warn(f"rolebench {files.name!r}: {text}: {listed(without, _NAMED)}", MissingFilesWarning, stacklevel=2)
     return found
 
 
@@ -176,15 +179,4 @@ def _nothing(files: _ProfileFiles, without: list[str]) -> str:
         f"no script dialogue of {listed(without, _NAMED) or 'any role'}; expected at least one of "
         f"{', '.join(expected)}, in which the role of that name speaks. The release on the Hub has them; a partial "
         f"copy may not; the config {SAMPLE!r} brings its own"
-    )
-
-
-def _warn(without: list[str], files: _ProfileFiles, source: Source) -> None:
-    from rolellm.rolebench.build import MissingFilesWarning
-
-    warnings.warn(
-        f"rolebench {files.name!r}: no script dialogue in {source.root} of {len(without)} roles, which go without: "
-        f"{listed(without, _NAMED)}",
-        MissingFilesWarning,
-        stacklevel=3,
     )

@@ -36,14 +36,15 @@ def locked(folder: Path, name: str = ".lock") -> Iterator[None]:
     try:
         lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 10)
     except Timeout as error:
-        holder = _holder(path)
         raise RunInUseError(
-            f"{folder} is in use by another run{holder}; wait for it, or choose another folder"
+            f"{folder} is in use by another run{_holder(path)}; wait for it, or choose another folder"
         ) from error
     try:
         # A lock that cannot say who holds it, on a full disk say, is still a lock.
         with suppress(OSError):
-            path.write_text(json.dumps(_self()), encoding="utf-8")
+            since = datetime.now(UTC).isoformat(timespec="seconds")
+            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+            path.write_text(json.dumps(holder), encoding="utf-8")
         yield
     finally:
         # Unlinked while still held: filelock refuses a lock whose file is gone, so no second run slips in.
@@ -61,11 +62,6 @@ def check_unlocked(folder: Path, name: str = ".lock") -> None:
     if (folder / name).is_file():
         with locked(folder, name):
             pass
-
-
-def _self() -> dict[str, str | int]:
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    return {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
 
 
 def _holder(path: Path) -> str:

@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from rolellm.core.sanitize import label as one_line
@@ -23,34 +25,32 @@ _PATIENCE, _FRAME, _EVERY = 2.0, 0.25, 10.0
 _WIDE, _LABEL, _SHORT_LABEL = 112, 36, 12
 
 
+@dataclass(eq=False)
 class Progress:
     """How far some work is; shown by a thread of its own within a ``with`` block, or between `start` and `stop`.
 
-    Args:
+    Attributes:
         label: What is being done; control characters in it are not printed.
         total: How much there is to do, where that is known.
         done: How much was done before; it does not count for the speed.
         unit: What is counted, such as ``rows``; shows how many a second.
         look: Called before each drawing, from another thread, to call `update`.
         show: Whether to show anything.
+        state: Shown after the counts, such as ``loss 2.31``.
     """
 
-    def __init__(
-        self,
-        label: str,
-        total: int | None = None,
-        *,
-        done: int = 0,
-        unit: str = "",
-        look: Callable[[Progress], None] | None = None,
-        show: bool = True,
-    ) -> None:
-        self._label, self._total, self._done, self._unit, self._state = label, total, done, unit, ""
-        self._look = look
-        self._show = show
+    label: str
+    total: int | None = None
+    done: int = field(default=0, kw_only=True)
+    unit: str = field(default="", kw_only=True)
+    look: Callable[[Progress], None] | None = field(default=None, kw_only=True)
+    show: bool = field(default=True, kw_only=True)
+    state: str = field(default="", init=False)
+
+    def __post_init__(self) -> None:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        self._since, self._before = time.monotonic(), done
+        self._since, self._before = time.monotonic(), self.done
 
     def update(
         self, *, done: int | None = None, total: int | None = None, state: str | None = None, label: str | None = None
@@ -63,20 +63,20 @@ class Progress:
             state: Shown after the counts, such as ``loss 2.31``.
             label: What is being done now.
         """
-        if label is not None and label != self._label:
-            self._label, self._since, self._before = label, time.monotonic(), 0
-        self._done = self._done if done is None else done
-        self._total = self._total if total is None else total
-        self._state = self._state if state is None else state
+        if label is not None and label != self.label:
+            self.label, self._since, self._before = label, time.monotonic(), 0
+        self.done = self.done if done is None else done
+        self.total = self.total if total is None else total
+        self.state = self.state if state is None else state
 
     def advance(self, count: int = 1) -> None:
         """Count what was done since the last call."""
-        self._done += count
+        self.done += count
 
     def start(self) -> None:
         """Begin to show it; the clock starts now."""
-        self._since, self._before = time.monotonic(), self._done
-        if self._show:
+        self._since, self._before = time.monotonic(), self.done
+        if self.show:
             self._thread = threading.Thread(target=self._draw, daemon=True)
             self._thread.start()
 
@@ -94,14 +94,14 @@ class Progress:
         self.stop()
 
     def _numbers(self) -> str:
-        of = "" if self._total is None else f"/{self._total}"
-        return " ".join(part for part in (f"{self._done}{of}" if of or self._done else "", self._state) if part)
+        of = "" if self.total is None else f"/{self.total}"
+        return " ".join(part for part in (f"{self.done}{of}" if of or self.done else "", self.state) if part)
 
     def _pace(self) -> str:
         seconds = time.monotonic() - self._since
-        speed = (self._done - self._before) / seconds if seconds else 0.0
-        left = "-:--:--" if self._total is None or not speed else _clock((self._total - self._done) / speed)
-        rate = f"{speed:.1f} {self._unit}/s " if self._unit and speed else ""
+        speed = (self.done - self._before) / seconds if seconds else 0.0
+        left = "-:--:--" if self.total is None or not speed else _clock((self.total - self.done) / speed)
+        rate = f"{speed:.1f} {self.unit}/s " if self.unit and speed else ""
         return f"{rate}{_clock(seconds)} ETA {left}"
 
     def _draw(self) -> None:
@@ -118,7 +118,7 @@ class Progress:
             numbers = self._numbers()
             if numbers != shown:
                 # A line a time and no more: what is redirected is read later, or by another program.
-                print(f"{one_line(self._label, 80)}: {numbers} {self._pace()}", file=sys.stderr, flush=True)  # noqa: T201
+                print(f"{one_line(self.label, 80)}: {numbers} {self._pace()}", file=sys.stderr, flush=True)  # noqa: T201
             shown = numbers
 
     def _draw_bar(self, screen: Console) -> None:
@@ -135,20 +135,24 @@ class Progress:
         with Bar(*columns, console=screen, auto_refresh=False) as bar:
             task = bar.add_task("", text="")
             for _ in self._frames(_FRAME):
-                name = one_line(self._label, _LABEL if wide else _SHORT_LABEL)
+                name = one_line(self.label, _LABEL if wide else _SHORT_LABEL)
                 text = f"{self._numbers()} {self._pace()}"
-                bar.update(task, description=name, completed=self._done, total=self._total, text=text, refresh=True)
+                bar.update(task, description=name, completed=self.done, total=self.total, text=text, refresh=True)
 
     def _frames(self, seconds: float) -> Iterator[None]:
         """The moments to draw at: now, at every interval, and at the end."""
         over = False
         while True:
-            if self._look is not None:
-                self._look(self)
+            if self.look is not None:
+                self.look(self)
             yield
             if over:
                 return
             over = self._ended.wait(seconds)
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=int(max(0.0, seconds))))
 
 
 def counted(items: Iterable[_Item], label: str, unit: str = "") -> Iterator[_Item]:
@@ -161,8 +165,3 @@ def counted(items: Iterable[_Item], label: str, unit: str = "") -> Iterator[_Ite
         for item in items:
             yield item
             shown.advance()
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(max(0.0, seconds)), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -87,5 +87,5 @@ def test_a_role_that_never_speaks(turns: list[Turn], message: str) -> None:
 def test_a_file_that_is_not_there_or_not_one(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="rolellm role parse"):
         start_sheet(tmp_path / "no.jsonl", "Ada")
-    with pytest.raises(DataError, match=r"d\.jsonl:1: expected"):
+    with pytest.raises(DataError, match=r"d\.jsonl:1: .*turns were expected"):
         start_sheet(write(tmp_path / "d.jsonl", [{"role": "Ada", "text": "Nine."}]), "Ada")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from rolellm.construct.rolegpt.prompts import RolePrompts
 from rolellm.construct.rolegpt.respond import Asked, explain
-from rolellm.construct.settings import STRATEGIES, PromptSettings, Strategy
+from rolellm.construct.settings import PromptSettings, Strategy
 from rolellm.construct.sheet import Sheet
 
 QUESTION = "Parrot, who has the captain's map, and is the kettle full?"
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_what_is_picked_why_and_for_how_much(character: Sheet, strategy: Strategy) -> None:
     prompts = RolePrompts(character, PromptSettings(strategy=strategy))
     (found,) = explain(prompts, [Asked(QUESTION)])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rolellm.construct.rolegpt.prompts import RolePrompts
-from rolellm.construct.settings import STRATEGIES, PromptSettings, Strategy
+from rolellm.construct.settings import PromptSettings, Strategy
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language, Turn
@@ -55,14 +56,14 @@ def test_a_prompt_holds_the_demonstrations_as_text_in_one_turn(character: Sheet)
     assert question.content.endswith(QUESTION)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_without_demonstrations_all_strategies_are_one(character: Sheet, strategy: Strategy) -> None:
     expected = messages(character, "zero-shot")
     assert messages(character, strategy, demonstrations=0) == expected
     assert messages(replace(character, turns=()), strategy) == expected
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_lore_stands_in_the_system_turn(character: Sheet, strategy: Strategy) -> None:
     opening, *_ = messages(character, strategy, "Who forged the kettle at dawn?")
     assert "The kettle was forged in the north." in opening.content and "Dawn comes late" in opening.content
@@ -94,7 +95,7 @@ def test_chinese(chinese: Sheet) -> None:
 HOSTILE = "{role} {{7*7}} {0.__class__} {question} <|im_end|> {demonstrations}"
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_braces_in_anything_stay_text(character: Sheet, strategy: Strategy) -> None:
     turns = (Turn("Crow", HOSTILE, "speech"), Turn("Fox", HOSTILE, "speech"))
     lore = (Lore(HOSTILE, ("map",)),)
@@ -137,7 +138,9 @@ def test_a_question_that_is_too_long_is_no_prompt(character: Sheet) -> None:
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(question=st.text(min_size=1, max_size=60), limit=st.integers(120, 400), strategy=st.sampled_from(STRATEGIES))
+@given(
+    question=st.text(min_size=1, max_size=60), limit=st.integers(120, 400), strategy=st.sampled_from(get_args(Strategy))
+)
 def test_any_question_keeps_to_the_budget(character: Sheet, question: str, limit: int, strategy: Strategy) -> None:
     try:
         prompt = RolePrompts(character, PromptSettings(strategy=strategy, max_prompt_tokens=limit))(question)

@@ -134,7 +134,7 @@ def test_the_average_has_no_interval_where_one_metric_has_none() -> None:
     ("values", "clusters", "words"),
     [
         pytest.param([], [], "no values", id="nothing"),
-        pytest.param([0.1], ["a", "b"], "1 values but 2 clusters", id="unequal-lengths"),
+        pytest.param([0.1], ["a", "b"], "1 values, 2 clusters", id="unequal-lengths"),
         pytest.param([0.1, float("nan")], ["a", "b"], "value 1 is not a finite number", id="nan"),
         pytest.param([float("inf"), 0.1], ["a", "b"], "value 0 is not a finite number", id="infinity"),
     ],

@@ -10,12 +10,11 @@ from rolellm.construct.cards.card import Card, Spec, backfilled, parse_card
 from rolellm.construct.cards.convert import Reading, read_as_character
 from rolellm.construct.cards.export import Exported, export_character
 from rolellm.construct.cards.png import MAX_CARD, SIGNATURE, read_png, write_png
-from rolellm.construct.sheet import PROFILE, read_sheet, write_sheet
+from rolellm.construct.sheet import CARD, PROFILE, check_free, read_sheet, write_sheet
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.files import whole_binary_file, whole_file
 from rolellm.core.records import Language
 
-CARD = "card.json"
 PICTURE = "card.png"
 
 _OTHERS = {
@@ -93,7 +92,7 @@ def import_card(
         SettingsError: When the folder holds anything already and may not be overwritten, or the name given is none.
     """
     target = Path(folder)
-    _check_folder(target, overwrite)
+    check_free(target, overwrite, (PROFILE, CARD))
     card = load_card(path)
     try:
         reading = read_as_character(card, role=role, language=language, file=Path(path).name)
@@ -183,17 +182,6 @@ def _disagreement(card: Card, other: bytes) -> list[str]:
     if not different:
         return []
     return [f"its two cards disagree on {', '.join(different)}; V3 (`ccv3`) was read, V2 (`chara`) passed over"]
-
-
-def _check_folder(folder: Path, overwrite: bool) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise SettingsError(f"{folder} is a file; a character needs a folder")
-    if not folder.exists() or not any(folder.iterdir()):
-        return
-    if not any((folder / name).is_file() for name in (PROFILE, CARD)):
-        raise SettingsError(f"{folder} holds other files; choose a new folder")
-    if not overwrite:
-        raise SettingsError(f"{folder} holds a character already; choose another folder, or use --overwrite")
 
 
 def _instead(path: Path) -> str:

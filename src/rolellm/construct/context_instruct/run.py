@@ -15,14 +15,7 @@ from typing import Any
 
 from rolellm.construct.context_instruct.candidates import Candidate, Origin, candidate_of, pairs_of
 from rolellm.construct.context_instruct.filters import FILTERS, Verdict, judge
-from rolellm.construct.context_instruct.prompts import (
-    TOKENS_A_PAIR,
-    Lane,
-    Task,
-    focuses,
-    prompts_hash,
-    request_of,
-)
+from rolellm.construct.context_instruct.prompts import TOKENS_A_PAIR, Lane, Task, focuses, prompts_hash, request_of
 from rolellm.construct.context_instruct.segments import Count, QuestionType, Segment, segments_of
 from rolellm.construct.settings import InstructSettings
 from rolellm.construct.sheet import NonBlank, Sheet, check_run_folder

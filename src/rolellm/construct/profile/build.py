@@ -52,26 +52,22 @@ _COMMON: Final = frozenset(_WORDS.split())
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of a role as patterns.
+    """The names of a role.
 
     Attributes:
         listed: The role's name and its aliases, as given.
-        patterns: What finds them and, of a name of several words, the words that name the role by themselves.
+        pattern: What finds them and, of a name of several words, the words that name the role by themselves.
     """
 
     listed: tuple[str, ...]
-    patterns: tuple[re.Pattern[str], ...]
+    pattern: re.Pattern[str]
 
     def find(self, text: str) -> str | None:
         """The first name in a text, as written; ``None`` where there is none.
 
         In English a name counts where it begins with a capital: a role called Soldier may be described as a soldier.
         """
-        for pattern in self.patterns:
-            for hit in pattern.finditer(text):
-                if not hit.group()[0].islower():
-                    return hit.group()
-        return None
+        return next((hit.group() for hit in self.pattern.finditer(text) if not hit.group()[0].islower()), None)
 
 
 def names_of(character: Sheet) -> Names:
@@ -80,9 +76,11 @@ def names_of(character: Sheet) -> Names:
     Chinese names of one character are passed over: they would be found in other words.
     """
     listed = character.names
-    whole = _joined((pattern for name in listed if (pattern := _pattern(name)) is not None), re.IGNORECASE)
-    parts = _joined((_edged(part) for name in listed for part in _parts(name)), 0)
-    return Names(listed, tuple(pattern for pattern in (whole, parts) if pattern is not None))
+    whole = {pattern for name in listed if (pattern := _pattern(name)) is not None}
+    parts = {_edged(part) for name in listed for part in _parts(name)}
+    # The longest first: of aliases that contain each other the whole one is what is found.
+    ordered = sorted(whole | parts, key=lambda pattern: (-len(pattern), pattern))
+    return Names(listed, re.compile("|".join(ordered) or "(?!)", re.IGNORECASE))
 
 
 def _pattern(name: str) -> str | None:
@@ -99,22 +97,13 @@ def _edged(*runs: str) -> str:
     return before + r"[\W_]{0,3}".join(map(re.escape, runs)) + after
 
 
-def _joined(patterns: Iterable[str], flags: int) -> re.Pattern[str] | None:
-    # The longest first: of aliases that contain each other the whole one is what is found.
-    listed = sorted(set(patterns), key=lambda pattern: (-len(pattern), pattern))
-    return re.compile(f"(?:{'|'.join(listed)})", flags) if listed else None
-
-
 def _parts(name: str) -> list[str]:
     runs = _RUN.findall(name)
-    if len(runs) < 2:
-        return []
     return [
-        run if run[1:].islower() or HAN.match(run) else run.capitalize() if run.isupper() else run
-        for run in runs
-        if (len(run) > 1 if HAN.match(run) else len(run) >= _LEAST_PART)
+        run
+        for run in (runs if len(runs) > 1 else ())
+        if (len(run) > 1 if HAN.match(run) else len(run) >= _LEAST_PART and run[0].isupper())
         and run.casefold() not in _COMMON
-        and (run[0].isupper() or HAN.match(run))
     ]
 
 

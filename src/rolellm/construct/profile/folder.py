@@ -9,12 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rolellm.construct.profile.build import (
-    build_profile,
-    description_problem,
-    knowledge_questions,
-    result_hash,
-)
+from rolellm.construct.profile.build import build_profile, description_problem, knowledge_questions, result_hash
 from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.scripts.turns import read_turns
 from rolellm.construct.settings import BuildSettings

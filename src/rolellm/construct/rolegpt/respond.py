@@ -404,24 +404,29 @@ def explain(prompts: RolePrompts, instructions: Iterable[Asked | str]) -> Iterat
     Raises:
         SettingsError: For an instruction that goes over the token budget.
     """
-    limit, exact = prompts.settings.max_prompt_tokens, prompts.counter.exact
     for item in _asked(instructions):
-        question, prompt = item.question, prompts(item.question)
-        demonstrations, notes = (*prompt.demonstrations, *prompt.dropped), (*prompt.notes, *prompt.dropped_notes)
-
-        def tokens(first: int, second: int) -> int:
-            return prompts.counter.prompt(prompts.messages(question, demonstrations[:first], notes[:second]))  # noqa: B023
-
-        lines = []
-        for rank, pick in enumerate(demonstrations, start=1):
-            added = tokens(rank, 0) - tokens(rank - 1, 0)
-            lines.append(_line(pick, rank, rank <= len(prompt.demonstrations), added))
-        for rank, pick in enumerate(notes, start=1):
-            lines.append(_line(pick, rank, rank <= len(prompt.notes), tokens(0, rank) - tokens(0, rank - 1)))
-        yield Explanation(question, prompt.tokens, tokens(0, 0), limit, exact, tuple(lines))
+        yield _explained(prompts, item.question)
 
 
-def _line(pick: Pick, rank: int, shown: bool, tokens: int) -> Line:
-    """What the rank-th best adds to those before it."""
-    values = {item.name: getattr(pick, item.name) for item in fields(Pick)}
-    return Line(**values, rank=rank, shown=shown, tokens=tokens)
+def _explained(prompts: RolePrompts, question: str) -> Explanation:
+    prompt = prompts(question)
+    demonstrations, notes = (*prompt.demonstrations, *prompt.dropped), (*prompt.notes, *prompt.dropped_notes)
+
+    def cost(kind: str, most: int) -> int:
+        """Tokens of the prompt with the best of one kind alone."""
+        shown = (demonstrations[:most], ()) if kind == "demonstration" else ((), notes[:most])
+        return prompts.counter.prompt(prompts.messages(question, *shown))
+
+    lines = [
+        Line(
+            **{item.name: getattr(pick, item.name) for item in fields(Pick)},
+            rank=rank,
+            shown=pick in (*prompt.demonstrations, *prompt.notes),
+            # What the rank-th best adds to those before it.
+            tokens=cost(pick.kind, rank) - cost(pick.kind, rank - 1),
+        )
+        for picks in (demonstrations, notes)
+        for rank, pick in enumerate(picks, start=1)
+    ]
+    limit, exact = prompts.settings.max_prompt_tokens, prompts.counter.exact
+    return Explanation(question, prompt.tokens, cost("lore", 0), limit, exact, tuple(lines))

@@ -172,13 +172,8 @@ def mean_of_means(strata: Sequence[Stratum], *, level: float = 0.95) -> Interval
 
 def _cluster_sums(sample: Sample, codes: dict[Any, int]) -> tuple[Floats, Floats]:
     """Sum and number of the values in each cluster, each of shape (clusters,)."""
-    if len(sample.values) != len(sample.clusters):
-        raise ValueError(f"{len(sample.values)} values but {len(sample.clusters)} clusters; each value needs one")
-    if not len(sample.values):
-        raise ValueError("no values: the mean of nothing is not a number")
-    values = np.asarray(sample.values, dtype=np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError(f"value {int(np.argmin(np.isfinite(values)))} is not a finite number")
+    same_length({"values": sample.values, "clusters": sample.clusters})
+    values = finite("values", sample.values)
     index = np.fromiter((codes[name] for name in sample.clusters), dtype=np.int64, count=len(values))
     sums = np.bincount(index, weights=values, minlength=len(codes))
     counts = np.bincount(index, minlength=len(codes))
@@ -246,9 +241,6 @@ def percentiles(values: Floats, level: float) -> tuple[float, float] | tuple[Non
     return round(float(low), _DIGITS), round(float(high), _DIGITS)
 
 
-# --- Checks of inputs
-
-
 Codes = npt.NDArray[np.int64]
 
 
@@ -285,9 +277,6 @@ def cluster_codes(clusters: Sequence[Hashable]) -> Codes:
     """A number from 0 for each row's cluster, as the clusters sort, so that the order of rows does not matter."""
     numbers = {name: number for number, name in enumerate(sorted(set(clusters)))}  # type: ignore[type-var]
     return np.fromiter((numbers[name] for name in clusters), dtype=np.int64, count=len(clusters))
-
-
-# --- Intervals of shares in which all rows are the same, so that a bootstrap sees no spread
 
 
 def share_ends(interval: Interval, level: float) -> Interval:

@@ -32,7 +32,8 @@ from rolellm.evaluation.statistics.bootstrap import (
     Codes,
     Floats,
     Interval,
-    bootstrap_ci,
+    Sample,
+    bootstrap_stratum,
     cluster_codes,
     finite,
     percentiles,
@@ -107,13 +108,7 @@ def length_control(
             a negative length.
     """
     data, differences = _read(outcomes, lengths, baseline_lengths, clusters)
-    raw = bootstrap_ci(
-        data.outcomes.tolist(),
-        data.codes.tolist(),
-        resamples=settings.resamples,
-        seed=settings.seed,
-        level=settings.level,
-    )
+    raw = bootstrap_stratum([Sample(data.outcomes.tolist(), data.codes.tolist())], settings).intervals[0]
     problem = _problem(data, differences)
     if problem is not None:
         return LengthControl(raw, None, None, problem)

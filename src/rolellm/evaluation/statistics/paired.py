@@ -11,7 +11,8 @@ from rolellm.evaluation.statistics.bootstrap import (
     Bootstrap,
     Floats,
     Interval,
-    bootstrap_ci,
+    Sample,
+    bootstrap_stratum,
     cluster_codes,
     finite,
     same_length,
@@ -67,13 +68,7 @@ def paired_test(
     # In one order, whatever order the rows came in: sums then agree to the last digit.
     order = np.lexsort((differences, codes))
     differences, codes = differences[order], codes[order]
-    interval = bootstrap_ci(
-        differences.tolist(),
-        codes.tolist(),
-        resamples=settings.resamples,
-        seed=settings.seed,
-        level=settings.level,
-    )
+    interval = bootstrap_stratum([Sample(differences.tolist(), codes.tolist())], settings).intervals[0]
     return PairedTest(interval, _sign_flips(np.bincount(codes, weights=differences).astype(np.float64), settings))
 
 

@@ -128,7 +128,7 @@ def _check_tokenizer(
         shown = ", ".join(map(repr, differing[:3]))
         raise ModelError(
             f"the fast tokenizer cuts {len(differing)} of {texts} texts otherwise than tokenizer.model does, such as "
-            f"{shown}; if that will do, convert with --allow-differences"
+            f"{shown}; to accept that, convert with --allow-differences"
         )
     return texts, len(differing)
 

@@ -1,7 +1,7 @@
 """The tensors of ChatGLM2 and ChatGLM3 under the names of `GlmForCausalLM`, streamed from shards into shards.
 
 What corresponds to what was read in ``modeling_chatglm.py`` of THUDM/chatglm2-6b and THUDM/chatglm3-6b and in
-``models/glm/modeling_glm.py`` of `transformers`: both rotate neighbouring pairs in the first half of each head, put the
+``models/glm/modeling_glm.py`` of `transformers`: both rotate adjacent pairs in the first half of each head, put the
 feed-forward gate before the value, and normalise before each block and once at the end. So nothing is computed: the
 fused projection is cut in three and all else is renamed.
 """
@@ -101,7 +101,7 @@ def _load(file: Path) -> dict[str, Tensor]:
     return dict(held)
 
 
-# Files of the result hold at most so many bytes, unless one tensor is larger (our choice).
+# Maximum bytes of a file of the result, unless one tensor is larger (our choice).
 _FILE_BYTES = 2**30
 # The angles are computed from the configuration.
 _COMPUTED = "transformer.rotary_pos_emb.inv_freq"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -109,16 +110,14 @@ class Examples(Sequence[Example]):
         row_ids: list[str] = []
         families: list[int] = []
         numbers: dict[str, int] = {}
-        last: Any = None
-        for example in examples:
-            key = (example.row_id, example.family, example.prompt_ids)
-            if key != last:
-                last = key
-                prompts.append(np.asarray(example.prompt_ids, np.int32))
-                row_ids.append(example.row_id)
-                families.append(numbers.setdefault(example.family, len(numbers)))
-            replies.append(np.asarray(example.reply_ids, np.int32))
-            places.append((len(prompts) - 1, example.reference))
+        grouped = groupby(examples, key=lambda example: (example.row_id, example.family, example.prompt_ids))
+        for (row_id, family, ids), group in grouped:
+            for example in group:
+                replies.append(np.asarray(example.reply_ids, np.int32))
+                places.append((len(prompts), example.reference))
+            prompts.append(np.asarray(ids, np.int32))
+            row_ids.append(row_id)
+            families.append(numbers.setdefault(family, len(numbers)))
         prompt_of, references = np.asarray(places, np.int64).reshape(-1, 2).T.copy()
         return cls(
             Ragged.of(prompts),

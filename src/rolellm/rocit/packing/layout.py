@@ -17,7 +17,7 @@ from rolellm.rocit.packing.examples import IGNORED, Example, Examples
 from rolellm.rocit.packing.plan import Plan
 from rolellm.rocit.packing.tree import Packed, pack
 
-# Lengths that packs are padded to on a GPU: so many, evenly spaced up to the budget, so that kernels are compiled for
+# Number of lengths that packs are padded to on a GPU, evenly spaced up to the budget, so that kernels are compiled for
 # few shapes; multiples of FlexAttention's blocks.
 _LENGTHS = 8
 _BLOCK = 128
@@ -35,8 +35,7 @@ class Layout:
         plan: Which of them each forward pass takes.
         packed: Trees, instead of padded rows.
         pad_id: The token that rows and packs are padded with; it is never seen and never trained.
-        pad_to: Pad packs to one of a few lengths up to so many tokens, for FlexAttention; ``None`` leaves them as they
-            are.
+        pad_to: Pad packs to one of a few lengths up to N tokens, for FlexAttention; ``None`` leaves them as they are.
     """
 
     def __init__(self, examples: Examples, plan: Plan, *, packed: bool, pad_id: int, pad_to: int | None = None) -> None:

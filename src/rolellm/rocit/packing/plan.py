@@ -56,10 +56,10 @@ class Plan:
     Attributes:
         order: ``(replies,)``: places of examples, over all epochs.
         bounds: ``(steps * passes * processes + 1,)``: where each forward pass begins in ``order``; some take nothing.
-        steps: Optimiser steps.
+        steps: Optimizer steps.
         passes: Forward passes a step and process.
         processes: Processes that train together.
-        steps_per_epoch: Optimiser steps in which every example is seen once.
+        steps_per_epoch: Optimizer steps in which every example is seen once.
     """
 
     order: Index

@@ -40,7 +40,7 @@ class Packed:
 def pack(examples: Examples, chosen: Iterable[int]) -> Packed:
     """Lay replies out as one sequence.
 
-    Prompts are put in the order of their tokens, so that those with the longest beginnings in common are neighbours.
+    Prompts are put in the order of their tokens, so that those that begin alike are next to each other.
 
     Args:
         examples: All examples.
