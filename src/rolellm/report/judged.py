@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from rolellm.core.sanitize import visible
@@ -13,7 +13,6 @@ from rolellm.judging.aggregate import RowOutcome, clusters_of, estimates
 from rolellm.judging.figures import (
     Group,
     JudgingResult,
-    Listwise,
     Pairwise,
     SystemFigures,
 )
@@ -26,18 +25,17 @@ RANK, STRENGTH, CONSISTENT, NAMED = "Avg. rank", "Strength", "Consistency, %", "
 
 _FORMATS = {**dict.fromkeys((RANK, STRENGTH, "Length effect", "Difference"), Format(2)), "Characters": Format(0)}
 
-Column = tuple[str, Callable[[SystemFigures], Cell]]
-_NO_PAIRS, _NO_LISTS = Pairwise(), Listwise()
-
-
-def in_pairs(read: Callable[[Pairwise], Cell]) -> Callable[[SystemFigures], Cell]:
-    """A cell of a system's figures in pairs; nothing where it has none."""
-    return lambda model: read(model.pairwise or _NO_PAIRS)
-
-
-def in_lists(read: Callable[[Listwise], Cell]) -> Callable[[SystemFigures], Cell]:
-    """A cell of a system's figures in lists; nothing where it has none."""
-    return lambda model: read(model.listwise or _NO_LISTS)
+#: Columns by the measures of `SystemFigures` that they show.
+_LISTWISE = {RANK: "average_rank", LISTS: "list_win_rate", STRENGTH: "strength"}
+_JUDGED = {
+    PAIRS: "win_rate",
+    LENGTH_FREE: "lc_win_rate",
+    LISTS: "list_win_rate",
+    RANK: "average_rank",
+    STRENGTH: "strength",
+    CONSISTENT: "consistency",
+    NAMED: "name_effect",
+}
 
 
 def main_table(
@@ -52,30 +50,16 @@ def main_table(
         published: The paper's rows; ``None`` where they do not compare.
     """
     models = judged.models if judged else tuple(SystemFigures(name) for name in reports)
-    heads = (*COLUMNS, *(head for head, _ in _JUDGE_COLUMNS)) if judged else COLUMNS
+    heads = (*COLUMNS, *_JUDGED) if judged else COLUMNS
     ours = []
     for one in models:
         scores = reports[one.name].metrics if one.name in reports else {}
-        cells = [*(metric_of(scores, metric) for metric in COLUMNS), *(cell(one) for _, cell in _JUDGE_COLUMNS)]
+        cells = [*(metric_of(scores, metric) for metric in COLUMNS), *map(one.measures().get, _JUDGED.values())]
         ours.append(TableRow((one.name,), tuple(cells[: len(heads)]), one.marks, one.band))
     rows = [*(_published(published, heads, ours) if published else []), *ours]
     kept = [at for at in range(len(heads)) if any(row.scores[at] is not None for row in rows)]
     rows = [replace(row, scores=tuple(row.scores[at] for at in kept)) for row in rows]
     return ScoreTable(title, ("System",), tuple(heads[at] for at in kept), tuple(rows), formats=_FORMATS, folded=True)
-
-
-_LISTWISE: tuple[Column, ...] = (
-    (LISTS, in_lists(lambda found: found.win_rate)),
-    (RANK, in_lists(lambda found: found.average_rank)),
-    (STRENGTH, lambda model: model.strength),
-)
-_JUDGE_COLUMNS: tuple[Column, ...] = (
-    (PAIRS, in_pairs(lambda found: found.win_rate)),
-    (LENGTH_FREE, in_pairs(lambda found: found.lc_win_rate)),
-    *_LISTWISE,
-    (CONSISTENT, in_pairs(lambda found: found.consistency)),
-    (NAMED, in_pairs(lambda found: found.name_effect)),
-)
 
 
 def _published(table: PublishedTable, heads: Sequence[str], ours: Sequence[TableRow]) -> list[TableRow]:
@@ -95,7 +79,7 @@ def judged_tables(judged: JudgingResult) -> dict[str, ScoreTable | None]:
     """Every table of a result by a name fit for a file; ``None`` where there is nothing to show."""
     return {
         "pairs": pairwise_table(judged),
-        "lists": _by_model("Ranked in lists", judged.judged("listwise"), (_LISTWISE[1], _LISTWISE[0], _LISTWISE[2])),
+        "lists": lists_table(judged),
         "roles-win-rate": group_table(judged, "pairwise", "by_role"),
         "roles-rank": group_table(judged, "listwise", "by_role"),
         "categories-win-rate": group_table(judged, "pairwise", "by_category"),
@@ -108,30 +92,29 @@ def judged_tables(judged: JudgingResult) -> dict[str, ScoreTable | None]:
     }
 
 
-_PAIRWISE: tuple[Column, ...] = (
-    _JUDGE_COLUMNS[0],
-    ("Won, %", in_pairs(lambda found: _bare(found.wins))),
-    ("Tied, %", in_pairs(lambda found: _bare(found.ties))),
-    ("Lost, %", in_pairs(lambda found: _bare(found.losses))),
-    ("Sign test p", in_pairs(lambda found: _p(found.sign_test_p))),
-    (LENGTH_FREE, in_pairs(lambda found: found.lc_win_rate or found.length_problem)),
-    ("Length effect", in_pairs(lambda found: found.length_coefficient)),
-    ("Characters", lambda model: model.characters),
-)
-
-
-def _bare(value: float | None) -> Interval | None:
-    return None if value is None else Interval(value)
+def lists_table(judged: JudgingResult) -> ScoreTable | None:
+    """Rank, share of lists above the baseline, and strength of each system."""
+    cells = {one.name: tuple(map(one.measures().get, _LISTWISE.values())) for one in judged.judged("listwise")}
+    return _by_model("Ranked in lists", judged, tuple(_LISTWISE), cells)
 
 
 def pairwise_table(judged: JudgingResult) -> ScoreTable | None:
     """Wins, ties and losses of each system against the baseline, with the effect of length."""
-    return _by_model(f"Against {judged.baseline}, in pairs", judged.judged("pairwise"), _PAIRWISE)
+    shares = ("Won, %", "Tied, %", "Lost, %")
+    heads = (PAIRS, *shares, "Sign test p", LENGTH_FREE, "Length effect", "Characters")
+    cells: dict[str, tuple[Cell, ...]] = {}
+    for one in judged.judged("pairwise"):
+        found = one.pairwise or Pairwise()
+        won = (None if share is None else Interval(share) for share in (found.wins, found.ties, found.losses))
+        length = (found.lc_win_rate or found.length_problem, found.length_coefficient, one.characters)
+        cells[one.name] = (found.win_rate, *won, _p(found.sign_test_p), *length)
+    return _by_model(f"Against {judged.baseline}, in pairs", judged, heads, cells)
 
 
-def _by_model(title: str, models: Sequence[SystemFigures], columns: Sequence[Column]) -> ScoreTable | None:
-    rows = [TableRow((one.name,), tuple(cell(one) for _, cell in columns), one.marks, one.band) for one in models]
-    heads = tuple(name for name, _ in columns)
+def _by_model(
+    title: str, judged: JudgingResult, heads: tuple[str, ...], cells: Mapping[str, tuple[Cell, ...]]
+) -> ScoreTable | None:
+    rows = [TableRow((one.name,), cells[one.name], one.marks, one.band) for one in judged.models if one.name in cells]
     return ScoreTable(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True) if rows else None
 
 
