@@ -149,6 +149,7 @@ class TestScore:
     def test_it_shows_as_a_table_and_reads_back(self, baseline: Dataset) -> None:
         report = rolellm.score(baseline, protocol="paper", resamples=50)
         shown = report._repr_html_()
+        assert "CUS" in repr(report) and "RowScore(" not in repr(report)
         assert shown.startswith("<table") and "language zh" in shown and "protocol paper" in shown
         frame = report.to_pandas()
         assert list(frame.columns) == ["part", "metric", "mean", "low", "high", "n"]

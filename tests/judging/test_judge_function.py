@@ -47,6 +47,7 @@ def test_datasets_files_and_texts_are_judged_alike(rows: Any, good: Any, tmp_pat
         table["bad", "win_rate"] == next(one for one in first if one["name"] == "bad")["pairwise"]["win_rate"]["mean"]
     )
     assert "<table" in result._repr_html_() and "good" in result._repr_html_()
+    assert "good" in repr(result) and len(repr(result).splitlines()) < 20
 
 
 def test_a_dataset_of_your_own_needs_roles_and_questions_only(tmp_path: Path) -> None:

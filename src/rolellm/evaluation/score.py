@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from importlib.metadata import version
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row
 from rolellm.core.settings import read
+from rolellm.core.shown import Shown
 from rolellm.core.text import fold
 from rolellm.evaluation.contamination import Contamination, scored_rows
 from rolellm.evaluation.matching import Finding, Matching, match
@@ -181,8 +181,8 @@ class Unmatched(NamedTuple):
     rows: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class ScoreReport(Shown):
     """Everything that scoring found; one that was read back from JSON lacks what concerns single rows.
 
     Attributes:
@@ -337,15 +337,13 @@ class ScoreReport:
         ]
         return pandas.DataFrame(lines, columns=["part", "metric", "mean", "low", "high", "n"])
 
-    def _repr_html_(self) -> str:
-        """The scores as a notebook shows them."""
+    def _table(self) -> tuple[Any, str, list[str]]:
         from pandas import DataFrame
 
         names = (*METRICS, "avg")
         cells = {name: [_cell(part.get(name), name != "avg") for part in self.parts.values()] for name in names}
-        told = "".join(f"<p>{escape(str(finding))}</p>" for finding in self.findings)
-        caption = f"<p>Rouge-L × 100, with 95 % intervals; {escape(self.recipe)}</p>"
-        return f"{DataFrame(cells, index=list(self.parts)).to_html()}{caption}{told}"
+        caption = f"Rouge-L × 100, with 95 % intervals; {self.recipe}"
+        return DataFrame(cells, index=list(self.parts)), caption, list(map(str, self.findings))
 
 
 def _cell(interval: Interval | None, counted: bool) -> str:

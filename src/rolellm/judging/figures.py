@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, FiniteFloat, PlainValidator
 
-from rolellm.core.sanitize import visible
+from rolellm.core.shown import Shown
 from rolellm.core.typed_json import read_as
 from rolellm.evaluation.score import read_metric
 from rolellm.evaluation.statistics.bootstrap import Interval
@@ -221,8 +220,8 @@ class Diagnostics:
     canaries: dict[str, CanaryEffect] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class JudgingResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class JudgingResult(Shown):
     """The result of a judging run.
 
     Attributes:
@@ -253,7 +252,7 @@ class JudgingResult:
     rows: int = 0
     questions: int = 0
     folder: Path | None = None
-    value: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    value: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], path: Path | None = None) -> JudgingResult:
@@ -288,16 +287,14 @@ class JudgingResult:
         ]
         return pandas.DataFrame(lines, columns=["system", "kind", "measure", "mean", "low", "high", "n"])
 
-    def _repr_html_(self) -> str:
-        """How a notebook shows it: first what speaks against the figures, then the figures."""
+    def _table(self) -> tuple[Any, str, tuple[str, ...]]:
         import pandas
 
-        told = "".join(f"<p>{escape(visible(problem))}</p>" for problem in self.problems)
         caption = f"{self.rows:,} rows, against {self.baseline or 'no baseline'}; 95 % intervals"
-        names = [visible(", ".join((one.name, *one.marks))) for one in self.models]
+        names = [", ".join((one.name, *one.marks)) for one in self.models]
         frame = pandas.DataFrame([one.measures() for one in self.models], names).map(_cell)
         shown = frame.loc[:, (frame != "–").any()].rename(columns=lambda name: name.replace("_", " "))
-        return f"{told}<p>{escape(visible(caption))}</p>{shown.to_html(border=0)}"
+        return shown, caption, self.problems
 
     def __post_init__(self) -> None:
         order = ("baseline", "model", "canary")

@@ -34,7 +34,7 @@ from rolellm.report.settings import ReportOptions
 from rolellm.runtime.progress import counted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BuiltReport:
     """What was built.
 
@@ -49,6 +49,9 @@ class BuiltReport:
     tables: dict[str, ScoreTable]
     page: Path | None = None
     files: tuple[Path, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<report {self.page or self.content.title}: {', '.join(self.tables)}>"
 
     def to_dict(self) -> dict[str, Any]:
         """What was reported and written, as one JSON object."""
