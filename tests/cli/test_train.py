@@ -220,7 +220,7 @@ def test_ctrl_c_before_there_is_a_checkpoint_says_so(recipe: Path, tmp_path: Pat
     command = warm.start(["train", recipe, "--set", "base.warm.alone=1000"], tmp_path)
     stopped = stopped_when((folder / "recipe.json").is_file, signal.SIGINT, command)
     assert stopped.returncode == 3, stopped.stderr
-    assert "stopped: runs/mini has no checkpoint yet, so it begins anew\nResume with: rolellm train" in stopped.stderr
+    assert "stopped: runs/mini has no checkpoint yet, so it begins again\nResume with: rolellm train" in stopped.stderr
     assert {path.name for path in folder.iterdir()} == {"recipe.json"}
 
 

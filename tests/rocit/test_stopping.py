@@ -67,9 +67,9 @@ def test_what_is_kept_is_said_from_what_is_there(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert stop(None) == "nothing was done yet\nResume with: AGAIN"
-    assert stop("1") == f"{tmp_path} has no checkpoint yet, so it begins anew\nResume with: GO ON"
+    assert stop("1") == f"{tmp_path} has no checkpoint yet, so it begins again\nResume with: GO ON"
     (tmp_path / "checkpoint-9").mkdir()
-    assert stop("2") == f"{tmp_path} has no checkpoint yet, so it begins anew\nResume with: GO ON"
+    assert stop("2") == f"{tmp_path} has no checkpoint yet, so it begins again\nResume with: GO ON"
     (tmp_path / "checkpoint-4").mkdir()
     seal(tmp_path / "checkpoint-4", 4, {})
     assert stop("3") == f"step 4 is the last that {tmp_path} keeps\nResume with: GO ON"
