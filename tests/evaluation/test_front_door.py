@@ -104,6 +104,17 @@ class TestGenerate:
         with pytest.raises(SettingsError, match="was started with other settings"):
             rolellm.generate(None, part, llm=model, out=tmp_path / "p.jsonl", max_new_tokens=7)
 
+    def test_no_secret_of_a_server_reaches_the_files(
+        self, sample: Dataset, tmp_path: Path, llm_server: Callable[..., Any]
+    ) -> None:
+        key = "sk0123456789abcdefXYZ"
+        server = llm_server()
+        llm = {"base_url": server.url, "model": "m", "extra_body": {"credentials": key, "top_k": 7}}
+        rolellm.generate(None, sample.select(range(2)), llm=llm, out=tmp_path / "p.jsonl")
+        texts = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file()]
+        assert any('"top_k": 7' in text for text in texts)
+        assert not [text for text in texts if key in text]
+
 
 class _Parrot:
     """A model behind an API that repeats the question, and counts its calls."""

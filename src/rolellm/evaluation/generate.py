@@ -32,6 +32,7 @@ from rolellm.evaluation.rows import provenance, rows_of, with_generation
 from rolellm.evaluation.settings import GenerateSettings, ProfileKind
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Message, Request, Sampling
+from rolellm.llm.settings import described
 from rolellm.models.find import ModelSource, find_model, manifest_paths
 from rolellm.models.local_model import LocalModel
 from rolellm.prompts.encode import PromptEncoder
@@ -521,7 +522,7 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
     meta = _meta(settings, asked) | {
         "model": ", ".join(one.name for one in model.models),
         "adapter": None,
-        "endpoints": [dict(one.identity) for one in model.models],
+        "endpoints": [described(one) for one in model.models],
     }
     cut: tuple[Finish, ...] = ("length",)
     started = time.perf_counter()
