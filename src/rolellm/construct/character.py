@@ -83,12 +83,18 @@ class Character(Sheet):
 
         Raises:
             ScriptError: When the script cannot be read, or the role never speaks; names who does.
+
+        Warns:
+            CharacterWarning: When another speaker may be the role, too.
         """
         if Path(path).suffix == ".jsonl":
             return cls._of(start_sheet(path, role, language=language, aliases=aliases), None)
         with Progress(f"reading {path}"):
             parsed = parse_script(path, role, aliases, format=format, language=language)
         names = [name for name, count in parsed.own.items() if count]
+        if parsed.proposals:
+            found = "; ".join(f"{one.name} ({one.reason})" for one in parsed.proposals)
+            _warn(f"other speakers may be {role}, too: {found}. To confirm one, pass it in aliases=[…]")
         sheet = start_sheet(
             parsed.turns, role, language=parsed.language, aliases=[*aliases, *names], script=Path(path).stem
         )
