@@ -197,7 +197,7 @@ def test_the_page_names_every_key_of_a_result(shown: dict[str, str], page: str) 
 
 
 def test_the_page_names_every_file_of_a_run(shown: dict[str, str], page: str, place: Path) -> None:
-    table = page.split("RUN holds plain files:")[1].split("Verdicts are read anew")[0]
+    table = page.split("RUN holds plain files:")[1].split("Each run parses the verdicts")[0]
     named = set(re.findall(r"`([\w./]+)`", re.sub(r"\|[^|]*\|\n", "|\n", table)))
     there = {f"{path.name}/" if path.is_dir() else path.name for path in (place / "run").iterdir()}
     assert {name for name in there if not name.startswith(".")} == named

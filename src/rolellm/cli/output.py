@@ -73,7 +73,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
 
     table = Table(title=Text(visible(title)), title_justify="left")
     for index, column in enumerate(columns):
-        table.add_column(Text(column), justify="right" if index else "left")
+        table.add_column(Text(visible(column)), justify="right" if index else "left")
     for row in rows:
         table.add_row(*(Text(_cell(cell)) for cell in row))
     show_table(table)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import get_args
@@ -118,7 +119,8 @@ def make_comparison(
         # Rows without a released reply are nothing that the user gave.
         released = settings.baseline == ROLEGPT and name == base == ROLEGPT_NAME
         findings += [] if released else [(name, finding) for finding in matching.findings]
-        systems.append(_system(name, predictions, "baseline" if name == base else "model"))
+        one = _system(name, predictions, "baseline" if name == base else "model")
+        systems.append(replace(one, source={"rows": ROLEGPT, **one.source}) if released else one)
         texts = texts_by_row(rows, predictions, matching.answers)
         answers[name] = {row: whole_text(text) for row, text in texts.items()}
     kept = _sampled(rows, answers, base, settings)
