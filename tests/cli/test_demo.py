@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from rolellm.cli.app import app
 from rolellm.demo import DemoResult
 from rolellm.evaluation.score import ScoreReport
+from rolellm.judging.figures import JudgingResult
 from rolellm.report.construct_section import Made, MadeRole
 
 pytestmark = pytest.mark.slow
@@ -110,7 +111,8 @@ def judged():
         "name": None,
         "unscored": {"count": 0, "of": 4, "share": 0.0},
     }
-    return {"models": [], "problems": ["[red]odd\x1b[31m"], "diagnostics": diagnostics, "baseline": None}
+    value = {"models": [], "problems": ["[red]odd\x1b[31m"], "diagnostics": diagnostics, "baseline": None}
+    return JudgingResult.from_dict({**value, "judges": [], "tests": [], "valid": True})
 
 
 def test_what_was_made_stands_before_the_scores(monkeypatch, tmp_path):
