@@ -122,6 +122,7 @@ def test_no_room_on_the_disk_is_said(place: Path) -> None:
     assert rolellm(place, *words).returncode == 0
 
 
+@pytest.mark.slow
 def test_no_room_for_the_files_that_a_run_ends_with(place: Path) -> None:
     words = (*RESPOND, "--replies", "1", "--concurrency", "1")
     done = rolellm(place, *words, before=no_file_over(128 << 10))

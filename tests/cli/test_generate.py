@@ -51,6 +51,7 @@ def test_it_answers_a_split_and_prints_one_object(
     assert meta["dataset_fingerprint"]
 
 
+@pytest.mark.slow
 def test_what_it_wrote_can_be_scored_by_the_line_it_prints(
     tiny_model: Path, tmp_path: Path, environment: dict[str, str], warm: Forking
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_run_becomes_a_page_and_tables(report: Report, run: Path, tmp_path: Pa
     assert "| canary: null model |" in scores and "published" not in scores
 
 
+@pytest.mark.slow
 def test_json_is_one_object_and_nothing_else(report: Report, run: Path, tmp_path: Path) -> None:
     shown = report(run, "--out", "new/page.html", "--protocol", "rouge-score", "--json")
     found = json.loads(shown.stdout)
@@ -59,6 +60,7 @@ def test_json_is_one_object_and_nothing_else(report: Report, run: Path, tmp_path
     assert part["systems"][0] == "RoleGPT" and "canary: null model" in part["systems"]
 
 
+@pytest.mark.slow
 def test_files_of_predictions_become_the_papers_table_in_form(report: Report, tmp_path: Path) -> None:
     rows = load_rolebench("sample", "test")
     for name in ("mine", "other"):
@@ -90,6 +92,7 @@ def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
     assert len(ours) == 2 and ours[0] == ours[1]
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_the_published_table_with_the_releases_own_rows(report: Report, real_release: Path, tmp_path: Path) -> None:
     file = real_release / "rolebench-zh" / "role_specific" / "rolegpt_baseline.jsonl"

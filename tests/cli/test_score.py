@@ -81,6 +81,7 @@ def test_json_is_the_librarys_report_and_nothing_else(run: Run, rows: list[Row],
     assert shown.json["unmatched"] == {"predictions": 0, "rows": 0}
 
 
+@pytest.mark.slow
 def test_the_installed_command_prints_the_same(predictions: Path, clean_env: dict[str, str], run: Run) -> None:
     words = [sys.executable, "-m", "rolellm", "score", str(predictions), "--config", "sample", "--json"]
     shown = subprocess.run(words, env=clean_env, capture_output=True, text=True, timeout=120, cwd=predictions.parent)

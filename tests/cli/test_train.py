@@ -181,6 +181,7 @@ def begun(folder: Path, steps: int) -> bool:
 LONGER = ["--set", "training.max_steps=50", "--set", "output.dir=runs/a longer one"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_work_and_prints_the_line_that_goes_on(recipe: Path, tmp_path: Path, warm: Forking) -> None:
     folder = tmp_path / "runs" / "a longer one"
     command = warm.start(["train", recipe, *LONGER, "--overwrite"], tmp_path)
@@ -197,6 +198,7 @@ def test_ctrl_c_keeps_the_work_and_prints_the_line_that_goes_on(recipe: Path, tm
     assert json.loads(went_on.stdout)["steps"] == len(losses(folder)) == 50
 
 
+@pytest.mark.slow
 def test_what_a_cluster_sends_stops_the_script_likewise(
     recipe: Path, tmp_path: Path, root: Path, warm: Forking
 ) -> None:

@@ -61,6 +61,7 @@ def test_paper_agrees_with_rouge_on_spaced_characters(prediction: str, reference
     assert_as_rouge(prediction, reference, language="zh")
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(text=LONG, seed=st.integers(0, 2**32))
 def test_paper_agrees_with_rouge_on_a_disturbed_copy(text: str, seed: int) -> None:

@@ -88,6 +88,7 @@ print(rouge_l(["我们喝酒去"], ["喝酒"], language="zh")[0].recall)
 """
 
 
+@pytest.mark.slow
 def test_jieba_says_nothing_writes_nothing_and_ignores_words_added_elsewhere(tmp_path: Path) -> None:
     # A fresh interpreter, so that jieba starts from nothing; add_word makes jieba's global tokenizer start as well.
     quiet = QUIET.replace("import jieba\njieba.add_word", "0 and (lambda _: None)")

@@ -157,6 +157,7 @@ with Client(folder, [model], RunOptions(show_progress=False, batch=True, batch_p
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, id="kill"), pytest.param(signal.SIGINT, id="ctrl-c")])
 def test_stopped_while_a_batch_is_on_its_way_it_is_collected_later(
     tmp_path: Path, llm_server: Make, endpoint: Make, number: int
@@ -218,6 +219,7 @@ def test_a_server_without_batches_says_so(tmp_path: Path, llm_server: Make, endp
     assert KEY[:8] not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_single_requests_fail_alone(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
     kinds = ["error_500", "bad_request", "echo", "echo_reply", "content_filter", "huge"]
     server = llm_server(faults=[{"rate": 0.5, "kinds": kinds, "seed": 2}])

@@ -334,6 +334,7 @@ def test_no_more_calls_at_once_than_each_model_takes(tmp_path: Path) -> None:
     assert sum(models[0].seen.values()) > sum(models[1].seen.values()) > 20
 
 
+@pytest.mark.slow
 def test_a_request_that_waits_holds_nobody_up(tmp_path: Path) -> None:
     first = fault("server_error", retry=True, after=0.5)
     model = Faulty(lambda request, seen: first if seen == 1 else None, concurrency=4, seconds=0.001)

@@ -634,6 +634,7 @@ def test_a_server_cannot_void_a_budget(
     assert client.spent.recounted == server.counts.calls
 
 
+@pytest.mark.slow
 def test_a_journal_that_was_cut_gives_no_money_back(
     llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:

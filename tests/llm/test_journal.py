@@ -113,6 +113,7 @@ def mutate(data: bytes, draw: random.Random) -> tuple[bytes, set[int]]:
     return data[:start] + draw.randbytes(end - start) + data[start:], touched(start, start + 1)
 
 
+@pytest.mark.slow
 def test_damage_costs_the_records_that_it_touches_and_no_other(tmp_path: Path) -> None:
     sound = fill(tmp_path / "sound", 40).read_bytes()
     for seed in range(MUTATIONS):

@@ -152,6 +152,7 @@ except SettingsError:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_tokenizer_in_the_cache_is_found_by_its_id(folder: Path, tmp_path: Path) -> None:
     commit = tmp_path / "models--some--tokenizer" / "snapshots" / ("0" * 40)
     shutil.copytree(folder, commit)

@@ -56,6 +56,7 @@ def test_the_content_counts_and_not_the_order_or_the_ids(rows: list[Row]) -> Non
     assert content_hash([changed, *rows[1:]]) != content_hash(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 @pytest.mark.filterwarnings("ignore::rolellm.rolebench.build.MissingFilesWarning")
 @pytest.mark.parametrize("config", PUBLISHED)

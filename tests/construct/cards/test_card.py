@@ -206,6 +206,7 @@ names = st.sampled_from(
 objects = st.dictionaries(names, st.one_of(values, st.dictionaries(names, values, max_size=3)), max_size=6)
 
 
+@pytest.mark.slow
 @given(objects, st.sampled_from([None, "chara_card_v2", "chara_card_v3"]))
 @settings(deadline=None)
 def test_any_object_is_a_card_or_refused(data: dict[str, Any], spec: str | None) -> None:

@@ -106,6 +106,7 @@ def test_figures_of_the_docs_on_the_sample(
     assert caught >= 40
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_figures_of_the_docs_on_coriolanus(real_release: Path, root: Path, best: Best) -> None:
     """The release's own script-based answers of Coriolanus, against the play; and those of all other roles."""

@@ -157,6 +157,7 @@ def test_any_lines(lines: list[tuple[str, str]], language: Language) -> None:
         assert any(phrase.text.rstrip("!?！") in line for line in own)
 
 
+@pytest.mark.slow
 def test_twenty_thousand_lines() -> None:
     lines = [(speaker, text) for _, (speaker, text) in zip(range(20_000), chatter(20_000), strict=True)]
     assert len(offered_phrases(character(lines))) == OFFERED

@@ -119,6 +119,7 @@ def test_intervals_shrink_with_questions_not_with_copies() -> None:
     assert once.low < once.mean < once.high  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_agrees_with_a_bootstrap_written_out_in_full() -> None:
     draw = np.random.default_rng(2)
     first, second = draw.normal(size=40), draw.normal(size=40)
