@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from html import escape
 from typing import Any
@@ -9,14 +10,14 @@ from typing import Any
 from rolellm.core.sanitize import visible
 
 
-class Shown:
+class Shown(ABC):
     """A result with a table of its main figures."""
 
     __slots__ = ()
 
+    @abstractmethod
     def _table(self) -> tuple[Any, str, Sequence[str]]:
         """A ``pandas.DataFrame`` of texts, what it shows in a line, and what a reader must know first."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         frame, caption, remarks = self._table()

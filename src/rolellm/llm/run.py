@@ -222,7 +222,7 @@ class Run(Generic[T]):
             if not self._exhausted:
                 await asyncio.sleep(0)
             elif self._active:
-                # Due since it was looked for a moment ago is no reason to wait forever.
+                # A retry may have come due since `_take` looked for one.
                 await self._wait(max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None)
         return None
 
@@ -262,7 +262,7 @@ class Run(Generic[T]):
     def _replay(self, task: Task[T]) -> bool:
         for index, raw in self.journal.replies(task.keys):
             task.paid += 1
-            if (answer := self._judge(task, self.paces[index].model, raw)) is not None:
+            if (answer := self._judge(task, index, raw)) is not None:
                 self.counts.from_journal += 1
                 self._settle(task, answer)
                 return True
@@ -339,7 +339,7 @@ class Run(Generic[T]):
         task.paid += 1
         task.tries += 1
         pace.answered()
-        if (answer := self._judge(task, pace.model, raw)) is not None:
+        if (answer := self._judge(task, pace.index, raw)) is not None:
             self._finish(task, answer)
         elif task.tries >= task.allowed or not task.may_change:
             self._finish(task, task.failure())
@@ -347,15 +347,14 @@ class Run(Generic[T]):
             self._now.append(task)
             self._notify()
 
-    def _judge(self, task: Task[T], model: Model, raw: Json) -> Answer[T] | None:
+    def _judge(self, task: Task[T], index: int, raw: Json) -> Answer[T] | None:
         """Make an answer of a raw reply, counted as paid already; where it is none, the task knows why."""
         reply: Reply | None = None
         try:
-            reply = model.read(raw)
+            reply = self.models[index].read(raw)
             if reply.finish == "stop" or reply.finish in self.also:
                 value = self.accept(task.request, reply)
-                key = request_key(model, task.request)
-                return Answer(task.request, value, reply, task.paid, tuple(task.refused), key)
+                return Answer(task.request, value, reply, task.paid, tuple(task.refused), task.keys[index])
             kind: FailureKind = reply.finish
             reason = _ENDED[reply.finish]
         except UnacceptableError as error:

@@ -106,8 +106,8 @@ def most_tokens(text: str) -> int:
 def most_prompt_tokens(request: Request) -> int:
     """The most tokens that a request's prompt can have, the chat template's own among them.
 
-    What a server's template may add is no law of nature: 24 tokens a message and 96 a prompt is our choice, about
-    twice the longest seen. A schema counts twice, for what a server makes of it.
+    The allowance for a server's chat template, 24 tokens per message and 96 per prompt, is our choice: about twice the
+    longest seen. A schema counts twice, for what a server makes of it.
     """
     messages = sum(_MESSAGE_BOUND + most_tokens(message.content) for message in request.messages)
     schema = _schema_text(request)

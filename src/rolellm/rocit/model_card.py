@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.errors import DataError
+from rolellm.core.jsonl import read_json
 from rolellm.core.records import Language
 from rolellm.core.sanitize import Markdown, markdown_environment, visible
 from rolellm.core.typed_json import read_as
@@ -154,10 +155,8 @@ def read_scores(path: Path) -> Scores:
         DataError: When it is something else; names the file.
     """
     try:
-        return read_as(Scores, _plain(json.loads(path.read_text(encoding="utf-8"))), "it")
-    except OSError as error:
-        raise DataError(f"cannot be read: {error.strerror}", path=path) from error
-    except (ValueError, RecursionError, DataError) as error:
+        return read_as(Scores, _plain(read_json(path)), "it")
+    except DataError as error:
         raise DataError(f"is not what `rolellm score --json` prints: {error}", path=path) from error
 
 

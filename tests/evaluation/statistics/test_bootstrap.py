@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,11 +16,15 @@ from rolellm.evaluation.statistics.bootstrap import (
     Bootstrap,
     Interval,
     Sample,
-    bootstrap_ci,
     bootstrap_stratum,
     mean_of_means,
 )
 from rolellm.judging.settings import JudgingSettings
+
+
+def bootstrap_ci(values: list[float], clusters: list[Any], **settings: Any) -> Interval:
+    """The interval of one metric."""
+    return bootstrap_stratum([Sample(values, clusters)], Bootstrap(**settings)).intervals[0]
 
 
 def clustered(seed: int, *, clusters: int = 80) -> tuple[list[float], list[int]]:
@@ -154,7 +159,7 @@ def test_bad_values_are_refused_in_words(values: list[float], clusters: list[str
 )
 def test_bad_settings_are_refused_in_words(settings: dict[str, int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        bootstrap_ci([0.5], ["a"], **settings)  # type: ignore[arg-type]
+        bootstrap_ci([0.5], ["a"], **settings)
 
 
 def test_two_thousand_resamples_are_drawn_unless_somebody_says_otherwise():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from rolellm.evaluation.statistics import length
-from rolellm.evaluation.statistics.bootstrap import Bootstrap, bootstrap_ci
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Sample, bootstrap_stratum
 from rolellm.evaluation.statistics.length import LengthControl, length_control
 
 Numbers = npt.NDArray[np.float64]
@@ -103,7 +103,7 @@ def test_identical_models_get_identical_numbers_and_raw_is_the_plain_bootstrap()
     fit = length_control(outcomes, own, other, questions)
     assert length_control(outcomes.copy(), own.copy(), other.copy(), list(questions)) == fit
     assert fit.raw.mean == pytest.approx(outcomes.mean())
-    assert fit.raw == bootstrap_ci(outcomes.tolist(), questions)
+    assert fit.raw == bootstrap_stratum([Sample(outcomes.tolist(), questions)], Bootstrap()).intervals[0]
     assert fit.rate is not None
     assert (fit.rate.n, fit.rate.clusters) == (200, 70)
 

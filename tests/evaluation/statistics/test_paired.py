@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rolellm.evaluation.statistics.bootstrap import Bootstrap, bootstrap_ci
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Sample, bootstrap_stratum
 from rolellm.evaluation.statistics.paired import holm, paired_test, sign_test
 
 
@@ -42,7 +42,7 @@ def test_p_is_that_of_all_flips_written_out() -> None:
     exact = np.mean(np.array(flips) >= sum(sums) - 1e-9)
     test = paired_test(differences, [0.0] * 8, questions, Bootstrap(resamples=20_000))
     assert test.p == pytest.approx(exact, abs=0.006)
-    assert test.difference == bootstrap_ci(differences, questions, resamples=20_000)
+    assert test.difference == bootstrap_stratum([Sample(differences, questions)], Bootstrap(20_000)).intervals[0]
 
 
 def test_a_real_difference_is_found_and_p_is_never_zero() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 
 from rolellm.evaluation.statistics.bootstrap import Bootstrap
-from rolellm.evaluation.statistics.ranking import bradley_terry, bradley_terry_ci
+from rolellm.evaluation.statistics.ranking import bradley_terry_ci
 
 STRENGTHS = np.array([0.9, 0.2, -0.3, -0.8])
 
@@ -23,6 +23,11 @@ def listed(seed: int, questions: int) -> npt.NDArray[np.float64]:
     draw = np.random.default_rng(seed)
     luck = STRENGTHS + draw.gumbel(size=(questions, 4))
     return (luck[:, :, None] > luck[:, None, :]).astype(np.float64)
+
+
+def bradley_terry(wins: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The strengths alone, from one table of wins."""
+    return np.array([one.mean for one in bradley_terry_ci([wins], Bootstrap(resamples=1))])
 
 
 def test_true_strengths_come_back() -> None:

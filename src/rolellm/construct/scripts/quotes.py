@@ -8,6 +8,7 @@ otherwise it ends with its paragraph, or before the words that introduce the nex
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -264,7 +265,7 @@ def _end(text: str, paragraphs: Sequence[Paragraph], marks: Sequence[_Mark], ope
 REACH: Final = 1500
 
 
-class Attribution:
+class Attribution(ABC):
     """Goes through the spoken quotations of a text in order and finds who speaks; a language adds its own rules.
 
     Args:
@@ -291,17 +292,17 @@ class Attribution:
             self.addressed = self.called(index)
         return found
 
+    @abstractmethod
     def speaker(self, index: int) -> str | None:
         """Who speaks a quotation."""
-        raise NotImplementedError
 
+    @abstractmethod
     def called(self, index: int) -> list[str]:
         """The people that a quotation calls by name."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_same(self, name: str, other: str) -> bool:
         """Whether two names may be one person's."""
-        raise NotImplementedError
 
     def last(self) -> str | None:
         """Who spoke last in the scene."""

@@ -84,33 +84,6 @@ class Sample:
     clusters: Sequence[Any]
 
 
-def bootstrap_ci(
-    values: Sequence[float],
-    clusters: Sequence[Hashable],
-    *,
-    resamples: int = 2000,
-    seed: int = 0,
-    level: float = 0.95,
-) -> Interval:
-    """The mean of values with its cluster-bootstrap percentile interval.
-
-    Args:
-        values: Shape (n,), n at least 1.
-        clusters: Shape (n,): the question of each value.
-        resamples: How many times the clusters are drawn again.
-        seed: Random seed for the draws.
-        level: Share of resampled means inside the interval.
-
-    Raises:
-        ValueError: On no values, lengths that differ, or a value that is not a finite number.
-
-    >>> bootstrap_ci([0.25, 0.25, 0.25], ["a", "b", "c"])
-    Interval(mean=0.25, low=0.25, high=0.25, n=3, clusters=3)
-    """
-    settings = Bootstrap(resamples, seed, level)
-    return bootstrap_stratum([Sample(values, clusters)], settings).intervals[0]
-
-
 @dataclass(frozen=True, slots=True)
 class Stratum:
     """Metrics measured on the same clusters, bootstrapped together.

@@ -44,8 +44,8 @@ def paired_test(
 ) -> PairedTest:
     """Compare two models row by row.
 
-    The interval is `bootstrap_ci` of the differences. The test is another: it flips the sign of all differences of a
-    question together, each question by a seeded coin, ``settings.resamples`` times, and counts how often the mean
+    The interval is the cluster bootstrap of the differences. The test flips the sign of all differences of a question
+    together, each question by a seeded coin, ``settings.resamples`` times, and counts how often the mean
     comes out at least as far from 0 as it did. p = (1 + count) / (1 + resamples), so it is never 0; with c questions
     that differ at all it is hardly below 2 / 2**c. Our choice: it asks for no distribution, and keeps its level with
     few questions, where a bootstrap interval is too narrow.

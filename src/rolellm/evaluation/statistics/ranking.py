@@ -16,58 +16,41 @@ _CLOSE = 1e-9
 _DIGITS = 10
 
 
-def bradley_terry(wins: npt.ArrayLike) -> Floats:
-    """Log-strengths of k models (Bradley & Terry, 1952): P(i beats j) = sigmoid(strength i - strength j).
-
-    A tie is half a win for each (our choice, as in Arena-Hard). The likelihood is maximized with a small ridge on the
-    strengths (``RIDGE``, a normal prior of deviation 10; our choice), so that a model that never lost, or never
-    won, stays finite: its number then means "far above" or "far below" and grows with the number of rows. Where every
-    model won and lost something, over a few dozen rows or more, the ridge shows in the third digit at most.
-
-    Args:
-        wins: Shape (k, k), k at least 2: how often the model of the line beat that of the column.
-
-    Returns:
-        Shape (k,), natural log-odds, mean 0.
-
-    Raises:
-        ValueError: On a table that is not square, a count that is negative, not finite or on the diagonal, or models
-            that no chain of comparisons connects, so that nothing says which of them is stronger.
-
-    >>> bradley_terry([[0, 3], [1, 0]]).round(2).tolist()  # log(3) = 1.10 apart, less the ridge
-    [0.55, -0.55]
-    """
-    table = np.asarray(wins, dtype=np.float64)
-    if table.ndim != 2:
-        raise ValueError(f"wins must be of shape (k, k), not {table.shape}")
-    _check(table[None])
-    strengths: Floats = _fit(table[None])[0]
-    return strengths
-
-
 def bradley_terry_ci(
     tables: npt.ArrayLike,
     settings: Bootstrap = Bootstrap(),
     *,
     against: int | None = None,
 ) -> list[Interval]:
-    """Bradley-Terry strengths with cluster-bootstrap percentile intervals.
+    """Bradley-Terry log-strengths of k models, with cluster-bootstrap percentile intervals.
+
+    P(i beats j) = sigmoid(strength i - strength j) (Bradley & Terry, 1952). A tie is half a win for each (our choice,
+    as in Arena-Hard). The likelihood is maximized with a small ridge on the strengths (``RIDGE``, a normal prior of
+    deviation 10; our choice), so that a model that never lost, or never won, stays finite: its number then means "far
+    above" or "far below" and grows with the number of rows. Where every model won and lost something, over a few dozen
+    rows or more, the ridge shows in the third digit at most.
 
     A model that never lost, or never won, has a strength that only the ridge keeps finite. Resamples cannot
     show how far off it might be, so it gets no interval: with ``against``, every model without a chain of wins to that
     model and one back from it; without, every model outside the largest group within which such chains run.
 
     Args:
-        tables: Shape (clusters, k, k): the wins, as in `bradley_terry`, within each question.
+        tables: Shape (clusters, k, k), k at least 2: how often the model of the line beat that of the column,
+            within each question.
         settings: Resamples, seed and level.
         against: Number of the model relative to which strengths are given, which itself gets 0; without it they are
             relative to the mean of all.
 
     Returns:
-        One per model; ``n`` counts its comparisons (rounded), ``clusters`` the questions they come from.
+        One per model, in natural log-odds; ``n`` counts its comparisons (rounded), ``clusters`` the questions
+        they come from.
 
     Raises:
-        ValueError: As `bradley_terry` of the sum, or when there is no model ``against``.
+        ValueError: On tables of another shape, a count that is negative, not finite or on the diagonal, models that no
+            chain of comparisons connects, so that nothing says which of them is stronger, or no model ``against``.
+
+    >>> [round(one.mean, 2) for one in bradley_terry_ci([[[0, 3], [1, 0]]])]  # log(3) = 1.10 apart, less the ridge
+    [0.55, -0.55]
     """
     from scipy.sparse import csr_array
 
