@@ -74,7 +74,7 @@ def speaker_at(source: Source, hints: Hints) -> Speaker:
 def nearest_name(source: Source, names: Sequence[str]) -> Speaker:
     """The rival: the role speaks where its name stands last before the quotation, with no other quotation between."""
     pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
-    places = {source.offsets[place]: place for place in range(len(source.text))}
+    places = {source.place(place, place)[0]: place for place in range(len(source.text))}
 
     def speaker(offset: int) -> str | None:
         place = places.get(offset, 0) - 1

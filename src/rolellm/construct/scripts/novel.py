@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rolellm.construct.scripts.novel_en import attribute_en
-from rolellm.construct.scripts.novel_zh import attribute_zh
+from rolellm.construct.scripts.novel_en import English
+from rolellm.construct.scripts.novel_zh import Chinese
 from rolellm.construct.scripts.quotes import Paragraph, Quotation, find_quotations, read_paragraphs
 from rolellm.construct.scripts.reading import Found, Hints, Source, trim
 
@@ -24,8 +24,8 @@ def read_novel(source: Source, hints: Hints) -> list[Found]:
     text = source.text
     paragraphs = read_paragraphs(text)
     quotations = find_quotations(text, paragraphs, hints.language)
-    attribute = attribute_zh if hints.language == "zh" else attribute_en
-    return list(_turns(text, paragraphs, attribute(text, paragraphs, quotations, hints)))
+    rules = (Chinese if hints.language == "zh" else English)(text, paragraphs, quotations, hints.names)
+    return list(_turns(text, paragraphs, list(zip(rules.quotations, rules.speakers(), strict=True))))
 
 
 def _turns(text: str, paragraphs: list[Paragraph], spoken: list[tuple[Quotation, str | None]]) -> Iterator[Found]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rolellm.construct.scripts.quotes import Attribution, Paragraph, Quotation
-from rolellm.construct.scripts.reading import HONORIFICS, MENS_TITLES, OPENERS, OTHERS, WOMENS_TITLES, Hints, words_of
+from rolellm.construct.scripts.reading import HONORIFICS, MENS_TITLES, OPENERS, OTHERS, WOMENS_TITLES, words_of
 
 # Verbs that speak only where nothing else can be meant: ``he smiled`` after a full stop is an action.
 _WEAK: Final = words_of(
@@ -95,39 +95,6 @@ _FEMALE: Final = WOMENS_TITLES | {"woman", "girl", "wife", "daughter", "nurse", 
 _LONGEST_TAIL, _MOST_LATER = 300, 20
 
 
-def attribute_en(
-    text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation], hints: Hints
-) -> list[tuple[Quotation, str | None]]:
-    """The quotations of an English text that are speech, each with its speaker.
-
-    Args:
-        text: The text.
-        paragraphs: Its paragraphs.
-        quotations: Its quotations, in order.
-        hints: `names` are looked for in the narration, even if they are never next to a verb of speech.
-    """
-    spoken = [quotation for quotation in quotations if _is_spoken(text, paragraphs[quotation.paragraph], quotation)]
-    return list(zip(spoken, _English(text, paragraphs, spoken, hints.names).speakers(), strict=True))
-
-
-def _is_spoken(text: str, paragraph: Paragraph, quotation: Quotation) -> bool:
-    """Whether a quotation is speech: no quoted word, no title, nothing written."""
-    if quotation.is_resumed:
-        return True
-    said = text[quotation.start : quotation.end].strip()
-    before = text[max(paragraph.start, quotation.left - 80) : quotation.left].rstrip()
-    after = text[quotation.right : quotation.right + 80]
-    if _WRITTEN.search(before):
-        return False
-    if not before or before[-1] in ".!?;—–-’\")…'”:,":
-        is_whole = said.endswith(_ENDED) or not before or quotation.right >= paragraph.end
-        return is_whole or before[-1] in ":," or bool(_INVERTED.match(after) or _STRAIGHT.match(after))
-    is_sentence = said[:1].isupper()
-    if re.search(rf"\b{_VERB}$", before) and (said.endswith(_ENDED) or is_sentence):
-        return not _MAY_NAME.search(before) or said.endswith(("!", "?"))
-    return said.endswith(tuple("!?.,—")) and is_sentence and len(said.split()) > 3
-
-
 @dataclass(frozen=True, slots=True)
 class _Cue:
     """Words that say who speaks: a name or description, or a pronoun for one."""
@@ -205,14 +172,14 @@ def _words(name: str) -> set[str]:
     return {word.strip(".,").casefold() for word in name.split()}
 
 
-class _English(Attribution):
+class English(Attribution):
     """The rules for English."""
 
     def __init__(
         self, text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation], given: Sequence[str]
     ) -> None:
         super().__init__(text, paragraphs, quotations)
-        everything = range(len(quotations))
+        everything = range(len(self.quotations))
         self.recent: list[str] = []
         self.cues = [self._cue(index) for index in everything]
         called = Counter(
@@ -276,6 +243,21 @@ class _English(Attribution):
         if own or not gap.endswith(":"):
             return own
         return gap.rpartition("\n\n")[2]
+
+    def is_spoken(self, quotation: Quotation, paragraph: Paragraph) -> bool:
+        """Whether a quotation is speech."""
+        said = self.text[quotation.start : quotation.end].strip()
+        before = self.text[max(paragraph.start, quotation.left - 80) : quotation.left].rstrip()
+        after = self.text[quotation.right : quotation.right + 80]
+        if _WRITTEN.search(before):
+            return False
+        if not before or before[-1] in ".!?;—–-’\")…'”:,":
+            is_whole = said.endswith(_ENDED) or not before or quotation.right >= paragraph.end
+            return is_whole or before[-1] in ":," or bool(_INVERTED.match(after) or _STRAIGHT.match(after))
+        is_sentence = said[:1].isupper()
+        if re.search(rf"\b{_VERB}$", before) and (said.endswith(_ENDED) or is_sentence):
+            return not _MAY_NAME.search(before) or said.endswith(("!", "?"))
+        return said.endswith(tuple("!?.,—")) and is_sentence and len(said.split()) > 3
 
     def speaker(self, index: int) -> str | None:
         """Who speaks a quotation."""

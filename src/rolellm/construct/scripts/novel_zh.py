@@ -14,7 +14,6 @@ from itertools import takewhile
 from typing import Final
 
 from rolellm.construct.scripts.quotes import Attribution, Paragraph, Quotation
-from rolellm.construct.scripts.reading import Hints
 
 
 def _any_of(words: str) -> str:
@@ -110,45 +109,6 @@ _PAIRS: Final = (
 _TO_SIMPLIFIED: Final = str.maketrans(dict(zip(_PAIRS[::2], _PAIRS[1::2], strict=True)))
 
 
-def attribute_zh(
-    text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation], hints: Hints
-) -> list[tuple[Quotation, str | None]]:
-    """The quotations of a Chinese text that are speech, each with its speaker.
-
-    Args:
-        text: The text.
-        paragraphs: Its paragraphs.
-        quotations: Its quotations, in order.
-        hints: `names` are taken for names of one person.
-    """
-    simple = text.translate(_TO_SIMPLIFIED)
-    spoken = [quotation for quotation in quotations if _is_spoken(simple, paragraphs[quotation.paragraph], quotation)]
-    names = [name.translate(_TO_SIMPLIFIED) for name in hints.names]
-    found = _Chinese(simple, paragraphs, spoken, names).speakers()
-    if simple == text:
-        return list(zip(spoken, found, strict=True))
-    written = {name: text[place:][: len(name)] for name in {*found} if name and (place := simple.find(name)) >= 0}
-    return [(quotation, written.get(name or "", name)) for quotation, name in zip(spoken, found, strict=True)]
-
-
-def _is_spoken(text: str, paragraph: Paragraph, quotation: Quotation) -> bool:
-    """Whether a quotation is speech: no quoted word, no title, nothing written or cited."""
-    if quotation.is_resumed:
-        return True
-    before = text[max(paragraph.start, quotation.left - 40) : quotation.left].rstrip()
-    is_ended = text[quotation.start : quotation.end].rstrip("’'』」 \n").endswith(_ENDED)
-    if not before:
-        leading = text[max(0, quotation.left - 40) : quotation.left].rstrip()
-        return not (_COLON.search(leading) and _CITED.search(leading[:-1]))
-    if _COLON.search(before):
-        return not _CITED.search(before[:-1].rstrip())
-    if before[-1] in "，,；;":
-        return is_ended and not _CITED.search(before[:-1])
-    if before[-1] in '。！？!?…—”」』"）)':
-        return is_ended or quotation.right >= paragraph.end
-    return bool(_BEFORE.search(before)) and (is_ended or before.endswith("声"))
-
-
 def _clauses(text: str) -> list[tuple[str, bool]]:
     """The clauses of a passage, each with whether a sentence begins with it, but for a word such as ``这时``."""
     found: list[tuple[str, bool]] = []
@@ -191,16 +151,25 @@ def _beginning(core: str) -> str:
     return name if is_name else ""
 
 
-class _Chinese(Attribution):
+class Chinese(Attribution):
     """The rules for Chinese."""
 
     def __init__(
         self, text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation], given: Sequence[str]
     ) -> None:
-        super().__init__(text, paragraphs, quotations)
-        self.role = frozenset(given)
-        self._know(given)
+        self.written = text
+        simple = [name.translate(_TO_SIMPLIFIED) for name in given]
+        super().__init__(text.translate(_TO_SIMPLIFIED), paragraphs, quotations)
+        self.role = frozenset(simple)
+        self._know(simple)
         self._learn()
+
+    def speakers(self) -> list[str | None]:
+        """One for each quotation, as the text writes the name; ``None`` where nobody could be found."""
+        found = super().speakers()
+        places = {name: self.text.find(name) for name in found if name}
+        written = {name: self.written[place : place + len(name)] for name, place in places.items() if place >= 0}
+        return [written.get(name or "", name) for name in found]
 
     def _know(self, names: Iterable[str]) -> None:
         self.names: frozenset[str] = frozenset(names)
@@ -263,6 +232,21 @@ class _Chinese(Attribution):
         """The words before the verb of speech in the clause after a quotation."""
         match = _AFTER.match(self.tail(index).lstrip("，, 　"))
         return None if match is None or _HEARD.search(match["head"]) else match["head"]
+
+    def is_spoken(self, quotation: Quotation, paragraph: Paragraph) -> bool:
+        """Whether a quotation is speech."""
+        before = self.text[max(paragraph.start, quotation.left - 40) : quotation.left].rstrip()
+        is_ended = self.text[quotation.start : quotation.end].rstrip("’'』」 \n").endswith(_ENDED)
+        if not before:
+            leading = self.text[max(0, quotation.left - 40) : quotation.left].rstrip()
+            return not (_COLON.search(leading) and _CITED.search(leading[:-1]))
+        if _COLON.search(before):
+            return not _CITED.search(before[:-1].rstrip())
+        if before[-1] in "，,；;":
+            return is_ended and not _CITED.search(before[:-1])
+        if before[-1] in '。！？!?…—”」』"）)':
+            return is_ended or quotation.right >= paragraph.end
+        return bool(_BEFORE.search(before)) and (is_ended or before.endswith("声"))
 
     def speaker(self, index: int) -> str | None:
         """Who speaks a quotation."""

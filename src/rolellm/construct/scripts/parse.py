@@ -31,27 +31,16 @@ _ACT: Final = re.compile(r"^[ \t]*(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}\b", r
 _STAGE: Final = re.compile(r"^[ \t]*[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT)\b", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Detected:
-    """What a script was taken for.
-
-    Attributes:
-        format: The format with the highest score.
-        scores: Each format's share of telling lines, 0 to 1; of a novel, the quotations a line, cut at 1.
-    """
-
-    format: Format
-    scores: dict[Format, float]
-
-
 def detect_language(text: str) -> Language:
     """``zh`` where Chinese characters outweigh Latin letters, five of which count as one; else ``en``."""
     sample = _sampled(text)
     return "zh" if len(HAN.findall(sample)) * _LETTERS_A_HAN > len(_LATIN.findall(sample)) else "en"
 
 
-def detect_format(text: str, hints: Hints, path: Path | None = None) -> Detected:
-    """The format of a script.
+def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Format, dict[Format, float]]:
+    """The format of a script, and each format's score.
+
+    A score is the share of telling lines, 0 to 1; for a novel, the number of quotations per line, at most 1.
 
     Args:
         text: `Source.text`.
@@ -73,9 +62,9 @@ def detect_format(text: str, hints: Hints, path: Path | None = None) -> Detected
     best = max(scores, key=lambda name: scores[name])
     scores["novel"] = min(1.0, len(_QUOTED.findall(sample)) / lines)
     if scores[best] >= _LEAST:
-        return Detected(best, scores)
+        return best, scores
     if scores["novel"] > 0:
-        return Detected("novel", scores)
+        return "novel", scores
     shown = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
     raise ScriptError(
         "the format is not clear: no `NAME:` lines, screenplay cues, subtitle times or quoted speech that come often "
@@ -279,8 +268,7 @@ def parse_script(
     hints = Hints(language or detect_language(source.text), names)
     scores: Mapping[Format, float] = {}
     if format is None:
-        detected = detect_format(source.text, hints, source.path)
-        format, scores = detected.format, detected.scores
+        format, scores = detect_format(source.text, hints, source.path)
     found = _reader(format)(source, hints)
     keys = {key(name) for name in names}
     turns = tuple(_turn(item, source, role, keys, hints.language) for item in found)

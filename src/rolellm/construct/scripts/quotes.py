@@ -266,16 +266,19 @@ REACH: Final = 1500
 
 
 class Attribution(ABC):
-    """Goes through the spoken quotations of a text in order and finds who speaks; a language adds its own rules.
+    """Goes through the quotations of a text in order and finds who speaks; a language adds its own rules.
 
     Args:
         text: The text.
         paragraphs: Its paragraphs.
-        quotations: Those of its quotations that somebody speaks, in order.
+        quotations: Its quotations, in order; those that nobody speaks are left out.
     """
 
     def __init__(self, text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation]) -> None:
-        self.text, self.paragraphs, self.quotations = text, paragraphs, quotations
+        self.text, self.paragraphs = text, paragraphs
+        self.quotations = [
+            one for one in quotations if one.is_resumed or self.is_spoken(one, paragraphs[one.paragraph])
+        ]
         # Who has spoken in the scene so far, and who was spoken to by name last.
         self.spoken: list[str | None] = []
         self.addressed: list[str] = []
@@ -291,6 +294,10 @@ class Attribution(ABC):
             self.spoken = [*self.spoken[-7:], speaker]
             self.addressed = self.called(index)
         return found
+
+    @abstractmethod
+    def is_spoken(self, quotation: Quotation, paragraph: Paragraph) -> bool:
+        """Whether a quotation is speech: no quoted word, no title, nothing written or cited."""
 
     @abstractmethod
     def speaker(self, index: int) -> str | None:

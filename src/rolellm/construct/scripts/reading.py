@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from array import array
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from rolellm.core.records import Language, TurnKind
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, fold
 
 Format = Literal["play", "screenplay", "transcript", "novel", "subtitles"]
+
+
+class Run(NamedTuple):
+    """A piece of the text that readers get, and the span of the decoded source that it was.
+
+    Attributes:
+        at: Where it begins in the text.
+        start: Where it begins in the source.
+        end: Where it ends there, exclusive.
+        spelled: Whether the source spells it in another way, such as ``&ldquo;``; else both are the same.
+    """
+
+    at: int
+    start: int
+    end: int
+    spelled: bool = False
+
+    def span(self, place: int) -> tuple[int, int]:
+        """Where a character of the text is in the source."""
+        start = self.start + place - self.at
+        return (self.start, self.end) if self.spelled else (start, start + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,31 +45,25 @@ class Source:
 
     Attributes:
         text: What the readers read.
-        offsets: For each character of `text`, where it was in the decoded source; one more entry for the end.
+        runs: The pieces that it was made of; the last is empty, where the text ends.
         length: Length of the decoded source, in characters.
         encoding: How the file was decoded.
         path: The file, where there is one.
-        wide: The places in `text`, rising, of characters that the source spells with several, such as ``&ldquo;``.
-        wide_ends: Where each of those spellings ends in the source, exclusive.
     """
 
     text: str
-    offsets: array[int]
+    runs: Sequence[Run]
     length: int
     encoding: str = "utf-8"
     path: Path | None = None
-    wide: array[int] = field(default_factory=lambda: array("I"))
-    wide_ends: array[int] = field(default_factory=lambda: array("I"))
 
     def place(self, start: int, end: int) -> tuple[int, int]:
         """A span of `text` (end exclusive) as a span of the decoded source."""
-        if start >= end:
-            return self.offsets[start], self.offsets[start]
-        last = end - 1
-        nearest = bisect_left(self.wide, last)
-        if nearest < len(self.wide) and self.wide[nearest] == last:
-            return self.offsets[start], self.wide_ends[nearest]
-        return self.offsets[start], self.offsets[last] + 1
+        first, last = (
+            self.runs[bisect_right(self.runs, place, key=lambda run: run.at) - 1].span(place)
+            for place in (start, max(start, end - 1))
+        )
+        return first[0], last[1] if start < end else first[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +98,7 @@ class Hints:
     """
 
     language: Language
-    names: Sequence[str] = field(default_factory=tuple)
+    names: Sequence[str] = ()
 
 
 #: Finds the turns of one format, in the order of the source; of a text in another format it finds little.

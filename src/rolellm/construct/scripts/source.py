@@ -5,15 +5,12 @@ from __future__ import annotations
 import codecs
 import html
 import re
-from array import array
 from collections.abc import Iterable
 from html.entities import html5
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from rolellm.construct.scripts.reading import Source
+from rolellm.construct.scripts.reading import Run, Source
 from rolellm.core.errors import ScriptError
 
 _MARKS: Final = (
@@ -174,7 +171,6 @@ _CRUMB: Final = re.compile(
 
 _GUTENBERG_START: Final = re.compile(r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG[^\n]{0,200}\n", re.MULTILINE)
 _GUTENBERG_END: Final = re.compile(r"^\*\*\* ?END OF TH(?:E|IS) PROJECT GUTENBERG", re.MULTILINE)
-_INTEGER: Final = np.dtype(f"u{array('I').itemsize}")
 
 
 def read_source(path: str | Path, encoding: str | None = None) -> Source:
@@ -208,84 +204,51 @@ def source_of(decoded: str, *, encoding: str = "utf-8", path: Path | None = None
     >>> source_of("<p>&ldquo;Hi,&rdquo; he\r\nsaid.</p>").text
     '\n“Hi,” he\nsaid.\n'
     """
-    cleaner = _Cleaner(decoded, *_body(decoded))
-    cleaner.run()
-    return Source(
-        text="".join(cleaner.pieces),
-        offsets=cleaner.offsets,
-        length=len(decoded),
-        encoding=encoding,
-        path=path,
-        wide=cleaner.wide,
-        wide_ends=cleaner.wide_ends,
-    )
-
-
-def _body(decoded: str) -> tuple[int, int]:
     begun = _GUTENBERG_START.search(decoded)
-    start = begun.end() if begun else 0
-    ended = _GUTENBERG_END.search(decoded, start)
-    return start, ended.start() if ended else len(decoded)
+    at = begun.end() if begun else 0
+    ended = _GUTENBERG_END.search(decoded, at)
+    stop = ended.start() if ended else len(decoded)
+    pieces: list[str] = []
+    runs: list[Run] = []
+    length = 0
+
+    def take(piece: str, start: int, end: int, *, spelled: bool = False) -> None:
+        nonlocal length
+        if piece:
+            pieces.append(piece)
+            runs.append(Run(length, start, end, spelled))
+            length += len(piece)
+
+    unclosed: set[str] = set()
+    for found in _INTERESTING.finditer(decoded, at, stop):
+        place = found.start()
+        crumb = _CRUMB.match(decoded, place, stop) if place >= at else None
+        if crumb is None:
+            continue
+        end = _closed(crumb, stop, unclosed) if crumb["opening"] else crumb.end()
+        replacement = _character(crumb[0]) if crumb["entity"] else "\n" if crumb["line"] else ""
+        if end > place and replacement is not None:
+            take(decoded[at:place], at, place)
+            take(replacement, place, end, spelled=True)
+            at = end
+    take(decoded[at:stop], at, stop)
+    runs.append(Run(length, stop, stop))
+    return Source("".join(pieces), runs, len(decoded), encoding, path)
 
 
-class _Cleaner:
-    """Goes over the text once; what stays as it is, is taken over run by run."""
+def _closed(opening: re.Match[str], stop: int, unclosed: set[str]) -> int:
+    """Where what an opening hides is closed; a comment that is never closed hides nothing, nor its opening."""
+    closing = f"</{opening['unseen'].lower()}>" if opening["unseen"] else "-->"
+    # Looked for once: a text of nothing but openings would be gone through as often as there are openings.
+    found = -1 if closing in unclosed else opening.string.find(closing, opening.start(), stop)
+    if found >= 0:
+        return found + len(closing)
+    unclosed.add(closing)
+    return opening.end() if opening["unseen"] else opening.start()
 
-    def __init__(self, decoded: str, start: int, end: int) -> None:
-        self.decoded, self.at, self.end = decoded, start, end
-        self.pieces: list[str] = []
-        self.offsets, self.wide, self.wide_ends = array("I"), array("I"), array("I")
-        self._unclosed: set[str] = set()
 
-    def run(self) -> None:
-        for found in _INTERESTING.finditer(self.decoded, self.at, self.end):
-            place = found.start()
-            crumb = _CRUMB.match(self.decoded, place, self.end) if place >= self.at else None
-            if crumb is None:
-                continue
-            end = crumb.end()
-            replacement: str | None = "\n" if crumb["line"] else ""
-            if crumb["opening"]:
-                end = self._closed(crumb)
-            elif crumb["entity"]:
-                replacement = self._character(crumb[0])
-            if end > place and replacement is not None:
-                self._keep(place)
-                self.at = end
-                self._put(replacement, place)
-        self._keep(self.end)
-        self.offsets.append(self.end)
-
-    def _keep(self, end: int) -> None:
-        if end <= self.at:
-            return
-        self.pieces.append(self.decoded[self.at : end])
-        if end - self.at < 64:
-            self.offsets.extend(range(self.at, end))
-        else:
-            self.offsets.frombytes(np.arange(self.at, end, dtype=_INTEGER).tobytes())
-        self.at = end
-
-    def _put(self, replacement: str, place: int) -> None:
-        self.pieces.append(replacement)
-        for _ in replacement:
-            if self.at - place > 1:
-                self.wide.append(len(self.offsets))
-                self.wide_ends.append(self.at)
-            self.offsets.append(place)
-
-    def _closed(self, opening: re.Match[str]) -> int:
-        """Where what an opening hides is closed; a comment that is never closed hides nothing, nor its opening."""
-        closing = f"</{opening['unseen'].lower()}>" if opening["unseen"] else "-->"
-        # Looked for once: a text of nothing but openings would be gone through as often as there are openings.
-        found = -1 if closing in self._unclosed else self.decoded.find(closing, opening.start(), self.end)
-        if found >= 0:
-            return found + len(closing)
-        self._unclosed.add(closing)
-        return opening.end() if opening["unseen"] else opening.start()
-
-    def _character(self, entity: str) -> str | None:
-        if entity[1] != "#" and entity[1:] not in html5:
-            return None
-        character = html.unescape(entity).replace("\xa0", " ")
-        return "\n" if character in _NEWLINES else _HIDDEN_ONE.sub("", character)
+def _character(entity: str) -> str | None:
+    if entity[1] != "#" and entity[1:] not in html5:
+        return None
+    character = html.unescape(entity).replace("\xa0", " ")
+    return "\n" if character in _NEWLINES else _HIDDEN_ONE.sub("", character)
