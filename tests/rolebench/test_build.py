@@ -10,7 +10,7 @@ from datasets import load_dataset
 from huggingface_hub import DatasetCard
 from markdown_it import MarkdownIt
 
-from rolellm.rolebench.build import build, write_card
+from rolellm.rolebench.build import build
 from rolellm.rolebench.source import sample_folder
 
 _STOCK = """
@@ -87,8 +87,8 @@ def test_a_files_name_and_a_licence_stay_text_in_the_card(write_release, tmp_pat
     name = "role-specific-`|<script>alert(1)<\u2044script>\u202e# x"
     row = {"instruction": "Who?", "answer": "Me.", "type": "script_based"}
     folder = write_release(**{f"instructions-eng/{name}.jsonl": [row]})
-    built = build(tmp_path / "out", ["instructions"], data_dir=folder)
-    text = write_card(tmp_path / "out", built, licence="mit`\n\n# Mine <b>").read_text(encoding="utf-8")
+    build(tmp_path / "out", ["instructions"], data_dir=folder, licence="mit`\n\n# Mine <b>")
+    text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     body = text.split("\n---\n", 1)[1]
     tokens = MarkdownIt("commonmark").enable("table").parse(body)
     inner = [child.type for token in tokens for child in token.children or ()]

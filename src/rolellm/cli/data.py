@@ -68,12 +68,12 @@ def push(
 
     from rolellm.cli.push import show
     from rolellm.hub.push import check_push, push_folder
-    from rolellm.rolebench.build import stage
+    from rolellm.rolebench.build import build
 
     options = replace(options, kind="dataset", message=options.message or "Publish RoleBench")
     check_push(repo, options)
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
-        stage(Path(folder), repo, config or None, data_dir=data_dir, skip_bad=skip_bad, licence=licence)
+        build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence)
         show(push_folder(Path(folder), repo, options), as_json=as_json)
 
 

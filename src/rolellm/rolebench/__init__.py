@@ -10,12 +10,14 @@ __all__ = ["dataset_fingerprint", "load_rolebench"]
 
 
 def dataset_fingerprint(config: str | None = None, data_dir: str | Path | None = None) -> str:
-    """The content hash of a config's rows, which goes with every score.
+    """The content hash of a config's rows: goes with every score (our choice: SHA-256 over the release files read).
 
     Args:
         config: A config's name, as for :func:`load_rolebench`.
         data_dir: As for :func:`load_rolebench`.
     """
-    from rolellm.rolebench import build as cache
+    from rolellm.rolebench.schema import get_config
+    from rolellm.rolebench.source import locate
 
-    return cache.dataset_fingerprint(config, data_dir)
+    chosen = get_config(config)
+    return locate(chosen, data_dir).fingerprint(chosen)

@@ -75,6 +75,8 @@ def build(
     data_dir: str | Path | None = None,
     revision: str | None = None,
     skip_bad: bool = False,
+    home: str | None = None,
+    licence: str | None = None,
 ) -> list[BuiltConfig]:
     """Write the Hub data set folder: one folder of Parquet a config, ``README.md`` with ``configs:``, checksums.
 
@@ -84,6 +86,8 @@ def build(
         data_dir: A local copy of the release; by default as :func:`rolellm.rolebench.source.locate` finds it.
         revision: Another revision of the release on the Hub.
         skip_bad: Set bad rows aside in ``skipped.jsonl`` instead of stopping at the first.
+        home: The repository that it goes to, so that no path of this machine is named.
+        licence: The license of this form of the data; by default the release's own, Apache-2.0.
 
     Raises:
         ReleaseNotFoundError: When no release, or nothing for a config that was asked for, is there.
@@ -101,26 +105,19 @@ def build(
                 if named is not None or config.name == SAMPLE:
                     raise
                 continue
-            built.append(write_config(Path(scratch), config, source, skip_bad=skip_bad))
+            built.append(_write_config(Path(scratch), config, source, skip_bad=skip_bad))
         if not any(item.config.name != SAMPLE for item in built) and named is None:
             locate(get_config(None), data_dir, revision=revision)
         for name in CONFIGS:
             shutil.rmtree(target / name, ignore_errors=True)
         for item in built:
             (Path(scratch) / item.config.name).replace(target / item.config.name)
-    finish(target, built)
+    _finish(target, built, home, licence or LICENCE)
     return built
 
 
-def finish(folder: Path, built: list[BuiltConfig], *, home: str | None = None, licence: str = LICENCE) -> None:
-    """Write what goes next to the Parquet files: the list of rows set aside, and the card, which makes it complete.
-
-    Args:
-        folder: Where they are.
-        built: What was built.
-        home: The repository that it goes to, so that no path of this machine is named.
-        licence: What this form of the data is under.
-    """
+def _finish(folder: Path, built: list[BuiltConfig], home: str | None = None, licence: str = LICENCE) -> None:
+    """Write what goes next to the Parquet files: the list of rows set aside, and the card, which makes it complete."""
     lines = [
         {
             "config": item.config.name,
@@ -134,16 +131,18 @@ def finish(folder: Path, built: list[BuiltConfig], *, home: str | None = None, l
     (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if lines:
         write_jsonl(folder / SKIPPED_FILE, lines)
-    write_card(folder, built, home=home or "path/to/this/folder", licence=licence)
+    card = _card(folder, built, home or "path/to/this/folder", licence)
+    # newline: the card's bytes are the same on every system.
+    (folder / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
 
-def write_config(folder: Path, config: Config, source: Source, *, skip_bad: bool = False) -> BuiltConfig:
+def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: bool = False) -> BuiltConfig:
     """Write the Parquet files of one config under ``folder/<config>/``; warn of files that are not there.
 
     Raises:
         ReleaseFormatError: At the first bad row, unless ``skip_bad``.
     """
-    warn_missing(config, source)
+    _warn_missing(config, source)
     release = Release(source.root, skip_bad=skip_bad)
     splits = [_write_split(folder, release, config, name) for name in config_splits(release, config)]
     if not any(split.rows for split in splits):
@@ -153,7 +152,7 @@ def write_config(folder: Path, config: Config, source: Source, *, skip_bad: bool
     return BuiltConfig(config, source, splits, list(skipped.values()), source.missing(config))
 
 
-def warn_missing(config: Config, source: Source) -> None:
+def _warn_missing(config: Config, source: Source) -> None:
     """Warn of what this config reads and is not there, naming each file."""
     missing = source.missing(config)
     if missing:
@@ -225,7 +224,7 @@ def built_folder(
     key = f"{config.name}-{source.fingerprint(config)[:16]}" + ("-skip" if skip_bad else "")
     folder = cache_root() / key / "rolebench"
     if (folder / "README.md").is_file():
-        warn_missing(config, source)
+        _warn_missing(config, source)
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.parent / "build.lock"):
@@ -233,76 +232,41 @@ def built_folder(
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
                 made = Path(scratch) / folder.name
                 made.mkdir()
-                finish(made, [write_config(made, config, source, skip_bad=skip_bad)])
+                _finish(made, [_write_config(made, config, source, skip_bad=skip_bad)])
                 shutil.rmtree(folder, ignore_errors=True)
                 made.replace(folder)
     return folder
 
 
-def dataset_fingerprint(config: str | None = None, data_dir: str | Path | None = None) -> str:
-    """The content hash of a config's rows: goes with every score (our choice: SHA-256 over the release files read).
-
-    Args:
-        config: A config's name; the default one when left out.
-        data_dir: A local copy of the release; by default as ``load_dataset("rolebench")`` finds it.
-    """
-    chosen = get_config(config)
-    return locate(chosen, data_dir).fingerprint(chosen)
-
-
-def write_card(
-    folder: Path, built: Sequence[BuiltConfig], *, home: str = "path/to/this/folder", licence: str = LICENCE
-) -> Path:
-    """Write ``README.md`` for the configs that were built into ``folder``.
-
-    Args:
-        folder: Where they are.
-        built: What was built.
-        home: What ``load_dataset`` will be given: the repository, or the folder.
-        licence: What this form of the data is under.
-
-    Returns:
-        The card's path. The first config (or the library's default one, when it is there) becomes the default.
-    """
-    card = folder / "README.md"
-    # newline: the card's bytes are the same on every system.
-    card.write_text(render_card(folder, built, home, licence), encoding="utf-8", newline="\n")
-    return card
-
-
-def render_card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: str) -> str:
-    """The card's text: YAML front matter, then Markdown; see `write_card`."""
-    items = [
-        {
-            "config": item.config,
-            "splits": item.splits,
-            "source": item.source,
-            "missing": item.missing,
-            "skipped": item.skipped,
-            "fingerprint": item.source.fingerprint(item.config),
-            "sources": item.source.checksums(item.config),
-            "outputs": {path: hash_file(folder / path) for split in item.splits for path in split.files},
-        }
-        for item in built
-    ]
+def _card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: str) -> str:
     text = resources.files("rolellm.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
-    first = built[0].config.name if built else DEFAULT_CONFIG
-    own = None if licence == LICENCE else licence
-    example = ", ".join(json.dumps(text, ensure_ascii=False) for text in (home, first))
-    template = markdown_environment().from_string(text)
-    body = template.render(built=items, repo=REPO_ID, example=example, own_licence=own)
-    return f"---\n{front_matter(built, licence)}\n---\n\n{body}"
+    body = (
+        markdown_environment()
+        .from_string(text)
+        .render(
+            built=built,
+            checksum=lambda path: hash_file(folder / path),
+            repo=REPO_ID,
+            example=", ".join(json.dumps(text, ensure_ascii=False) for text in (home, _default(built))),
+            own_licence=None if licence == LICENCE else licence,
+        )
+    )
+    return f"---\n{_front_matter(built, licence)}\n---\n\n{body}"
 
 
-def front_matter(built: Sequence[BuiltConfig], licence: str = LICENCE) -> str:
+def _default(built: Sequence[BuiltConfig]) -> str:
+    """The library's default config, when it is there; else the first one."""
+    names = [item.config.name for item in built]
+    return DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
+
+
+def _front_matter(built: Sequence[BuiltConfig], licence: str) -> str:
     """The card's YAML: license, languages, ``configs:`` and ``dataset_info`` as ``datasets`` writes them itself."""
     from datasets import DatasetInfo, Features, SplitDict, SplitInfo
     from datasets.info import DatasetInfosDict
     from datasets.utils.metadata import MetadataConfigs
     from huggingface_hub import DatasetCardData
 
-    names = [item.config.name for item in built]
-    default = DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
     data = DatasetCardData(
         language=sorted({language for item in built for language in item.config.languages}),
         license=licence,
@@ -316,7 +280,7 @@ def front_matter(built: Sequence[BuiltConfig], licence: str = LICENCE) -> str:
     for item in built:
         name = item.config.name
         configs[name] = {"data_files": [{"split": split.name, "path": split.files} for split in item.splits]}
-        if name == default:
+        if name == _default(built):
             configs[name]["default"] = True
         sizes = SplitDict()
         for split in item.splits:
@@ -325,31 +289,3 @@ def front_matter(built: Sequence[BuiltConfig], licence: str = LICENCE) -> str:
     MetadataConfigs(configs).to_dataset_card_data(data)
     DatasetInfosDict(infos).to_dataset_card_data(data)
     return str(data.to_yaml(line_break="\n"))
-
-
-def stage(
-    folder: Path,
-    repo: str,
-    configs: Iterable[str] | None = None,
-    *,
-    data_dir: str | Path | None = None,
-    skip_bad: bool = False,
-    licence: str | None = None,
-) -> list[BuiltConfig]:
-    """Build into a folder what a push sends.
-
-    Args:
-        folder: An empty folder.
-        repo: The repository, ``OWNER/NAME``.
-        configs: As `rolellm.rolebench.build.build` takes them.
-        data_dir: Likewise.
-        skip_bad: Likewise.
-        licence: By default the release's own, Apache-2.0.
-
-    Raises:
-        ReleaseNotFoundError: When no release, or nothing for a config that was asked for, is there.
-        ReleaseFormatError: At the first bad row, unless ``skip_bad``.
-    """
-    built = build(folder, configs, data_dir=data_dir, skip_bad=skip_bad)
-    finish(folder, built, home=repo, licence=licence or LICENCE)
-    return built
