@@ -19,6 +19,7 @@ from pydantic import StringConstraints
 from rolellm.construct.scripts.turns import read_turns, write_turns
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
+from rolellm.core.jsonl import read_json
 from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import half_in
 from rolellm.core.typed_json import read_as
@@ -125,14 +126,10 @@ def read_sheet(folder: str | Path) -> Sheet:
         raise DataError(
             f"no {PROFILE} here; make one with `rolellm role build` or `rolellm role import-card`", path=folder
         )
-    try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"not valid JSON ({error})", path=path) from error
+    value = read_json(path)
     if problem := half_in(json.dumps(value, ensure_ascii=False)):
         raise DataError(problem, path=path)
-    if isinstance(value, dict):
-        value = {name: item for name, item in value.items() if item is not None and name != "turns"}
+    value = {name: item for name, item in value.items() if item is not None and name != "turns"}
     sheet = read_as(Sheet, value, "the profile", path=path)
     dialogue = Path(folder) / DIALOGUE
     return replace(sheet, turns=tuple(read_turns(dialogue, sheet.role))) if dialogue.is_file() else sheet

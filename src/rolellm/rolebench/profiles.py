@@ -8,10 +8,10 @@ embedded sample, and so we read the release, which does not say. Some roles have
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Strict
 
@@ -113,7 +113,7 @@ def _files_of(config: str | None) -> _ProfileFiles:
 
 def _dialogue_files(source: Source, language: Language) -> dict[str, Path]:
     prefix = f"profiles-{FOLDERS[language]}"
-    paths = Release(source.root).find([f"{prefix}/{prefix}-*.jsonl"])
+    paths = Release(source.root).find(f"{prefix}/{prefix}-*.jsonl")
     return {path.stem.removeprefix(f"{prefix}-"): path for path in paths}
 
 
@@ -129,14 +129,17 @@ def read_dialogue(path: str | Path, role: str | None) -> Iterator[Turn]:
     """
     scene, act = -1, object()
     for number, value in read_jsonl(path):
-        read_as(_Line, value, "the turn", path=path, line=number)
-        half = half_in(value["role"], value["content"])
-        if half:
+        line = read_as(_Line, value, "the turn", path=path, line=number)
+        if half := half_in(line.role, line.content):
             raise DataError(half, path=path, line=number)
-        if value["act_id"] != act:
-            scene, act = scene + 1, value["act_id"]
-        if value["content"].strip():
-            yield _turn(value, role, scene)
+        if line.act_id != act:
+            scene, act = scene + 1, line.act_id
+        speaker, content = line.role.strip(), line.content.strip()
+        # The role comes first: a narrator may be a role, too.
+        if content and role is not None and is_role(speaker, role):
+            yield Turn(role, content, "speech", scene)
+        elif content:
+            yield Turn(speaker, content, narrates(speaker) or "speech", scene)
 
 
 def _read_turns(path: Path, role: str) -> tuple[Turn, ...]:
@@ -163,14 +166,6 @@ def narrates(speaker: str) -> TurnKind | None:
     if name in _DIRECTION:
         return "direction"
     return "narration" if name in _NARRATION else None
-
-
-def _turn(value: Mapping[str, Any], role: str | None, scene: int) -> Turn:
-    speaker, content = value["role"].strip(), value["content"].strip()
-    # The role comes first: a narrator may be a role, too.
-    if role is not None and is_role(speaker, role):
-        return Turn(role, content, "speech", scene)
-    return Turn(speaker, content, narrates(speaker) or "speech", scene)
 
 
 def _nothing(files: _ProfileFiles, without: list[str]) -> str:

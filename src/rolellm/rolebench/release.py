@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +15,8 @@ from typing import Annotated, Any
 from pydantic import Field, StringConstraints
 
 from rolellm.core.errors import DataError, ReleaseFormatError
-from rolellm.core.jsonl import read_jsonl
-from rolellm.core.records import Language
+from rolellm.core.jsonl import read_json, read_jsonl
+from rolellm.core.records import Language, Subset
 from rolellm.core.text import find_name, fold, half_in
 from rolellm.core.typed_json import read_as
 from rolellm.rolebench.schema import FOLDERS, Config, SourceFile
@@ -55,9 +55,9 @@ class Release:
     skip_bad: bool = False
     skipped: list[DataError] = field(default_factory=list)
 
-    def find(self, patterns: list[str]) -> list[Path]:
-        """The files that match any of these glob patterns, sorted; parts of the layout that are absent give none."""
-        return sorted({path for pattern in patterns for path in self.root.glob(pattern) if path.is_file()})
+    def find(self, pattern: str) -> list[Path]:
+        """The files that match a glob pattern, sorted; parts of the layout that are absent give none."""
+        return sorted(path for path in self.root.glob(pattern) if path.is_file())
 
     def objects(self, path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         """The objects of one JSON Lines file, with their line numbers.
@@ -118,14 +118,11 @@ class Release:
         if not file.is_file():
             return {}
         try:
-            value = read_as(dict[str, str], json.loads(file.read_text(encoding="utf-8-sig")), "texts by role name")
+            value = read_as(dict[str, str], read_json(file), "texts by role name")
+            if half := half_in(*value, *value.values()):
+                raise DataError(half)
         except DataError as error:
             raise ReleaseFormatError(error.problem, path=file) from error
-        except (ValueError, RecursionError) as error:
-            raise ReleaseFormatError(f"not valid JSON ({error})", path=file) from error
-        half = half_in(*value, *value.values())
-        if half:
-            raise ReleaseFormatError(half, path=file)
         return value
 
     def descriptions(self, language: Language) -> dict[str, str]:
@@ -134,7 +131,7 @@ class Release:
 
     def general_instructions(self, language: Language) -> Iterator[tuple[int, str, str]]:
         """The general instructions with their role-free targets: line number, instruction, target."""
-        for path in self.find([f"instructions-{FOLDERS[language]}/instructions-general*.jsonl"]):
+        for path in self.find(f"instructions-{FOLDERS[language]}/instructions-general*.jsonl"):
             for number, value in self.objects(path):
                 pair = value.get("instruction"), value.get("target")
                 if isinstance(pair[0], str) and isinstance(pair[1], str):
@@ -275,31 +272,27 @@ def _roles(release: Release, config: Config) -> Iterator[dict[str, Any]]:
 def _instructions(release: Release, config: Config) -> Iterator[dict[str, Any]]:
     counts: Counter[str] = Counter()
     for language in config.languages:
-        shared = {"language": language, "role": None, "type": None, "confidence": None}
-        for _, instruction, target in release.general_instructions(language):
-            key = f"general-{_digest('general', language, instruction)}"
+        for subset, role, value in _asked(release, language):
+            texts = {name: _text(value.get(name)) for name in ("instruction", "answer", "type", "metrics")}
+            parts = [subset, language, *([] if role is None else [role]), texts["instruction"] or ""]
             yield {
-                **shared,
-                "id": _numbered(counts, key),
-                "subset": "general",
-                "instruction": instruction,
-                "target": target,
+                "id": _numbered(counts, f"{subset}-{_digest(*parts)}"),
+                "language": language,
+                "subset": subset,
+                "role": role,
+                "instruction": texts["instruction"],
+                "target": texts["answer"],
+                "type": texts["type"],
+                "confidence": texts["metrics"],
             }
-        for path in release.find([f"instructions-{FOLDERS[language]}/role-specific-*.jsonl"]):
-            role = path.stem.removeprefix("role-specific-")
-            for _, value in release.objects(path):
-                texts = {name: _text(value.get(name)) for name in ("instruction", "answer", "type", "metrics")}
-                key = f"role_specific-{_digest('role_specific', language, role, texts['instruction'] or '')}"
-                yield {
-                    "id": _numbered(counts, key),
-                    "language": language,
-                    "subset": "role_specific",
-                    "role": role,
-                    "instruction": texts["instruction"],
-                    "target": texts["answer"],
-                    "type": texts["type"],
-                    "confidence": texts["metrics"],
-                }
+
+
+def _asked(release: Release, language: Language) -> Iterator[tuple[Subset, str | None, Mapping[str, Any]]]:
+    for _, instruction, target in release.general_instructions(language):
+        yield "general", None, {"instruction": instruction, "answer": target}
+    for path in release.find(f"instructions-{FOLDERS[language]}/role-specific-*.jsonl"):
+        for _, value in release.objects(path):
+            yield "role_specific", path.stem.removeprefix("role-specific-"), value
 
 
 def _text(value: Any) -> str | None:

@@ -95,25 +95,23 @@ def _files(language: Language, folder: str) -> tuple[SourceFile, ...]:
     )
 
 
-def _configs() -> dict[str, Config]:
-    ig_eng = _files("en", "rolebench-eng/instruction-generalization")
-    rg_eng = _files("en", "rolebench-eng/role-generalization")
-    ig_zh = _files("zh", "rolebench-zh")
-    configs = [
-        Config("instruction-generalization-eng", ig_eng, ("en",)),
-        Config("role-generalization-eng", rg_eng, ("en",)),
-        Config("instruction-generalization-zh", ig_zh, ("zh",)),
-        Config("instruction-generalization-eng-strict", ig_eng, ("en",), held_out="question"),
-        Config("role-generalization-eng-strict", rg_eng, ("en",), held_out="role"),
-        Config("instruction-generalization-zh-strict", ig_zh, ("zh",), held_out="question"),
+_IG_ENG = _files("en", "rolebench-eng/instruction-generalization")
+_RG_ENG = _files("en", "rolebench-eng/role-generalization")
+_IG_ZH = _files("zh", "rolebench-zh")
+CONFIGS: dict[str, Config] = {
+    config.name: config
+    for config in (
+        Config("instruction-generalization-eng", _IG_ENG, ("en",)),
+        Config("role-generalization-eng", _RG_ENG, ("en",)),
+        Config("instruction-generalization-zh", _IG_ZH, ("zh",)),
+        Config("instruction-generalization-eng-strict", _IG_ENG, ("en",), held_out="question"),
+        Config("role-generalization-eng-strict", _RG_ENG, ("en",), held_out="role"),
+        Config("instruction-generalization-zh-strict", _IG_ZH, ("zh",), held_out="question"),
         Config("roles", (), ("en", "zh")),
         Config("instructions", (), ("en", "zh")),
-        Config(SAMPLE, ig_eng + ig_zh, ("en", "zh")),
-    ]
-    return {config.name: config for config in configs}
-
-
-CONFIGS = _configs()
+        Config(SAMPLE, _IG_ENG + _IG_ZH, ("en", "zh")),
+    )
+}
 
 
 def get_config(name: str | None) -> Config:

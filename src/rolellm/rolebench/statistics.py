@@ -161,7 +161,7 @@ def _profile_lines(release: Release, rows: DataFrame) -> Iterator[Line]:
     turns = [
         sum(1 for _ in release.objects(path))
         for folder in (f"profiles-{FOLDERS[language]}" for language in _LANGUAGES)
-        for path in release.find([f"{folder}/{folder}-*.jsonl"])
+        for path in release.find(f"{folder}/{folder}-*.jsonl")
     ]
     yield Line("dialogue rounds", 140_726, sum(turns) if turns else None, "" if turns else "no dialogue files here")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm import load_rolebench
-from rolellm.construct.release import check_disjoint, gather, held_out_questions, write_release
+from rolellm.construct.release import gather, held_out_questions, write_release
 from rolellm.construct.settings import SplitRule
 from rolellm.construct.sheet import Sheet, write_sheet
 from rolellm.core.errors import DataError, SettingsError
@@ -238,11 +238,6 @@ def test_the_rule_depends_on_the_text_alone(questions: list[str], share: float, 
     held_out = held_out_questions(rule, questions)
     assert held_out == held_out_questions(rule, [f" {question}\n" for question in questions[::-1]] + questions)
     assert 1 <= len(held_out) < len({fold(question) for question in questions}) or len(questions) < 2
-
-
-def test_an_overlap_would_be_refused() -> None:
-    with pytest.raises(DataError, match="share 1 questions, such as 'same one'"):
-        check_disjoint(["Same  one"], ["same one "], "question")
 
 
 @pytest.mark.parametrize("share", [pytest.param(0.0, id="none"), pytest.param(1.0, id="all")])
