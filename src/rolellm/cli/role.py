@@ -335,14 +335,13 @@ def export_card(
     """Write a character as a card: the imported one with later changes, or a new one."""
     from rolellm.construct.cards.folder import export_card as run
 
-    written = run(profile, out, spec=spec, picture=image, overwrite=overwrite)
-    exported = written.exported
+    exported = run(profile, out, spec=spec, picture=image, overwrite=overwrite)
     if as_json:
-        picture = None if written.picture is None else str(written.picture)
+        picture = None if exported.picture is None else str(exported.picture)
         found = {name: getattr(exported, name) for name in ("spec", "changed", "notes")}
-        print_json({"out": str(out), "chunks": written.chunks, "picture": picture, **found})
+        print_json({"out": str(out), "chunks": exported.chunks, "picture": picture, **found})
         return
-    inside = f" in its chunks {' and '.join(written.chunks)}" if written.chunks else ""
+    inside = f" in its chunks {' and '.join(exported.chunks)}" if exported.chunks else ""
     say(f"Card {exported.spec.upper()} in {out}{inside}.")
     if exported.changed:
         say(f"Changed since it was imported: {', '.join(exported.changed)}.")

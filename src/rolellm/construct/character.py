@@ -232,7 +232,8 @@ class Character(Sheet):
         Returns:
             The file's path.
         """
-        return export_card(self._home(), path, **options).path
+        export_card(self._home(), path, **options)
+        return Path(path)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Character:
         """Copy the character's folder, runs and journals included; from then on the character lives in the copy.

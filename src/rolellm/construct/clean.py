@@ -14,7 +14,6 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final, Literal
 
 from rolellm.construct.settings import Rule
@@ -26,14 +25,10 @@ from rolellm.llm.model import Accept, Finish, Reply, Request, UnacceptableError
 TextRule = Literal["hides_ai", "hides_role", "answers"]
 Patterns = Sequence[tuple[re.Pattern[str], bool]]
 
-MACHINE: Final = MappingProxyType[Language, re.Pattern[str]](
-    {
-        "en": re.compile(
-            r"(?i)\b(?:AI|A\.I\.|artificial(?:ly)? intelligen\w+|robots?|androids?|cyborgs?|computers?)\b"
-        ),
-        "zh": re.compile(r"(?i)人工智能|机器人|机械人|仿生人|电脑|计算机|(?<![A-Z])AI(?![A-Z])"),
-    }
-)
+_MACHINE: Final[Mapping[Language, re.Pattern[str]]] = {
+    "en": re.compile(r"(?i)\b(?:AI|A\.I\.|artificial(?:ly)? intelligen\w+|robots?|androids?|cyborgs?|computers?)\b"),
+    "zh": re.compile(r"(?i)人工智能|机器人|机械人|仿生人|电脑|计算机|(?<![A-Z])AI(?![A-Z])"),
+}
 
 
 def _compile(*patterns: str, spares_machines: bool = False) -> list[tuple[re.Pattern[str], bool]]:
@@ -166,18 +161,16 @@ _ZH: dict[TextRule, Patterns] = {
 
 
 #: By language and rule.
-PATTERNS: Final = MappingProxyType[Language, Mapping[TextRule, Patterns]]({"en": _EN, "zh": _ZH})
+_PATTERNS: Final[Mapping[Language, Mapping[TextRule, Patterns]]] = {"en": _EN, "zh": _ZH}
 
 
 #: The rules in the order in which they are checked, and what is said of a reply that breaks one.
-RULES: Final = MappingProxyType[Rule, str](
-    {
-        "complete": "is not complete",
-        "hides_ai": "says that it is an AI",
-        "hides_role": "says that it plays a role",
-        "answers": "refuses to answer",
-    }
-)
+RULES: Final[Mapping[Rule, str]] = {
+    "complete": "is not complete",
+    "hides_ai": "says that it is an AI",
+    "hides_role": "says that it plays a role",
+    "answers": "refuses to answer",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +206,7 @@ def broken_rules(
     """
     found = [] if _is_complete(reply, finish) else [Breach("complete", reply.strip()[-30:])]
     text = _without(reply, own, language)
-    for rule, patterns in PATTERNS[language].items():
+    for rule, patterns in _PATTERNS[language].items():
         for pattern, spares_machines in patterns:
             hit = None if machine and spares_machines else pattern.search(text)
             if hit is not None:
@@ -246,7 +239,7 @@ def clean_replies(character: Sheet, rules: Collection[Rule] = tuple(RULES)) -> A
 
 def is_machine(description: str | None, language: Language) -> bool:
     """Whether a description says that the role is an AI, a robot or a computer."""
-    return description is not None and MACHINE[language].search(description) is not None
+    return description is not None and _MACHINE[language].search(description) is not None
 
 
 def _is_complete(reply: str, finish: Finish) -> bool:
@@ -292,7 +285,7 @@ def _without(text: str, own: Collection[str], language: Language) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _breaks(phrase: str, language: Language) -> bool:
-    return any(pattern.search(phrase) for patterns in PATTERNS[language].values() for pattern, _ in patterns)
+    return any(pattern.search(phrase) for patterns in _PATTERNS[language].values() for pattern, _ in patterns)
 
 
 _ENDS: Final = frozenset(".!?…。！？．~～♪")

@@ -56,7 +56,7 @@ def repeats(
     """
     least = SIMILARITY.get(method, 1.0) if similarity is None else similarity
     words = [] if method == "exact" else _words(questions, language)
-    near = _by_minhash(words, language, least) if method == "minhash" else _by_bm25(words, least)
+    near = _by_minhash(words, language) if method == "minhash" else _by_bm25(words, least)
     kept: set[int] = set()
     first: dict[str, int] = {}
     found: dict[int, tuple[int, float]] = {}
@@ -105,21 +105,26 @@ def _by_bm25(words: Sequence[Sequence[str]], least: float) -> Near:
     return near
 
 
-def _by_minhash(words: Sequence[Sequence[str]], language: Language, least: float) -> Near:
+def _by_minhash(words: Sequence[Sequence[str]], language: Language) -> Near:
+    draw = np.random.default_rng(20231001)
+    factor, shift = (draw.integers(low, int(_PRIME), (_HASHES, 1), np.uint64) for low in (1, 0))
     shingles = [_shingles(item, language) for item in words]
+    bands: list[list[tuple[int, bytes]]] = [[] for _ in shingles]
     buckets: dict[tuple[int, bytes], list[int]] = defaultdict(list)
-    bands = [_bands(item) for item in shingles]
-    for place, keys in enumerate(bands):
-        for number, key in enumerate(keys):
-            buckets[number, key].append(place)
+    for place, item in enumerate(shingles):
+        if not item:
+            continue
+        # Below 2 to the 31st each, so that a product fits into 64 bits.
+        values = np.fromiter(item, np.uint64) % _PRIME
+        signature = ((factor * values + shift) % _PRIME).min(axis=1)
+        bands[place] = [(row, signature[row : row + _ROWS].tobytes()) for row in range(0, _HASHES, _ROWS)]
+        for band in bands[place]:
+            buckets[band].append(place)
 
     def near(place: int) -> Iterable[tuple[int, float]]:
         mine = shingles[place]
-        others = {other for number, key in enumerate(bands[place]) for other in buckets[number, key] if other < place}
-        for other in others:
-            value = len(mine & shingles[other]) / len(mine | shingles[other])
-            if value >= least:
-                yield other, value
+        for other in {other for band in bands[place] for other in buckets[band] if other < place}:
+            yield other, len(mine & shingles[other]) / len(mine | shingles[other])
 
     return near
 
@@ -129,21 +134,3 @@ def _shingles(words: Sequence[str], language: Language) -> frozenset[int]:
     # Single words keep one changed word in a long question from counting twice.
     parts = {*units, *(f"{one} {two}" for one, two in pairwise(units))}
     return frozenset(zlib.crc32(part.encode("utf-8")) for part in parts)
-
-
-@functools.cache
-def _coefficients() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    draw = np.random.default_rng(20231001)
-    top = int(_PRIME)
-    return draw.integers(1, top, (_HASHES, 1), np.uint64), draw.integers(0, top, (_HASHES, 1), np.uint64)
-
-
-def _bands(shingles: frozenset[int]) -> list[bytes]:
-    """The signature's bands; texts that share one are compared. None for a text without words."""
-    if not shingles:
-        return []
-    factor, shift = _coefficients()
-    # Below 2 to the 31st each, so that a product fits into 64 bits.
-    values = np.fromiter(sorted(shingles), np.uint64) % _PRIME
-    signature = ((factor * values + shift) % _PRIME).min(axis=1).astype(np.uint32)
-    return [signature[row : row + _ROWS].tobytes() for row in range(0, _HASHES, _ROWS)]

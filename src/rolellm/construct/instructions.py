@@ -17,9 +17,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 from rolellm.construct.duplicates import repeats
@@ -40,7 +39,7 @@ _INSTRUCTIONS: Final = ("instruction", "question", "prompt", "query", "definitio
 _INPUTS: Final = ("input", "inputs", "context")
 _TARGETS: Final = ("target", "targets", "output", "outputs", "response", "answer", "answers", "completion", "solution")
 _TALKS: Final = ("messages", "conversations", "conversation")
-_SIDES: Final = MappingProxyType({"user": 0, "human": 0, "prompter": 0, "assistant": 1, "gpt": 1, "bot": 1})
+_SIDES: Final = {"user": 0, "human": 0, "prompter": 0, "assistant": 1, "gpt": 1, "bot": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +277,7 @@ class Sample:
     sources: Sequence[Source]
     counts: Sequence[int]
     drawn: tuple[Drawn, ...]
-    dropped: Sequence[Mapping[str, int]] = field(default_factory=tuple)
+    dropped: Sequence[Mapping[str, int]]
 
     def summary(self) -> dict[str, Any]:
         """For the manifest, and for ``--json``: what was read, left out and drawn, of each source."""

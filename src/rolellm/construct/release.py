@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ INSTRUCTION_CONFIGS: Mapping[Language, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ReleaseSummary:
     """What was written.
 
@@ -161,10 +161,10 @@ class ReleaseSummary:
     """
 
     out: Path
-    configs: tuple[str, ...]
-    rows: Mapping[str, int]
-    held_out: tuple[str, ...]
-    notes: tuple[str, ...]
+    configs: list[str] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+    held_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object."""
@@ -194,11 +194,12 @@ def write_release(
     part = target.with_name(f".{target.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
-        draft = _Draft(part, rule)
+        made = ReleaseSummary(target)
+        draft = _Draft(part, rule, made)
         for language in FOLDERS:
             if mine := [role for role in roles if role.character.language == language]:
                 draft.add(mine, language)
-        if not any(name.startswith("rolebench-") for name in draft.rows):
+        if not any(name.startswith("rolebench-") for name in made.rows):
             raise DataError("there is nothing to write: no role has questions or replies; run `rolellm instruct` first")
         _write_manifest(draft, roles)
         if target.exists():
@@ -206,7 +207,7 @@ def write_release(
         part.replace(target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-    return ReleaseSummary(target, tuple(draft.configs), draft.rows, tuple(sorted(draft.held_out)), tuple(draft.notes))
+    return made
 
 
 def _check_names(roles: Sequence[RoleData]) -> None:
@@ -217,15 +218,12 @@ def _check_names(roles: Sequence[RoleData]) -> None:
             raise SettingsError(
                 f"the role {role.role!r} has no letter or digit, which readers of a release need; rename it"
             )
-        keys = [
-            (role.character.language, "letters", squash(role.role)),
-            (role.character.language, "file", safe_name(role.role).casefold()),
-        ]
-        for key in keys:
+        language, file = role.character.language, safe_name(role.role).casefold()
+        for key in ((language, "letters", squash(role.role)), (language, "file", file)):
             if key in seen:
                 both = f"{seen[key]!r} and {role.role!r}"
                 raise SettingsError(f"two roles are called {both}, which a release cannot tell apart; rename one")
-        seen.update(dict.fromkeys(keys, role.role))
+            seen[key] = role.role
 
 
 def _claim(target: Path, overwrite: bool) -> None:
@@ -253,13 +251,8 @@ def _claim(target: Path, overwrite: bool) -> None:
 class _Draft:
     """A release on its way to disk."""
 
-    def __init__(self, root: Path, rule: SplitRule) -> None:
-        self.root = root
-        self.rule = rule
-        self.rows: dict[str, int] = {}
-        self.configs: list[str] = []
-        self.held_out: frozenset[str] = frozenset()
-        self.notes: list[str] = []
+    def __init__(self, root: Path, rule: SplitRule, made: ReleaseSummary) -> None:
+        self.root, self.rule, self.made = root, rule, made
 
     def add(self, roles: Sequence[RoleData], language: Language) -> None:
         """Write all that there is of one language."""
@@ -271,29 +264,32 @@ class _Draft:
         # A role's question that is a general instruction as well must not be on both sides.
         held_out = held_out_questions(self.rule, everywhere) | held_out_questions(self.rule, own)
         self._split(roles, folder, lambda row: fold(row["question"]) in held_out)
-        self.configs.append(INSTRUCTION_CONFIGS[language])
+        self.made.configs.append(INSTRUCTION_CONFIGS[language])
         # A role without rows, where none was named, would be held out for nothing.
         with_rows = [role for role in roles if role.questions or role.general or self.rule.held_out]
         if language == "zh":
             if len(roles) > 1:
-                self.notes.append("the release's layout has no role generalization in Chinese, so none was written")
+                self.made.notes.append(
+                    "the release's layout has no role generalization in Chinese, so none was written"
+                )
         elif len(with_rows) < 2:
-            self.notes.append(
+            self.made.notes.append(
                 "role generalization needs at least two English roles with questions or replies; there is one, so "
                 "none was written"
             )
         else:
-            self.held_out = held_out_roles(self.rule, [role.role for role in with_rows])
+            roles_out = held_out_roles(self.rule, [role.role for role in with_rows])
+            self.made.held_out = sorted(roles_out)
             folder = "rolebench-eng/role-generalization"
-            self._split(with_rows, folder, lambda row: row["role"] in self.held_out)
-            self.configs.append("role-generalization-eng")
+            self._split(with_rows, folder, lambda row: row["role"] in roles_out)
+            self.made.configs.append("role-generalization-eng")
 
     def _profiles(self, roles: Sequence[RoleData], language: Language) -> None:
         folder = f"profiles-{FOLDERS[language]}"
         described = {role.role: text for role in roles if (text := role.character.described())}
         without = [role.role for role in roles if role.role not in described]
         if without:
-            self.notes.append(f"no description of {', '.join(without)}; `rolellm role build` makes one")
+            self.made.notes.append(f"no description of {', '.join(without)}; `rolellm role build` makes one")
         write_json(self.root / folder / "desc.json", described)
         scripts = {role.role: role.character.script for role in roles if role.character.script}
         if scripts:
@@ -302,7 +298,9 @@ class _Draft:
             if role.character.turns:
                 name = f"{folder}/{folder}-{safe_name(role.role)}.jsonl"
                 turns = role.character.turns
-                self.rows[name] = write_turns(self.root / name, turns, role.role, layout="release", language=language)
+                self.made.rows[name] = write_turns(
+                    self.root / name, turns, role.role, layout="release", language=language
+                )
 
     def _instructions(self, roles: Sequence[RoleData], language: Language) -> None:
         folder = f"instructions-{FOLDERS[language]}"
@@ -338,10 +336,10 @@ class _Draft:
             if rows:
                 self._write(f"{folder}/{file}.jsonl", rows)
             elif name != "rolegpt_baseline":
-                self.notes.append(f"{folder}/{subset} has no {name} rows")
+                self.made.notes.append(f"{folder}/{subset} has no {name} rows")
 
     def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        self.rows[name] = write_jsonl(self.root / name, rows)
+        self.made.rows[name] = write_jsonl(self.root / name, rows)
 
 
 def _rows(role: RoleData) -> Iterable[tuple[dict[str, Any], str, str | None]]:
@@ -363,9 +361,9 @@ def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
             "kind": KIND,
             "version": __version__,
             "rule": dump(draft.rule),
-            "held_out_roles": sorted(draft.held_out),
-            "configs": draft.configs,
-            "rows": draft.rows,
+            "held_out_roles": draft.made.held_out,
+            "configs": draft.made.configs,
+            "rows": draft.made.rows,
             "sha256": {path.relative_to(draft.root).as_posix(): hash_file(path) for path in files},
             "roles": [
                 {
@@ -378,6 +376,6 @@ def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
                 }
                 for role in roles
             ],
-            "notes": draft.notes,
+            "notes": draft.made.notes,
         },
     )

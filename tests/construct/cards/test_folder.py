@@ -41,7 +41,7 @@ def test_json_in_and_out_is_the_same_to_the_byte(card_file: Path, raw: bytes, tm
     assert read_sheet(tmp_path / "ada") == reading.character
     written = export_card(tmp_path / "ada", tmp_path / "out.json")
     assert (tmp_path / "out.json").read_bytes() == (tmp_path / "ada" / "card.json").read_bytes() == raw
-    assert written.exported.changed == ()
+    assert written.changed == ()
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
@@ -64,7 +64,7 @@ def test_png_in_and_out_is_the_same_to_the_byte(
     written = export_card(tmp_path / "again", tmp_path / "two.png")
     assert (tmp_path / "two.png").read_bytes() == (tmp_path / "one.png").read_bytes()
     assert asset in (tmp_path / "two.png").read_bytes()
-    cards = read_png(tmp_path / "two.png").cards
+    cards, _ = read_png(tmp_path / "two.png")
     assert set(cards) == set(written.chunks) == ({"chara"} if spec == "v2" else {"chara", "ccv3"})
     assert all(ODD in card for card in cards.values())
     if spec == "v2":
@@ -80,7 +80,7 @@ def test_an_edited_profile_changes_its_field_only(card_file: Path, raw: bytes, t
     value["description"] = "You keep a lighthouse.\n\ndry, exact"
     profile.write_text(json.dumps(value))
     written = export_card(tmp_path / "ada", tmp_path / "out.json")
-    assert written.exported.changed == ("description",)
+    assert written.changed == ("description",)
     assert (tmp_path / "out.json").read_bytes() == raw.replace(b"{{char}} keeps a", b"You keep a")
 
 

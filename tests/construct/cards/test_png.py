@@ -229,7 +229,7 @@ def test_a_given_picture_keeps_its_chunks_and_loses_other_cards(
     bare = write_png_file(*other, name="bare.png").read_bytes()
     end = chunk(b"IEND", b"")
     assert out.read_bytes() == bare.removesuffix(end) + text("chara", make_card(name="New")) + end
-    assert parse_card(read_png(out).cards["chara"]).name == "New"
+    assert parse_card(read_png(out)[0]["chara"]).name == "New"
 
 
 def test_a_picture_can_be_written_onto_itself_and_a_damaged_one_leaves_what_was_there(

@@ -82,7 +82,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def test_it_loads_as_the_published_release_does(tmp_path: Path) -> None:
     folders = [make(tmp_path / name, name) for name in ("Ann", "Bob", "Dr. Frank/N-Furter")]
     summary = write_release([gather(folder) for folder in folders], tmp_path / "out")
-    assert summary.configs == ("instruction-generalization-eng", "role-generalization-eng")
+    assert summary.configs == ["instruction-generalization-eng", "role-generalization-eng"]
     for config in summary.configs:
         train, test = (load_rolebench(config, split, data_dir=tmp_path / "out") for split in ("train", "test"))
         assert len(train) + len(test) == 3 * 18
@@ -105,7 +105,7 @@ def test_it_loads_as_the_published_release_does(tmp_path: Path) -> None:
 def test_chinese_roles_go_into_the_chinese_config(tmp_path: Path) -> None:
     folders = [make(tmp_path / "zh", "李白", "zh"), make(tmp_path / "en", "Ann")]
     summary = write_release([gather(folder) for folder in folders], tmp_path / "out")
-    assert summary.configs == ("instruction-generalization-eng", "instruction-generalization-zh")
+    assert summary.configs == ["instruction-generalization-eng", "instruction-generalization-zh"]
     assert set(load_rolebench("instruction-generalization-zh", "train", data_dir=tmp_path / "out")["role"]) == {"李白"}
     assert any("role generalization needs at least two English roles" in note for note in summary.notes)
 

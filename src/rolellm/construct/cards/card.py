@@ -39,8 +39,8 @@ def shown(value: Any) -> str:
 
 Spec = Literal["v1", "v2", "v3"]
 
-#: What a card says of itself.
-SPECS: Mapping[str, Spec] = {"chara_card_v2": "v2", "chara_card_v3": "v3"}
+#: What a card says of itself, by specification.
+_HEADS: Mapping[Spec, tuple[str, str]] = {"v2": ("chara_card_v2", "2.0"), "v3": ("chara_card_v3", "3.0")}
 V1_FIELDS = ("name", "description", "personality", "scenario", "first_mes", "mes_example")
 
 _VERSION = re.compile(r"chara_card_v([4-9]|[1-9][0-9]{1,3})")
@@ -146,7 +146,7 @@ def parse_card(raw: bytes) -> Card:
 
 def _spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
     said = value.get("spec")
-    known = SPECS.get(said) if isinstance(said, str) else None
+    known = next((spec for spec, (head, _) in _HEADS.items() if head == said), None)
     if said == "lorebook_v3":
         raise CardError("a lorebook alone (spec lorebook_v3), not a character card; give the card that it belongs to")
     if not isinstance(value.get("data"), dict):
@@ -227,8 +227,7 @@ def _entries(data: Mapping[str, Any], path: str, notes: list[str]) -> Iterator[E
         yield Entry(**{"content": "", **made, "name": made.get("name") or made.get("comment", "")})
 
 
-#: What V2 asks for, with the values that stand for nothing.
-V2_DEFAULTS: Mapping[str, Any] = {
+_V2: Mapping[str, Any] = {
     **dict.fromkeys((*V1_FIELDS, "creator_notes", "system_prompt", "post_history_instructions"), ""),
     "alternate_greetings": [],
     "tags": [],
@@ -236,10 +235,8 @@ V2_DEFAULTS: Mapping[str, Any] = {
     "character_version": "",
     "extensions": {},
 }
-V3_DEFAULTS: Mapping[str, Any] = {**V2_DEFAULTS, "group_only_greetings": []}
-
-#: What a card says of itself, by specification.
-HEADS: Mapping[str, tuple[str, str]] = {"v2": ("chara_card_v2", "2.0"), "v3": ("chara_card_v3", "3.0")}
+#: What a specification asks for, with the values that stand for nothing.
+_DEFAULTS: Mapping[Spec, Mapping[str, Any]] = {"v2": _V2, "v3": {**_V2, "group_only_greetings": []}}
 _BACKFILLED = (
     "This card was made for Character Card V3 and is read as V2 here; an application that reads V3 shows all of it."
 )
@@ -255,26 +252,27 @@ def as_spec(text: str, now: Spec, spec: Spec) -> str:
     """
     if now == spec:
         return text
-    head, version = HEADS[spec]
     if now == "v1":
         whole = text[json_text.begin(text) :].rstrip(" \t\r\n")
-        text = f'{{"spec": "{head}", "spec_version": "{version}", "data": {whole}}}\n'
+        text = f'{{"spec": "", "spec_version": "", "data": {whole}}}\n'
     value = json_text.parse(text)
-    data = {**(V3_DEFAULTS if spec == "v3" else V2_DEFAULTS), **value["data"]}
+    data = value["data"]
     book = data.get("character_book")
     if spec == "v3" and book and isinstance(book.get("entries"), list):
         # V3 wants each entry of a lorebook to say whether its keys are patterns.
         entries = {place: {"use_regex": False, **entry} for place, entry in enumerate(book["entries"])}
-        data["character_book"] = {**book, "entries": entries}
-    return json_text.rewrite(text, {**value, "spec": head, "spec_version": version, "data": data})
+        data = {**data, "character_book": {**book, "entries": entries}}
+    return json_text.rewrite(text, value | _headed(data, spec))
 
 
 def new_card(data: Mapping[str, Any], spec: Spec) -> str:
     """A new card's JSON, with what the specification asks for and `data` does not have."""
-    head, version = HEADS[spec]
-    defaults = V3_DEFAULTS if spec == "v3" else V2_DEFAULTS
-    value = {"spec": head, "spec_version": version, "data": {**defaults, **data}}
-    return json_text.dump(value, indent=2) + "\n"
+    return json_text.dump(_headed(data, spec), indent=2) + "\n"
+
+
+def _headed(data: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
+    head, version = _HEADS[spec]
+    return {"spec": head, "spec_version": version, "data": {**_DEFAULTS[spec], **data}}
 
 
 def backfilled(text: str) -> str:

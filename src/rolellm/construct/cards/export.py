@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from rolellm.construct.cards import convert, json_text
@@ -16,13 +17,7 @@ from rolellm.prompts.retrieval import exchanges
 _LATE = 1_000_000
 
 
-def new_book(lore: Iterable[Lore], first: int = 0) -> dict[str, Any]:
-    """A lorebook by V2 and V3; `first` is the order of its first entry."""
-    entries = [new_entry(item, order) for order, item in enumerate(lore, start=first)]
-    return {"extensions": {}, "entries": entries}
-
-
-def new_entry(lore: Lore, order: int) -> dict[str, Any]:
+def _new_entry(lore: Lore, order: int) -> dict[str, Any]:
     """An entry by V2 and V3. Without keys nothing would ever call it up, so its name has to."""
     return {
         "keys": list(lore.keys) or ([lore.name] if lore.name else []),
@@ -35,7 +30,11 @@ def new_entry(lore: Lore, order: int) -> dict[str, Any]:
     }
 
 
-def new_lorebook(character: Sheet, card: Card, reading: Reading) -> dict[str, Any]:
+def _new_entries(lore: Iterable[Lore], first: int = 0) -> list[dict[str, Any]]:
+    return [_new_entry(item, order) for order, item in enumerate(lore, start=first)]
+
+
+def _new_lorebook(character: Sheet, card: Card, reading: Reading) -> dict[str, Any]:
     """A card's lorebook with the character's lore; entries by their places, as `json_text.rewrite` takes them.
 
     An entry is known again by its content, keys and name, else by its name, else its keys, else its content; what is
@@ -44,16 +43,14 @@ def new_lorebook(character: Sheet, card: Card, reading: Reading) -> dict[str, An
     last = max((entry.insertion_order for entry in card.entries), default=-1.0)
     first = int(min(last, _LATE)) + 1
     book = card.data.get("character_book")
-    if book is None:
-        return new_book(character.lore, first)
-    entries = book.get("entries")
-    if entries is None:
-        return {**book, "entries": new_book(character.lore, first)["entries"]}
+    if book is None or book.get("entries") is None:
+        return {**({"extensions": {}} if book is None else book), "entries": _new_entries(character.lore, first)}
+    entries = book["entries"]
     changed, gone, new = _compared(character.lore, reading)
     places = {place: entry for place, entry in enumerate(entries) if place not in gone}
     for place, (now, was, decorators) in changed.items():
         places[place] = {**entries[place], **_entry_changes(now, was, decorators, entries[place])}
-    places |= {len(entries) + number: new_entry(lore, first + number) for number, lore in enumerate(new)}
+    places |= {len(entries) + number: _new_entry(lore, first + number) for number, lore in enumerate(new)}
     return {**book, "entries": places}
 
 
@@ -202,19 +199,23 @@ def _by_scene(turns: Iterable[Turn], names: Mapping[str, str] | None = None) -> 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A card's JSON.
+    """A character as a card.
 
     Attributes:
         text: The JSON.
         spec: Which specification it follows.
         changed: The fields that differ from the card that the character came from; empty of a new card.
         notes: What a user should know.
+        chunks: The names of its card chunks, where it was written to a PNG.
+        picture: Whose picture that has; ``None`` for the plain one, and for JSON.
     """
 
     text: str
     spec: Spec
     changed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    chunks: tuple[str, ...] = ()
+    picture: Path | None = None
 
 
 def export_character(character: Sheet, card: Card | None = None, spec: Spec | None = None) -> Exported:
@@ -235,7 +236,7 @@ def export_character(character: Sheet, card: Card | None = None, spec: Spec | No
     talk, notes = talk_changes(character, card, reading)
     values = _told(character, card, reading) | talk
     if character.lore != reading.character.lore:
-        values["character_book"] = new_lorebook(character, card, reading)
+        values["character_book"] = _new_lorebook(character, card, reading)
     value = json_text.parse(card.text)
     if card.spec != "v1":
         # SillyTavern writes the fields of V1 a second time, next to `data`: such copies change with their originals.
@@ -285,7 +286,7 @@ def _new_card(character: Sheet, spec: Spec) -> Exported:
     described = character.described() or character.background or ""
     data: dict[str, Any] = {"name": character.role, "description": described, "mes_example": convert.joined(texts)}
     if character.lore:
-        data["character_book"] = new_book(character.lore)
+        data["character_book"] = {"extensions": {}, "entries": _new_entries(character.lore)}
     notes = ["first_mes is empty: the character has no greeting; applications show one, so write it"]
     if not described:
         notes.append("description is empty: make one with `rolellm role build`")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rolellm.construct.cards.card import Card, Spec, backfilled, parse_card
@@ -27,23 +27,6 @@ _COMPARED = (
     *("name", "description", "personality", "scenario", "first_mes", "mes_example", "alternate_greetings"),
     *("system_prompt", "post_history_instructions", "tags", "entries"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A card that was written.
-
-    Attributes:
-        path: The file.
-        chunks: The names of its card chunks, where it is a PNG.
-        exported: What it says.
-        picture: Whose picture it is; ``None`` for the plain one, and for JSON.
-    """
-
-    path: Path
-    chunks: tuple[str, ...]
-    exported: Exported
-    picture: Path | None = None
 
 
 def load_card(path: str | Path) -> Card:
@@ -116,7 +99,7 @@ def export_card(
     spec: Spec | None = None,
     picture: str | Path | None = None,
     overwrite: bool = False,
-) -> Written:
+) -> Exported:
     """Write a character's folder as a card: the card it came from with what was changed since, or a new one.
 
     Args:
@@ -149,7 +132,7 @@ def export_card(
     if ending == ".json":
         with whole_file(target) as stream:
             stream.write(exported.text)
-        return Written(target, (), exported)
+        return exported
     kept = source / PICTURE
     base = Path(picture) if picture is not None else kept if kept.is_file() else None
     if base is not None and not base.is_file():
@@ -158,17 +141,15 @@ def export_card(
     if exported.spec == "v3":
         cards = {"chara": backfilled(exported.text), "ccv3": exported.text}
     write_png(target, {name: text.removeprefix("\ufeff") for name, text in cards.items()}, base)
-    return Written(target, tuple(cards), exported, base)
+    return replace(exported, chunks=tuple(cards), picture=base)
 
 
 def _of_png(file: Path) -> Card:
-    found = read_png(file)
-    keyword = "ccv3" if "ccv3" in found.cards else "chara"
-    card = parse_card(found.cards[keyword])
-    notes = [*found.notes]
-    notes += [f"its `{name}` chunk {why}; the `{keyword}` chunk was read" for name, why in found.broken.items()]
-    if keyword == "ccv3" and "chara" in found.cards:
-        notes += _disagreement(card, found.cards["chara"])
+    cards, notes = read_png(file)
+    first, *others = cards.values()
+    card = parse_card(first)
+    for other in others:
+        notes += _disagreement(card, other)
     return replace(card, notes=(*card.notes, *notes))
 
 

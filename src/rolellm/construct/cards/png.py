@@ -13,7 +13,6 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -49,23 +48,11 @@ class Chunk(NamedTuple):
         return self.head[: self.head.index(b"\0")].decode("latin-1").lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The cards in a file.
-
-    Attributes:
-        cards: By keyword, the JSON; of several chunks of one keyword the first.
-        broken: By keyword, why what was there could not be read.
-        notes: What else a user should know.
-    """
-
-    cards: Mapping[str, bytes] = field(default_factory=dict)
-    broken: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-def read_png(path: str | Path) -> Found:
+def read_png(path: str | Path) -> tuple[dict[str, bytes], list[str]]:
     """Find the cards of a PNG or APNG.
+
+    Returns:
+        By keyword, the JSON, that of V3 first; of several chunks of one keyword the first. And what a user should know.
 
     Raises:
         CardError: When the file is damaged (cut off, false length, false checksum), is over the limits, or has no card.
@@ -94,8 +81,10 @@ def read_png(path: str | Path) -> Found:
         )
     if not cards:
         raise CardError("a picture without a card: it has no tEXt chunk named chara or ccv3", path=path)
-    notes = (f"{more} more card chunks of the same name were passed over; the first counts",) if more else ()
-    return Found(cards, broken, notes)
+    notes = [f"{more} more card chunks of the same name were passed over; the first counts"] if more else []
+    found = {name: cards[name] for name in KEYWORDS if name in cards}
+    notes += [f"its `{name}` chunk {why}; the `{next(iter(found))}` chunk was read" for name, why in broken.items()]
+    return found, notes
 
 
 def write_png(path: str | Path, cards: Mapping[str, str], picture: str | Path | None = None) -> None:

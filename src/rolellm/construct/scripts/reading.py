@@ -107,7 +107,7 @@ Reader = Callable[[Source, Hints], list[Found]]
 #: What closes each kind of bracket.
 CLOSING: Final = {"(": ")", "[": "]", "（": "）", "【": "】", "［": "］"}
 _BRACKETS: Final = re.compile(r"[\[\](){}（）【】［］]")
-_EMPHASIS: Final = "_*"
+_LINE: Final = re.compile("^.*$", re.MULTILINE)
 _SPOKEN: Final = re.compile(r"[^\W_]")
 
 
@@ -144,38 +144,25 @@ class Line:
 
 def lines_of(text: str) -> Iterator[Line]:
     """The lines of a text, one after the other."""
-    start = 0
-    while start <= len(text):
-        end = text.find("\n", start)
-        if end < 0:
-            end = len(text)
-        yield Line(start, end, text[start:end])
-        start = end + 1
+    return (Line(match.start(), match.end(), match[0]) for match in _LINE.finditer(text))
 
 
-def trim(text: str, start: int, end: int) -> tuple[int, int]:
-    """A span without the white space at its ends."""
-    while start < end and text[start].isspace():
+def trim(text: str, start: int, end: int, marks: str = "") -> tuple[int, int]:
+    """A span without the white space at its ends, nor any of the marks."""
+    while start < end and (text[start].isspace() or text[start] in marks):
         start += 1
-    while end > start and text[end - 1].isspace():
+    while end > start and (text[end - 1].isspace() or text[end - 1] in marks):
         end -= 1
     return start, end
 
 
-def bracketed(text: str, start: int, end: int, opening: str = "([（【［") -> list[Aside]:
-    """The outermost bracketed pieces of a span; unmatched brackets are text.
-
-    Args:
-        text: The whole text.
-        start: Where to begin.
-        end: Where to stop.
-        opening: The kinds that count.
-    """
+def bracketed(text: str, start: int, end: int) -> list[Aside]:
+    """The outermost bracketed pieces of a span of a text; unmatched brackets are text."""
     asides: list[Aside] = []
     stack: list[tuple[str, int]] = []
     for match in _BRACKETS.finditer(text, start, end):
         mark = match[0]
-        if mark in opening:
+        if mark in CLOSING:
             stack.append((CLOSING[mark], match.start()))
         elif stack and mark == stack[-1][0]:
             begun = stack.pop()[1]
@@ -241,13 +228,7 @@ class Collector:
 
     def tell(self, kind: TurnKind, start: int, end: int, speaker: str | None = None) -> None:
         """Add narration or a direction, unless there is nothing in it."""
-        start, end = trim(self.text, start, end)
-        if kind == "direction":
-            while start < end and self.text[start] in _EMPHASIS:
-                start += 1
-            while end > start and self.text[end - 1] in _EMPHASIS:
-                end -= 1
-            start, end = trim(self.text, start, end)
+        start, end = trim(self.text, start, end, "_*" if kind == "direction" else "")
         if start < end and _SPOKEN.search(self.text, start, end):
             self._add(speaker or ("narrator" if kind == "narration" else "stage direction"), kind, start, end)
 
