@@ -44,7 +44,7 @@ _SIDES: Final = {"user": 0, "human": 0, "prompter": 0, "assistant": 1, "gpt": 1,
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where the instruction and its answer stand.
+    """Which columns hold the instruction and its answer.
 
     Attributes:
         instruction: The instruction's column; of conversations, their column.
@@ -405,7 +405,7 @@ def _unfit(instruction: str, target: str, settings: SampleSettings) -> str | Non
             return "too_long"
     elif len(instruction.split()) > settings.max_words:
         return "too_long"
-    # An instruction may quote the other language; a Chinese character stands for several letters.
+    # An instruction may quote the other language; a Chinese character says as much as several letters.
     han, letters = len(HAN.findall(instruction)), len(_LETTER.findall(instruction))
     own = 4 * han > letters if settings.language == "zh" else 2 * han <= letters
     return None if own else "other_language"

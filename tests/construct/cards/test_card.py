@@ -114,7 +114,7 @@ def test_a_wrong_type_is_named_by_its_path(field: str, value: Any, says: str | N
 def test_a_wrong_type_that_nothing_depends_on_is_noted(field: str, value: Any, kept: Any, make_card: MakeCard) -> None:
     card = parse_card(make_card("v3", **{field: value}))
     assert getattr(card, field) == kept
-    assert any(f"`data.{field}`" in note and "kept in the card" in note for note in card.notes)
+    assert any(f"`data.{field}`" in note and "stays in the card" in note for note in card.notes)
 
 
 def test_thousands_of_odd_entries_do_not_make_thousands_of_notes(make_card: MakeCard) -> None:

@@ -166,7 +166,7 @@ def test_filling_is_one_pass(char: str, user: str, parts: list[str]) -> None:
 def test_a_name_is_one_line_that_can_be_seen(name: str, expected: str, make_card: MakeCard) -> None:
     reading = read(make_card(name=name))
     assert reading.character.role == expected == visible(expected)
-    assert any("was cleaned" in note for note in reading.notes) == (name != expected)
+    assert any("extra spaces were removed" in note for note in reading.notes) == (name != expected)
     assert all(note.isprintable() for note in reading.notes)
     assert set(safe_name(expected)) & set("/\\\0") == set()
     assert not safe_name(expected).startswith(".")
@@ -285,7 +285,7 @@ def test_lorebook_entries(make_card: MakeCard) -> None:
     assert [note for note in reading.notes if "lorebook" in note] == [
         "2 of 6 lorebook entries are disabled; they stay in the card",
         "1 of 6 lorebook entries have no content; they stay in the card",
-        "1 of 6 lorebook entries are called by patterns, which are never run; they are found by their content",
+        "1 of 6 lorebook entries have patterns as keys, which are never run; they are found by their content",
     ]
 
 

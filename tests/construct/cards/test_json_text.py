@@ -107,7 +107,7 @@ def test_a_new_member_is_written_as_the_others_are(text: str, added: str) -> Non
         pytest.param("", "not valid JSON", id="empty"),
         pytest.param('{"a": NaN}', "NaN is not a value", id="NaN"),
         pytest.param('{"a": -Infinity}', "-Infinity is not a value", id="infinity"),
-        pytest.param('{"a": 1} x', "something follows", id="more after it"),
+        pytest.param('{"a": 1} x', "extra text", id="more after it"),
         pytest.param('{"a": "\n"}', "control character", id="line break in a text"),
         pytest.param("{'a': 1}", "not valid JSON", id="single quotes"),
         pytest.param('{"a": 1', "not valid JSON", id="cut off"),

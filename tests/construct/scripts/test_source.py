@@ -64,7 +64,9 @@ def test_a_named_encoding_counts(tmp_path: Path) -> None:
         pytest.param(b"{\\rtf1 hello}", None, ["RTF"], id="rtf"),
         pytest.param(bytes(range(256)) * 40, None, ["zero bytes", "not a text file"], id="binary"),
         pytest.param(b"\x7fELF" + b"\0\1\2\3" * 100, None, ["zero bytes"], id="a program"),
-        pytest.param(("悟空" * 50).encode()[:-1] + b"\n", None, ["UTF-8 but for damaged places", "byte 297"], id="cut"),
+        pytest.param(
+            ("悟空" * 50).encode()[:-1] + b"\n", None, ["UTF-8 except for damaged bytes", "byte 297"], id="cut"
+        ),
         pytest.param(codecs.BOM_UTF16_LE + b"a", None, ["not utf-16"], id="half of a unit"),
     ],
 )

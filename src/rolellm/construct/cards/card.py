@@ -93,7 +93,7 @@ class Card:
         entries: The lorebook, in the order of the card.
         data: Everything, as parsed; ``extensions`` and what no specification knows are here.
         text: The JSON as it came.
-        notes: What was found to be odd.
+        notes: Anything odd about it.
     """
 
     spec: Spec
@@ -208,7 +208,7 @@ def _is(value: Any, expected: str, good: Callable[[Any], bool], path: str, notes
     problem = f"expected `{path}` to be {expected}, found {shown(value)}"
     if path.rpartition(".")[2].partition("[")[0] in _NEEDED:
         raise CardError(f"{problem}; correct it in the card")
-    notes.append(f"{problem}; it is kept in the card, and not used")
+    notes.append(f"{problem}; it stays in the card but is not used")
     return False
 
 
@@ -235,7 +235,7 @@ _V2: Mapping[str, Any] = {
     "character_version": "",
     "extensions": {},
 }
-#: What a specification asks for, with the values that stand for nothing.
+#: What a specification asks for, with the values that mean nothing is given.
 _DEFAULTS: Mapping[Spec, Mapping[str, Any]] = {"v2": _V2, "v3": {**_V2, "group_only_greetings": []}}
 _BACKFILLED = (
     "This card was made for Character Card V3 and is read as V2 here; an application that reads V3 shows all of it."

@@ -164,7 +164,7 @@ def read_as_character(
         notes.append(f"no language was given; by its texts the card is taken for {language}")
     own, nickname = clean_name(card.name[:MAX_NAME]), clean_name(card.nickname)
     if len(nickname) > MAX_NAME:
-        notes.append(f"the nickname has {len(nickname):,} characters; it is kept in the card, and not used")
+        notes.append(f"the nickname has {len(nickname):,} characters; it stays in the card but is not used")
         nickname = ""
     char = name if role is not None else nickname or name
     names = Names(name, char, user_name(language, name), tuple(other for other in (own, nickname) if other))
@@ -210,11 +210,11 @@ def _name(card: Card, given: str | None, notes: list[str]) -> str:
     name = clean_name(raw[: 10 * MAX_NAME])
     way = "give one with --name" if given is None else "give another with --name"
     if not name:
-        raise error(f"the name is empty, or has no character that can be seen; {way}")
+        raise error(f"the name is empty or has no visible character; {way}")
     if len(raw) > MAX_NAME:
         raise error(f"the name has {len(raw):,} characters, expected at most {MAX_NAME}; {way}")
     if name != raw:
-        notes.append(f"the name {ascii(raw)[:80]} was cleaned of what cannot be seen and of surplus space")
+        notes.append(f"invisible characters and extra spaces were removed from the name {ascii(raw)[:80]}")
     return name
 
 
@@ -272,7 +272,7 @@ def _lore(card: Card, names: Names, notes: list[str]) -> tuple[tuple[Lore, ...],
     for kind, what in (
         ("disabled", "are disabled; they stay in the card"),
         ("empty", "have no content; they stay in the card"),
-        ("patterns", "are called by patterns, which are never run; they are found by their content"),
+        ("patterns", "have patterns as keys, which are never run; they are found by their content"),
     ):
         if counts[kind]:
             notes.append(f"{counts[kind]:,} of {len(card.entries):,} lorebook entries {what}")

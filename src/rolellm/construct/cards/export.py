@@ -156,7 +156,7 @@ def _examples(
             texts.append(reading.examples[scene] if same else convert.block_of(turns, reading.names))
     owner = replace(character, role=reading.names.role)
     more, lines = _within_budget(new, owner, reading.names)
-    note = f"{lines:,} lines of scenes that the card did not have came into its mes_example"
+    note = f"{lines:,} lines of new scenes were added to mes_example"
     return {"mes_example": convert.joined([*texts, *more])}, [note] if new else []
 
 

@@ -162,7 +162,7 @@ def _disagreement(card: Card, other: bytes) -> list[str]:
     different = [name for name in _COMPARED if getattr(card, name) != getattr(second, name)]
     if not different:
         return []
-    return [f"its two cards disagree on {', '.join(different)}; V3 (`ccv3`) was read, V2 (`chara`) passed over"]
+    return [f"its two cards disagree on {', '.join(different)}; V3 (`ccv3`) was read, V2 (`chara`) was ignored"]
 
 
 def _instead(path: Path) -> str:

@@ -40,7 +40,7 @@ _DECODER = json.JSONDecoder(parse_int=_whole_number, parse_constant=_no_number)
 
 
 def parse(text: str) -> Any:
-    """The value of a JSON text; a byte order mark before it is passed over.
+    """The value of a JSON text; a byte order mark before it is ignored.
 
     Raises:
         CardError: When it is not JSON, or is nested so deep that reading it would need more stack than there is.
@@ -48,7 +48,7 @@ def parse(text: str) -> Any:
     value, end = _value(text, begin(text))
     rest = _white(text, end)
     if rest != len(text):
-        raise CardError(f"not valid JSON: something follows its end, at character {rest:,}")
+        raise CardError(f"not valid JSON: extra text after the value, at character {rest:,}")
     return value
 
 

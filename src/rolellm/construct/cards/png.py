@@ -55,7 +55,7 @@ def read_png(path: str | Path) -> tuple[dict[str, bytes], list[str]]:
         By keyword, the JSON, that of V3 first; of several chunks of one keyword the first. And what a user should know.
 
     Raises:
-        CardError: When the file is damaged (cut off, false length, false checksum), is over the limits, or has no card.
+        CardError: When the file is damaged (cut off, wrong length, wrong checksum), is over the limits, or has no card.
     """
     cards: dict[str, bytes] = {}
     broken: dict[str, str] = {}
@@ -77,11 +77,12 @@ def read_png(path: str | Path) -> tuple[dict[str, bytes], list[str]]:
         raise CardError("; ".join(f"its `{name}` chunk {why}" for name, why in broken.items()), path=path)
     if packed and not cards:
         raise CardError(
-            f"its card is in a {packed[0]} chunk, which is not unpacked; the specifications say tEXt", path=path
+            f"its card is in a {packed[0]} chunk, which is never decompressed; the specifications require tEXt",
+            path=path,
         )
     if not cards:
         raise CardError("a picture without a card: it has no tEXt chunk named chara or ccv3", path=path)
-    notes = [f"{more} more card chunks of the same name were passed over; the first counts"] if more else []
+    notes = [f"{more} more card chunks of the same name were ignored; the first one was read"] if more else []
     found = {name: cards[name] for name in KEYWORDS if name in cards}
     notes += [f"its `{name}` chunk {why}; the `{next(iter(found))}` chunk was read" for name, why in broken.items()]
     return found, notes
@@ -128,7 +129,7 @@ def write_png(path: str | Path, cards: Mapping[str, str], picture: str | Path | 
 
 
 def _chunks(stream: BinaryIO, path: str | Path) -> Iterator[Chunk]:
-    """The chunks up to IEND, each with its checksum proved; the reader may move in the stream between two of them."""
+    """The chunks up to IEND, each with its checksum verified; the caller may seek in the stream between two of them."""
     size = os.fstat(stream.fileno()).st_size
     if size > MAX_FILE:
         raise CardError(f"{size:,} bytes; a card's picture may have {MAX_FILE:,}", path=path)
@@ -155,12 +156,12 @@ def _chunks(stream: BinaryIO, path: str | Path) -> Iterator[Chunk]:
         while left:
             piece = stream.read(min(left, _PIECE))
             if not piece:
-                raise CardError("it grew shorter while it was read", path=path)
+                raise CardError("the file shrank while it was being read", path=path)
             head = head or piece[: _LONGEST_KEYWORD + 1]
             checksum = zlib.crc32(piece, checksum)
             left -= len(piece)
         if stream.read(4) != checksum.to_bytes(4, "big"):
-            raise CardError(f"damaged: the checksum of the chunk {kind.decode()} at byte {place:,} is false", path=path)
+            raise CardError(f"damaged: the chunk {kind.decode()} at byte {place:,} has a wrong checksum", path=path)
         yield Chunk(kind, place + 8, length, head)
         if kind == b"IEND":
             return

@@ -41,7 +41,7 @@ _NAME_IT: Final = "Name its encoding (--encoding), such as gb18030, big5, utf-16
 
 
 def decode(data: bytes, encoding: str | None = None, path: Path | None = None) -> tuple[str, str]:
-    """Decode a script, without any error passed over; newlines stay as they are.
+    """Decode a script strictly; newlines stay as they are.
 
     Args:
         data: The whole file.
@@ -121,7 +121,7 @@ def _refuse_damaged(data: bytes, error: UnicodeDecodeError, path: Path | None) -
     good = sum(character > "\x7f" for character in around) - bad
     if good > 20 * bad:
         raise ScriptError(
-            f"UTF-8 but for damaged places, the first at byte {error.start} (line {_line(data, error.start)}; "
+            f"UTF-8 except for damaged bytes, the first at byte {error.start} (line {_line(data, error.start)}; "
             f"{error.reason}). Fix or cut it there, or name its encoding (--encoding) if it is another",
             path=path,
         ) from error
