@@ -309,7 +309,7 @@ class Sample:
             The path of the second file.
         """
         target = Path(path)
-        write_jsonl(target, (self._line(item) for item in self.drawn))
+        write_jsonl(target, map(self._line, self.drawn))
         meta = target.with_name(f"{target.name}.meta.json")
         write_json(meta, {"rolellm": __version__, "sha256": hash_file(target), **self.summary()})
         return meta

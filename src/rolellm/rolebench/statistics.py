@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,10 +90,8 @@ def table_one(data_dir: str | Path | None = None) -> TableOne:
 def _locate_any(data_dir: str | Path | None) -> Source:
     """The release at hand, even one that holds no file of the default config."""
     for config in (_CONFIGS["zh"], CONFIGS["roles"]):
-        try:
+        with suppress(ReleaseNotFoundError):
             return locate(config, data_dir)
-        except ReleaseNotFoundError:
-            continue
     return locate(CONFIGS[DEFAULT_CONFIG], data_dir)
 
 

@@ -224,13 +224,11 @@ def _places(turns: Sequence[Turn]) -> list[dict[str, Any]]:
 
 def _tallied(names: Sequence[str]) -> dict[str, int]:
     """Speeches by name, most first; spellings of one name under the most frequent one."""
-    spellings = Counter(names)
     counts: Counter[str] = Counter()
     spelled: dict[str, str] = {}
-    for name, count in spellings.most_common():
-        counts[key(name)] += count
-        spelled.setdefault(key(name), name)
-    return {spelled[name]: count for name, count in counts.most_common()}
+    for name, count in Counter(names).most_common():
+        counts[spelled.setdefault(key(name), name)] += count
+    return dict(counts.most_common())
 
 
 def parse_script(

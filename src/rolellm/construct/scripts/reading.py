@@ -501,6 +501,5 @@ def known_names(names: Iterable[str], asked: Iterable[str]) -> set[str]:
     counts: Counter[str] = Counter()
     spelled: dict[str, str] = {}
     for name in names:
-        counts[key(name)] += 1
-        spelled.setdefault(key(name), name)
-    return {*map(key, asked)} | {name for name, count in counts.items() if is_name(spelled[name], once=count == 1)}
+        counts[spelled.setdefault(key(name), name)] += 1
+    return {*map(key, asked)} | {key(name) for name, count in counts.items() if is_name(name, once=count == 1)}

@@ -57,7 +57,7 @@ def read_screenplay(source: Source, hints: Hints) -> list[Found]:
     """The turns of a screenplay; a speech ends at a blank line, action is narration, parentheticals are directions."""
     reading = _Reading(source.text)
     reading.run()
-    return reading.out.found
+    return reading.found
 
 
 def cues_of(text: str) -> Counter[str]:
@@ -114,10 +114,9 @@ def _indent(line: str) -> int:
     return len(expanded) - len(expanded.lstrip())
 
 
-class _Reading:
+class _Reading(Collector):
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.out = Collector(text)
+        super().__init__(text)
         self.dropped: list[tuple[int, int]] = []
         self.masked = text
         for opening, closing in (("/*", "*/"), ("[[", "]]")):
@@ -145,12 +144,12 @@ class _Reading:
                 place += 1
             elif place in self.cues:
                 place = self._speech(place)
-            elif self._heading(line, place):
+            elif self._begins_scene(line, place):
                 place += 1
             else:
                 place = self._action(place)
 
-    def _heading(self, line: Line, place: int) -> bool:
+    def _begins_scene(self, line: Line, place: int) -> bool:
         if slug(line.text) or re.match(r"\s*\.[^\W_].{0,300}$", line.text):
             match = _SLUG.match(line.text)
             found = match.span("heading") if match else None
@@ -158,7 +157,7 @@ class _Reading:
             found = heading_of(line.text) if place == 0 or self.lines[place - 1].blank else None
         if found is None or found[0] == found[1]:
             return False
-        self.out.heading(line.start + found[0], line.start + found[1])
+        self.heading(line.start + found[0], line.start + found[1])
         return True
 
     def _action(self, start: int) -> int:
@@ -173,15 +172,15 @@ class _Reading:
         text = first.text.strip()
         low, high = first.start + first.text.index(text), last.end
         if place == start + 1 and (_TRANSITION.match(text) or text[0] == ">"):
-            self.out.tell("direction", low + (text[0] == ">"), high - (text[-1] == "<"))
+            self.tell("direction", low + (text[0] == ">"), high - (text[-1] == "<"))
         elif place == start + 1 and text[0] == "(" and text[-1] == ")":
-            self.out.paragraph(low, high)
+            self.paragraph(low, high)
         else:
             at = low + (text[0] == "!")
             for note in self._notes(at, high):
-                self.out.tell("narration", at, note.start)
+                self.tell("narration", at, note.start)
                 at = note.end
-            self.out.tell("narration", at, max(at, high))
+            self.tell("narration", at, max(at, high))
         return place
 
     def _notes(self, start: int, end: int) -> list[Aside]:
@@ -206,9 +205,7 @@ class _Reading:
             for line in self.lines[cue + 1 : place]
             if _FURNITURE.match(line.text)
         ]
-        self.out.say(
-            _name(self.lines[cue].text), start, end, sorted(asides, key=lambda aside: (aside.start, -aside.end))
-        )
+        self.say(_name(self.lines[cue].text), start, end, sorted(asides, key=lambda aside: (aside.start, -aside.end)))
         return place
 
     def _ends(self, place: int) -> bool:
