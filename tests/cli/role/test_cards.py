@@ -54,7 +54,7 @@ def test_in_and_out_as_a_user_does_it(folder: Path) -> None:
     done = rolellm(folder, "import-card", "ada.json", "--out", "ada", "--language", "en")
     assert (done.returncode, done.stderr) == (0, "")
     assert "Ada[31m [bold]Fenn[/bold]" in done.stdout
-    assert "was cleaned" in done.stdout
+    assert "invisible characters" in done.stdout
     assert "`data.tags`" in done.stdout
     assert inert(done.stdout)
 
