@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from rolellm.cli.llm_options import AskedModel, language_model, show_estimate
-from rolellm.cli.options import from_settings
+from rolellm.cli.options import with_options
 from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Price, Request, RunOptions, Sampling, system, user
@@ -55,7 +55,7 @@ seen: list[LLM] = []
 
 
 @app.command()
-@from_settings
+@with_options
 def ask(
     context: typer.Context,
     count: int,
@@ -143,7 +143,7 @@ def test_a_command_may_ask_nobody() -> None:
     given: list[LLM] = []
 
     @idle.command()
-    @from_settings
+    @with_options
     def show(asked: AskedModel, explain: bool = False) -> None:
         given.append(language_model(asked, required=not explain))
 

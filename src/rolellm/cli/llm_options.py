@@ -2,7 +2,7 @@
 
 A command has a parameter of the type `AskedModel`, and asks what `language_model` makes of it::
 
-    @from_settings
+    @with_options
     def instruct(profile: Path, asked: AskedModel, as_json: AsJson = False) -> None:
         llm = language_model(asked)
         requests = ...

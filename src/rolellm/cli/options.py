@@ -1,12 +1,14 @@
-"""Command-line options made from settings classes, so that a name, a default, a limit and its help are written once.
+"""Command-line options made from settings classes and from the signatures and docstrings of commands.
 
-A command takes a settings object as a parameter; `from_settings` puts the class's fields in its place as options.
+So a name, a default, a limit and its help are written once.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 from pydantic.fields import FieldInfo
+from typer.models import OptionInfo
 
 from rolellm.core.settings import read
 
@@ -29,27 +32,44 @@ Profile = Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's 
 _Command = Callable[..., Any]
 
 
-def from_settings(command: _Command) -> _Command:
-    """Give a command one option for each field of its parameters that are settings, sections' fields included.
+def with_options(command: _Command) -> _Command:
+    """Give a command options for its parameters, described by the ``Args:`` of its docstring.
 
-    The parameter then gets an object of the class, checked by `rolellm.core.settings.read`. A field's
-    ``json_schema_extra`` may say ``{"cli": False}`` for no option, or ``{"flag": "role"}`` (or ``"private/--public"``)
-    for another name.
+    A parameter gives an option of its name; ``Annotated`` with a `typer.Option` says more about it, such as limits, and
+    with a `typer.Argument` makes it an argument.
+
+    A parameter that is a settings class gives one option for each field, its sections' fields included, and gets an
+    object of the class, checked by `rolellm.core.settings.read`. A field's ``json_schema_extra`` may say ``{"cli":
+    False}`` for no option, or ``{"flag": "role"}`` (or ``"private/--public"``) for another name.
     """
     signature = inspect.signature(command, eval_str=True)
     taken = {name: cls for name, item in signature.parameters.items() if (cls := settings_class(item.annotation))}
+    summary, _, described = (inspect.getdoc(command) or "").partition("\n\nArgs:\n")
+    helps = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", described, re.MULTILINE))
 
     @functools.wraps(command)
-    def with_options(**values: Any) -> Any:
+    def called(**values: Any) -> Any:
         made: dict[str, Any] = {name: read(cls, _collected(cls, values)) for name, cls in taken.items()}
         return command(**values, **made)
 
     parameters: list[inspect.Parameter] = []
     for name, item in signature.parameters.items():
-        own = list(_options(taken[name])) if name in taken else [item.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-        parameters += own
-    with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return with_options
+        parameters += _options(taken[name]) if name in taken else [_option(item, helps.get(name, ""))]
+    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    called.__doc__ = summary
+    return called
+
+
+def _option(item: inspect.Parameter, text: str) -> inspect.Parameter:
+    """A command's own parameter as an option or an argument."""
+    if item.annotation is typer.Context:
+        return item.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    hint, info = get_args(item.annotation) if get_origin(item.annotation) is Annotated else (item.annotation, None)
+    known: Any = copy.copy(info) or typer.Option()
+    known.help = known.help or " ".join(text.split())
+    if isinstance(known, OptionInfo) and known.default is ...:  # where typer looks for the names first
+        known.default = f"--{item.name.replace('_', '-')}"
+    return item.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, known])
 
 
 def settings_class(annotation: Any) -> type | None:
