@@ -16,12 +16,6 @@ from rolellm.core.sanitize import label
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
-@app.callback()
-def _group() -> None:
-    # With a callback the one command of the group keeps its name.
-    pass
-
-
 @app.command()
 @with_options
 def sample(

@@ -26,25 +26,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import Field as Field  # part of this module's interface
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from rolellm.core.errors import SettingsError
-
-__all__ = [
-    "Field",
-    "Values",
-    "beside",
-    "dump",
-    "known_keys",
-    "laid_over",
-    "nearest",
-    "packaged_yaml",
-    "parse_yaml",
-    "read",
-    "read_file",
-    "settings",
-]
 
 Values = dict[str, Any]
 _Class = TypeVar("_Class")
