@@ -13,20 +13,21 @@ from rolellm.cli.llm_options import scripted_models, show_estimate
 from rolellm.cli.options import AsJson, Config, DataDir, Split, with_options
 from rolellm.cli.output import print_json, resume_line, say
 from rolellm.core.records import Subset
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import settings
 from rolellm.evaluation.settings import GenerateSettings
 from rolellm.llm.llm import LLM, LLMOptions
 
 
 @settings
 class _Model(LLMOptions):
-    """Model."""
+    """Model.
 
-    model: str | None = Field(
-        default=None,
-        description="A folder with a model, adapter or run of `rolellm train`, or a Hub id; with --base-url, the model "
-        "to ask there.",
-    )
+    Attributes:
+        model: A folder with a model, adapter or run of `rolellm train`, or a Hub id; with --base-url, the model to ask
+            there.
+    """
+
+    model: str | None = None
 
 
 @with_options

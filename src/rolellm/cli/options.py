@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
-from rolellm.core.settings import read
+from rolellm.core.settings import descriptions, read
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Config = Annotated[str, typer.Option("--config", help="Config of the dataset, such as sample.")]
@@ -44,8 +43,7 @@ def with_options(command: _Command) -> _Command:
     """
     signature = inspect.signature(command, eval_str=True)
     taken = {name: cls for name, item in signature.parameters.items() if (cls := settings_class(item.annotation))}
-    summary, _, described = (inspect.getdoc(command) or "").partition("\n\nArgs:\n")
-    helps = dict(re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", described, re.MULTILINE))
+    helps = descriptions(command, "Args")
 
     @functools.wraps(command)
     def called(**values: Any) -> Any:
@@ -54,19 +52,19 @@ def with_options(command: _Command) -> _Command:
 
     parameters: list[inspect.Parameter] = []
     for name, item in signature.parameters.items():
-        parameters += _options(taken[name]) if name in taken else [_option(item, helps.get(name, ""))]
+        parameters += _options(taken[name]) if name in taken else [_option(item, helps.get(name))]
     called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    called.__doc__ = summary
+    called.__doc__ = (command.__doc__ or "").partition("Args:\n")[0].rstrip()
     return called
 
 
-def _option(item: inspect.Parameter, text: str) -> inspect.Parameter:
+def _option(item: inspect.Parameter, text: str | None) -> inspect.Parameter:
     """A command's own parameter as an option or an argument."""
     if item.annotation is typer.Context:
         return item.replace(kind=inspect.Parameter.KEYWORD_ONLY)
     hint, info = get_args(item.annotation) if get_origin(item.annotation) is Annotated else (item.annotation, None)
     known: Any = copy.copy(info) or typer.Option()
-    known.help = known.help or " ".join(text.split())
+    known.help = known.help or text
     if isinstance(known, OptionInfo) and known.default is ...:  # where typer looks for the names first
         known.default = f"--{item.name.replace('_', '-')}"
     return item.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, known])

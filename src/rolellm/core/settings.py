@@ -1,11 +1,11 @@
 """Settings: an option's name, type, default, limits and help, written once in a pydantic dataclass.
 
-Files (YAML), keyword arguments and command-line options are all checked against the same class; docs and ``--help`` are
-made from it (`rolellm.cli.options`).
+Files (YAML), keyword arguments and command-line options are all checked against the same class; ``--help`` is made from
+it (`rolellm.cli.options`), and says what the ``Attributes:`` of its docstring say.
 
 >>> @settings
 ... class Sampling:
-...     temperature: float = Field(0.7, ge=0, description="Sampling temperature; 0 is greedy.")
+...     temperature: float = Field(0.7, ge=0)
 >>> read(Sampling, {"temperature": 1}, "llm.yaml").temperature
 1.0
 >>> read(Sampling, {"temprature": 1}, "llm.yaml")
@@ -18,7 +18,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import inspect
 import json
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
@@ -51,6 +53,9 @@ def settings(cls: type[_Class]) -> type[_Class]:
     """Make a class a frozen, keyword-only settings class whose values are checked whenever one is made."""
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     made: Any = pydantic_dataclass(cls, frozen=True, kw_only=True, config=config)
+    texts = functools.reduce(operator.or_, (descriptions(base, "Attributes") for base in reversed(cls.__mro__)))
+    for name, info in made.__pydantic_fields__.items():
+        info.description = info.description or texts.get(name)
     check = made.__init__
 
     @functools.wraps(check)
@@ -62,6 +67,13 @@ def settings(cls: type[_Class]) -> type[_Class]:
 
     made.__init__ = init
     return cast(type[_Class], made)
+
+
+def descriptions(described: object, section: str) -> dict[str, str]:
+    """What a section of a docstring, such as ``Args``, says of each name."""
+    listed = (inspect.cleandoc(described.__doc__ or "")).partition(f"{section}:\n")[2]
+    found = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", listed, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def read(cls: type[_Class], values: Mapping[Any, Any], source: str = "", *, secret: bool = False) -> _Class:

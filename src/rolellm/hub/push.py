@@ -119,25 +119,25 @@ def _reason(error: BaseException) -> str:
 
 @settings
 class PushOptions:
-    """How to publish."""
+    """How to publish.
 
-    private: bool = Field(
-        default=True,
-        description="Make a newly created repository private.",
-        json_schema_extra={"flag": "private/--public"},
-    )
-    branch: str = Field(
-        default=MAIN, description="Branch to push to; created if missing.", json_schema_extra={"flag": "revision"}
-    )
-    message: str | None = Field(default=None, description="Commit title.")
-    overwrite: bool = Field(default=False, description="Replace files of the same name that rolellm did not write.")
-    dry_run: bool = Field(default=False, description="List what would be sent; send nothing.")
-    kind: Literal["model", "dataset"] = Field(
-        default="model", description="What the repository is.", json_schema_extra={"cli": False}
-    )
-    endpoint: str | None = Field(
-        default=None, description="Another Hub than the one that HF_ENDPOINT names.", json_schema_extra={"cli": False}
-    )
+    Attributes:
+        private: Make a newly created repository private.
+        branch: Branch to push to; created if missing.
+        message: Commit title.
+        overwrite: Replace files of the same name that rolellm did not write.
+        dry_run: List what would be sent; send nothing.
+        kind: What the repository is.
+        endpoint: Another Hub than the one that HF_ENDPOINT names.
+    """
+
+    private: bool = Field(default=True, json_schema_extra={"flag": "private/--public"})
+    branch: str = Field(default=MAIN, json_schema_extra={"flag": "revision"})
+    message: str | None = None
+    overwrite: bool = False
+    dry_run: bool = False
+    kind: Literal["model", "dataset"] = Field(default="model", json_schema_extra={"cli": False})
+    endpoint: str | None = Field(default=None, json_schema_extra={"cli": False})
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,16 +27,18 @@ class Decoding:
 
     Greedy is the default for local models (our choice: it can be reproduced). The paper's replies use temperature 0.7,
     top_p 0.95 and at most 200 new tokens (secondary source, see the facts in the documentation).
+
+    Attributes:
+        max_new_tokens: Maximum tokens per reply.
+        temperature: Sampling temperature; 0 is greedy. The paper's replies use 0.7.
+        top_p: Nucleus sampling threshold. The paper's replies use 0.95.
+        seed: Random seed for sampling; each row draws by seed and id.
     """
 
-    max_new_tokens: int = Field(default=200, ge=1, description="Maximum tokens per reply.")
-    temperature: float = Field(
-        default=0.0, ge=0, description="Sampling temperature; 0 is greedy. The paper's replies use 0.7."
-    )
-    top_p: float = Field(
-        default=1.0, gt=0, le=1, description="Nucleus sampling threshold. The paper's replies use 0.95."
-    )
-    seed: int = Field(default=0, description="Random seed for sampling; each row draws by seed and id.")
+    max_new_tokens: int = Field(default=200, ge=1)
+    temperature: float = Field(default=0.0, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    seed: int = 0
 
     def describe(self) -> dict[str, Any]:
         """The settings that matter, for a fingerprint: greedy decoding has no top_p and no seed."""
