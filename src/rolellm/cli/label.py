@@ -58,7 +58,7 @@ def label(
     counts = {status: task.statuses().count(status) for status in ("done", "skipped", "open")}
     if as_json:
         print_json({"annotator": annotator, "kind": task.kind, "sample": len(task), **counts, "labels": str(path)})
-    kept = f"{counts['done']} of {len(task)} labelled, {counts['skipped']} skipped, {counts['open']} left"
+    kept = f"{counts['done']} of {len(task)} labeled, {counts['skipped']} skipped, {counts['open']} left"
     if counts["open"]:
         with resumable(context):
             raise StoppedShortError(f"{kept}; they are in {path}", resume="the same command")

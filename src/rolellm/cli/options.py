@@ -8,16 +8,15 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from pydantic.fields import FieldInfo
 from typer.models import OptionInfo
 
-from rolellm.core.settings import descriptions, read
+from rolellm.core.settings import bare, descriptions, read, section_of
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Config = Annotated[str, typer.Option("--config", help="Config of the dataset, such as sample.")]
@@ -42,7 +41,7 @@ def with_options(command: _Command) -> _Command:
     False}`` for no option, or ``{"flag": "role"}`` (or ``"private/--public"``) for another name.
     """
     signature = inspect.signature(command, eval_str=True)
-    taken = {name: cls for name, item in signature.parameters.items() if (cls := settings_class(item.annotation))}
+    taken = {name: cls for name, item in signature.parameters.items() if (cls := section_of(item.annotation))}
     helps = descriptions(command, "Args")
 
     @functools.wraps(command)
@@ -70,16 +69,9 @@ def _option(item: inspect.Parameter, text: str | None) -> inspect.Parameter:
     return item.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, known])
 
 
-def settings_class(annotation: Any) -> type | None:
-    """The settings class that an annotation stands for, if it is one."""
-    is_class = isinstance(annotation, type) and hasattr(annotation, "__pydantic_fields__")
-    return annotation if is_class else None
-
-
-def _fields(cls: type) -> Iterator[tuple[str, Any, FieldInfo]]:
+def _fields(cls: Any) -> Iterator[tuple[str, Any, FieldInfo]]:
     hints = get_type_hints(cls)
-    known: Mapping[str, FieldInfo] = cls.__pydantic_fields__  # type: ignore[attr-defined]
-    for name, info in known.items():
+    for name, info in cls.__pydantic_fields__.items():
         if _extra(info).get("cli") is not False:
             yield name, hints[name], info
 
@@ -90,14 +82,14 @@ def _extra(info: FieldInfo) -> Mapping[str, Any]:
 
 def _options(cls: type, panel: str | None = None) -> Iterator[inspect.Parameter]:
     for name, hint, info in _fields(cls):
-        section = settings_class(hint)
+        section = section_of(hint)
         if section is not None:
             yield from _options(section, (section.__doc__ or "").strip().split("\n")[0].rstrip("."))
             continue
         # typer knows no bound that is excluded; the settings class refuses the bound itself.
         low = _limit(info, "ge") if _limit(info, "gt") is None else _limit(info, "gt")
         limits = {"min": low, "max": _limit(info, "le")}
-        known: Any = limits if _without_none(hint) in (int, float) else {}
+        known: Any = limits if bare(hint) in (int, float) else {}
         flag = _extra(info).get("flag") or name.replace("_", "-")
         flag += f"/--no-{flag}" if hint is bool and info.default is True and "/" not in flag else ""
         option = typer.Option(f"--{flag}", help=info.description, rich_help_panel=panel, **known)
@@ -110,7 +102,7 @@ def _collected(cls: type, values: dict[str, Any]) -> dict[str, Any]:
     """The values of a class's options, taken out of all that a command was given."""
     made: dict[str, Any] = {}
     for name, hint, _ in _fields(cls):
-        section = settings_class(hint)
+        section = section_of(hint)
         made[name] = _collected(section, values) if section else values.pop(name)
     return {name: value for name, value in made.items() if value not in (None, [], ())}
 
@@ -119,15 +111,10 @@ def _limit(info: FieldInfo, name: str) -> float | None:
     return next((getattr(item, name) for item in info.metadata if getattr(item, name, None) is not None), None)
 
 
-def _without_none(hint: Any) -> Any:
-    options = [item for item in get_args(hint) if item is not type(None)]
-    return options[0] if get_origin(hint) in (Union, types.UnionType) and len(options) == 1 else hint
-
-
 def _typer_type(hint: Any) -> Any:
-    bare = _without_none(hint)
-    if get_origin(bare) is tuple:
-        return list[get_args(bare)[0]] | None  # type: ignore[misc]
-    if bare in (int, float, str, bool, Path) or get_origin(bare) is Literal:
+    kind = bare(hint)
+    if get_origin(kind) is tuple:
+        return list[get_args(kind)[0]] | None  # type: ignore[misc]
+    if kind in (int, float, str, bool, Path) or get_origin(kind) is Literal:
         return hint
     raise TypeError(f"no option can be made of {hint}; leave the field out with cli=False")

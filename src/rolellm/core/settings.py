@@ -196,7 +196,7 @@ def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
     keys: list[str] = []
     for name, hint in _hints(cls).items():
         keys.append(f"{dotted}{name}")
-        if inner := _section(hint) or _section(next(iter(get_args(_bare(hint))), None)):
+        if inner := section_of(hint) or section_of(next(iter(get_args(bare(hint))), None)):
             keys.extend(known_keys(inner, f"{dotted}{name}."))
     return tuple(keys)
 
@@ -208,17 +208,18 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls, include_extras=True)
 
 
-def _bare(hint: Any) -> Any:
+def bare(hint: Any) -> Any:
     """A hint without ``Annotated`` and ``| None``."""
     if get_origin(hint) is Annotated:
-        return _bare(get_args(hint)[0])
+        return bare(get_args(hint)[0])
     options = [item for item in get_args(hint) if item is not type(None)]
-    return _bare(options[0]) if type(None) in get_args(hint) and len(options) == 1 else hint
+    return bare(options[0]) if type(None) in get_args(hint) and len(options) == 1 else hint
 
 
-def _section(hint: Any) -> type | None:
-    bare = _bare(hint)
-    return bare if isinstance(bare, type) and dataclasses.is_dataclass(bare) else None
+def section_of(hint: Any) -> type | None:
+    """The settings class that a hint stands for, if it is one."""
+    found = bare(hint)
+    return found if isinstance(found, type) and dataclasses.is_dataclass(found) else None
 
 
 def _told(error: ValidationError, cls: type, *, secret: bool) -> str:

@@ -50,20 +50,20 @@ class JudgingSettings(_Resampled):
     """
 
     judges: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "judge"})
-    jury: bool = Field(False)
-    baseline: str = Field("rolegpt")
+    jury: bool = False
+    baseline: str = "rolegpt"
     sample: int | None = Field(None, ge=1)
     roles: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "role"})
-    subset: Literal["general", "role_specific"] | None = Field(None)
-    data_dir: Path | None = Field(None)
+    subset: Literal["general", "role_specific"] | None = None
+    data_dir: Path | None = None
     rotations: int = Field(2, ge=1)
     name_probe: int = Field(50, ge=0)
-    canaries: bool = Field(True)
+    canaries: bool = True
     shown: int = Field(8000, ge=1)
     max_unscored: float = Field(0.01, ge=0, le=1)
     resamples: int = Field(2000, ge=1)
     seed: int = Field(0, ge=0)
-    skip_bad: bool = Field(False)
+    skip_bad: bool = False
     budget: float | None = Field(None, ge=0, json_schema_extra={"cli": False})
 
 
@@ -86,11 +86,11 @@ class CompareSettings(_Resampled):
 
     pairs: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "pair"})
     top: int = Field(10, ge=0)
-    rouge: bool = Field(True)
-    config: str | None = Field(None)
-    split: str = Field("test")
-    protocol: str = Field("rouge-score")
-    data_dir: Path | None = Field(None)
+    rouge: bool = True
+    config: str | None = None
+    split: str = "test"
+    protocol: str = "rouge-score"
+    data_dir: Path | None = None
     resamples: int = Field(2000, ge=1)
     seed: int = Field(0, ge=0)
     processes: int = Field(1, ge=1)
@@ -115,11 +115,11 @@ class LabelSettings:
         port: Port of the local page; 0 picks a free one.
     """
 
-    annotator: str | None = Field(None)
+    annotator: str | None = None
     sample: int = Field(50, ge=1)
     seed: int = Field(0, ge=0)
-    audit: bool = Field(False)
-    system: str | None = Field(None)
+    audit: bool = False
+    system: str | None = None
     port: int = Field(0, ge=0, le=65535)
 
 

@@ -21,10 +21,10 @@ class ReportOptions:
         processes: Processes that compute Rouge-L.
     """
 
-    title: str | None = Field(None)
-    protocol: str | None = Field(None)
-    config: str | None = Field(None)
-    split: str = Field("test")
-    data_dir: Path | None = Field(None)
+    title: str | None = None
+    protocol: str | None = None
+    config: str | None = None
+    split: str = "test"
+    data_dir: Path | None = None
     resamples: int = Field(2000, ge=1, json_schema_extra={"cli": False})
     processes: int = Field(1, ge=1)

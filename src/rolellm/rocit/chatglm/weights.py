@@ -2,7 +2,7 @@
 
 What corresponds to what was read in ``modeling_chatglm.py`` of THUDM/chatglm2-6b and THUDM/chatglm3-6b and in
 ``models/glm/modeling_glm.py`` of `transformers`: both rotate adjacent pairs in the first half of each head, put the
-feed-forward gate before the value, and normalise before each block and once at the end. So nothing is computed: the
+feed-forward gate before the value, and normalize before each block and once at the end. So nothing is computed: the
 fused projection is cut in three and all else is renamed.
 """
 
