@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
+from rolellm.cli.llm_options import AskedForAll, language_model, show_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
 from rolellm.cli.output import check_missing, next_line, print_json, print_table, resumable, say
 from rolellm.construct.settings import InstructSettings
@@ -23,9 +23,8 @@ _EXAMPLES = 3
 def instruct(
     context: typer.Context,
     profile: Profile,
-    asked: AskedModel,
+    asked: AskedForAll,
     settings: InstructSettings,
-    allow_missing: AllowMissing = ALLOWED_MISSING,
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:

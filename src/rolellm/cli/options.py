@@ -38,7 +38,8 @@ def with_options(command: _Command) -> _Command:
 
     A parameter that is a settings class gives one option for each field, its sections' fields included, and gets an
     object of the class, checked by `rolellm.core.settings.read`. A field's ``json_schema_extra`` may say ``{"cli":
-    False}`` for no option, or ``{"flag": "role"}`` (or ``"private/--public"``) for another name.
+    False}`` for no option, ``{"flag": "role"}`` (or ``"private/--public"``) for another name, and what the value is
+    called in the help (``"metavar"``).
     """
     signature = inspect.signature(command, eval_str=True)
     taken = {name: cls for name, item in signature.parameters.items() if (cls := section_of(item.annotation))}
@@ -89,7 +90,7 @@ def _options(cls: type, panel: str | None = None) -> Iterator[inspect.Parameter]
         # typer knows no bound that is excluded; the settings class refuses the bound itself.
         low = _limit(info, "ge") if _limit(info, "gt") is None else _limit(info, "gt")
         limits = {"min": low, "max": _limit(info, "le")}
-        known: Any = limits if bare(hint) in (int, float) else {}
+        known: Any = {"metavar": _extra(info).get("metavar"), **(limits if bare(hint) in (int, float) else {})}
         flag = _extra(info).get("flag") or name.replace("_", "-")
         flag += f"/--no-{flag}" if hint is bool and info.default is True and "/" not in flag else ""
         option = typer.Option(f"--{flag}", help=info.description, rich_help_panel=panel, **known)

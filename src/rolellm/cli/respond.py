@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
+from rolellm.cli.llm_options import AskedForAll, language_model, show_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
 from rolellm.cli.output import check_missing, print_json, print_table, resumable, say
 from rolellm.construct.settings import RespondSettings
@@ -27,9 +27,8 @@ def respond(
     context: typer.Context,
     profile: Profile,
     instructions: Path,
-    asked: AskedModel,
+    asked: AskedForAll,
     settings: RespondSettings,
-    allow_missing: AllowMissing = ALLOWED_MISSING,
     out: Path | None = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
     explain: bool = False,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
+from rolellm.cli.llm_options import AskedForAll, language_model, show_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
 from rolellm.cli.output import check_missing, next_line, print_json, print_table, resumable, say
 from rolellm.construct.settings import BuildSettings, SplitRule
@@ -129,9 +129,8 @@ def _number(text: str) -> int:
 @with_options
 def build(
     context: typer.Context,
-    asked: AskedModel,
+    asked: AskedForAll,
     settings: BuildSettings,
-    allow_missing: AllowMissing = ALLOWED_MISSING,
     dialogue: Annotated[Path | None, typer.Argument(metavar="D.jsonl", show_default=False)] = None,
     role: str | None = None,
     out: Path | None = None,
