@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -66,6 +67,16 @@ def test_the_list_of_commands_says_what_each_one_says_and_imports_none() -> None
     for name in get_command(app).list_commands(context):
         own = get_command(app).get_command(context, name).help
         assert " ".join(own.partition("\n\n")[0].split()) in " ".join(shown.split()), name
+
+
+def test_every_option_and_argument_says_what_it_is_for() -> None:
+    group: Any = get_command(app)
+    context = group.make_context("rolellm", ["--help"], resilient_parsing=True)
+    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    found |= {f"{name} {inner}": one for name in found for inner, one in getattr(found[name], "commands", {}).items()}
+    bare = [(name, one.name) for name, command in found.items() for one in command.params if not one.help]
+    assert len(found) > 20
+    assert bare == []
 
 
 def test_commands_are_listed_in_the_order_of_the_work() -> None:

@@ -151,7 +151,7 @@ def test_one_more_model_asks_for_its_pairs_and_for_lists(shown: dict[str, str]) 
 
 
 def test_people_and_judge_are_held_side_by_side(shown: dict[str, str]) -> None:
-    assert "3 of 50 labelled, 0 skipped, 47 left" in shown["label run --annotator anna"]
+    assert "3 of 50 labeled, 0 skipped, 47 left" in shown["label run --annotator anna"]
     assert "Resume with: " in shown["label run --annotator anna --audit"]
     agreed = shown["agreement run"]
     for word in ("words / anna", "kappa", "Spearman", "84 %", "77 %"):

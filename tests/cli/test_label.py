@@ -95,7 +95,7 @@ def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(start: Start, 
     first.save(1, skipped=True)
     code, out, err = first.stop()
     assert (code, out) == (3, "")
-    assert "1 of 3 labelled, 1 skipped, 1 left" in err and str(folder / "labels" / "anna.jsonl") in err
+    assert "1 of 3 labeled, 1 skipped, 1 left" in err and str(folder / "labels" / "anna.jsonl") in err
     resume = f"Resume with: rolellm label '{folder}' --annotator anna --sample 3 --no-open\n"
     assert err.endswith(resume)
 
@@ -125,7 +125,7 @@ def test_all_labelled_ends_well_and_says_what_is_next(start: Start, folder: Path
     running = start(folder, "--annotator", "anna", "--sample", 1)
     running.save(0, groups=[["C"], ["B"], ["A"]])
     code, out, err = running.stop()
-    assert code == 0 and "1 of 1 labelled" in out and f"Next: rolellm agreement '{folder}'" in out and err == ""
+    assert code == 0 and "1 of 1 labeled" in out and f"Next: rolellm agreement '{folder}'" in out and err == ""
 
 
 def test_a_kill_loses_nothing_that_was_saved(start: Start, folder: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_kill_loses_nothing_that_was_saved(start: Start, folder: Path) -> None
     with (folder / "labels" / "anna.jsonl").open("a") as stream:
         stream.write('{"row": "row-0')
     code, _, err = start(*words).stop()
-    assert code == 3 and "1 of 3 labelled" in err
+    assert code == 3 and "1 of 3 labeled" in err
 
 
 def test_the_audit_of_the_references_stands_beside_the_papers(start: Start, folder: Path, run: Any) -> None:

@@ -5,14 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from rolellm.cli.llm_options import AskedModel, language_model, show_estimate
-from rolellm.cli.options import from_settings
+from rolellm.cli.options import AsJson, with_options
 from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Price, Request, RunOptions, Sampling, system, user
@@ -55,12 +55,12 @@ seen: list[LLM] = []
 
 
 @app.command()
-@from_settings
+@with_options
 def ask(
     context: typer.Context,
-    count: int,
+    count: Annotated[int, typer.Argument()],
     asked: AskedModel,
-    as_json: bool = typer.Option(False, "--json"),
+    as_json: AsJson = False,
 ) -> None:
     """Ask something so many times."""
     llm = language_model(asked)
@@ -143,7 +143,7 @@ def test_a_command_may_ask_nobody() -> None:
     given: list[LLM] = []
 
     @idle.command()
-    @from_settings
+    @with_options
     def show(asked: AskedModel, explain: bool = False) -> None:
         given.append(language_model(asked, required=not explain))
 

@@ -199,18 +199,6 @@ def test_special_tokens_in_a_question_stay_text(tiny_model: Path, make_rows: Mak
     assert hostile.count(end) == plain.count(end)
 
 
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        pytest.param({"device": "tpu"}, "unknown device", id="device"),
-        pytest.param({"dtype": "int8"}, "unknown dtype", id="dtype"),
-    ],
-)
-def test_unknown_device_and_dtype_are_refused(tiny_model: Path, options: dict[str, Any], named: str) -> None:
-    with pytest.raises(SettingsError, match=named):
-        LocalModel(str(tiny_model), **options)
-
-
 def test_half_precision_answers_too(tiny_model: Path) -> None:
     model = LocalModel(str(tiny_model), device="cpu", dtype="bfloat16")
     assert model.generate_batch([[5, 6, 7], [5]], GREEDY)[0].new_tokens > 0

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rolellm.cli.options import from_settings
+from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import ABSENT, estimate_text, print_json, print_table
 from rolellm.core.sanitize import label, visible
 from rolellm.judging.settings import CompareSettings
@@ -16,16 +16,19 @@ from rolellm.judging.settings import CompareSettings
 _NAME, _VALUE, _TEXT = 40, 60, 300
 
 
-@from_settings
+@with_options
 def compare(
-    first: Annotated[
-        str, typer.Argument(metavar="RUN_A", help="Folder of a judging run, or a prediction file (P.jsonl).")
-    ],
-    second: Annotated[str, typer.Argument(metavar="RUN_B", help="A second one of the same kind.")],
+    first: Annotated[str, typer.Argument(metavar="RUN_A")],
+    second: Annotated[str, typer.Argument(metavar="RUN_B")],
     settings: CompareSettings,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Show what changed between two runs, what is significant, and which questions changed most."""
+    """Show what changed between two runs, what is significant, and which questions changed most.
+
+    Args:
+        first: Folder of a judging run, or a prediction file (P.jsonl).
+        second: A second one of the same kind.
+    """
     from rolellm.judging.compare import compare as run
 
     result = run(first, second, settings)

@@ -7,29 +7,29 @@ from typing import Annotated
 
 import typer
 
+from rolellm.cli.options import AsJson, with_options
 from rolellm.rocit.chatglm.config import DType, Family
 
 
+@with_options
 def convert_chatglm(
-    src: Annotated[Path, typer.Argument(metavar="SRC", help="The published checkpoint's folder.")],
-    dst: Annotated[Path, typer.Argument(metavar="DST", help="The folder to make.")],
-    dtype: Annotated[
-        DType | None, typer.Option("--dtype", help="The weights' type, in place of the checkpoint's own.")
-    ] = None,
-    family: Annotated[
-        Family | None, typer.Option("--family", help="Which of the two it is, where the folder does not say.")
-    ] = None,
-    allow_differences: Annotated[
-        bool,
-        typer.Option(
-            "--allow-differences", help="Go on when the tokenizer cuts some text otherwise than the original."
-        ),
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    src: Annotated[Path, typer.Argument(metavar="SRC")],
+    dst: Annotated[Path, typer.Argument(metavar="DST")],
+    dtype: DType | None = None,
+    family: Family | None = None,
+    allow_differences: bool = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn a published ChatGLM2-6B or ChatGLM3-6B into a native GlmForCausalLM with a fast tokenizer.
 
     Streams shard by shard; runs none of the checkpoint's code.
+
+    Args:
+        src: The published checkpoint's folder.
+        dst: The folder to make.
+        dtype: The weights' type, in place of the checkpoint's own.
+        family: Which of the two it is, where the folder does not say.
+        allow_differences: Go on when the tokenizer cuts some text otherwise than the original.
     """
     from rolellm.cli.output import print_json
     from rolellm.rocit.chatglm.convert import convert_chatglm as run

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import AsJson, DataDir, from_settings
+from rolellm.cli.options import AsJson, DataDir, with_options
 from rolellm.cli.output import print_json, print_table
 from rolellm.hub.push import PushOptions
 
@@ -18,17 +18,22 @@ OnlyConfig = Annotated[list[str] | None, typer.Option("--config", help="Only thi
 
 
 @app.command()
+@with_options
 def build(
-    out: Annotated[Path, typer.Option("--out", help="Folder to write.")] = Path("dataset_scripts/rolebench"),
+    out: Path = Path("dataset_scripts/rolebench"),
     config: OnlyConfig = None,
     data_dir: DataDir = None,
-    revision: Annotated[str | None, typer.Option(help="Revision of the release on the Hub.")] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl instead of stopping.")
-    ] = False,
+    revision: str | None = None,
+    skip_bad: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums."""
+    """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums.
+
+    Args:
+        out: Folder to write.
+        revision: Revision of the release on the Hub.
+        skip_bad: Set bad rows aside in skipped.jsonl instead of stopping.
+    """
     from rolellm.rolebench.build import SKIPPED_FILE, build
 
     built = build(out, config or None, data_dir=data_dir, revision=revision, skip_bad=skip_bad)
@@ -51,19 +56,23 @@ def build(
 
 
 @app.command()
-@from_settings
+@with_options
 def push(
-    repo: Annotated[str, typer.Argument(metavar="REPO", help="Dataset on the Hub, OWNER/NAME.")],
+    repo: Annotated[str, typer.Argument(metavar="REPO")],
     options: PushOptions,
     config: OnlyConfig = None,
     data_dir: DataDir = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Set bad rows aside in skipped.jsonl, which is published too.")
-    ] = False,
-    licence: Annotated[str | None, typer.Option("--license", help="Defaults to the release's own, apache-2.0.")] = None,
+    skip_bad: bool = False,
+    licence: Annotated[str | None, typer.Option("--license")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build the release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG)."""
+    """Build the release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG).
+
+    Args:
+        repo: Dataset on the Hub, OWNER/NAME.
+        skip_bad: Set bad rows aside in skipped.jsonl, which is published too.
+        licence: Defaults to the release's own, apache-2.0.
+    """
     import tempfile
 
     from rolellm.cli.push import show

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import AsJson
+from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import print_json, print_table, show_table
 
 
-def demo(
-    out: Annotated[
-        Path,
-        typer.Option("--out", help="Where models, answers, scores and the report go; an earlier demo is replaced."),
-    ] = Path("rolellm-demo"),
-    as_json: AsJson = False,
-) -> None:
+@with_options
+def demo(out: Path = Path("rolellm-demo"), as_json: AsJson = False) -> None:
     """Make roles of scripts; answer and score with an untuned model, tune it, do both again; judge; and report.
 
     On the embedded sample, offline, on a CPU, in minutes.
+
+    Args:
+        out: Where models, answers, scores and the report go; an earlier demo is replaced.
     """
     from rolellm.demo import run_demo
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolellm.cli.options import AsJson, Config, DataDir, Split, from_settings
+from rolellm.cli.options import AsJson, Config, DataDir, Split, with_options
 from rolellm.cli.output import print_json, show_table
 from rolellm.core.settings import dump
 from rolellm.evaluation.settings import ScoreOptions
@@ -17,25 +17,24 @@ if TYPE_CHECKING:
     from rolellm.evaluation.score import ScoreReport
 
 
-@from_settings
+@with_options
 def score(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="P.jsonl...", help="Predictions, or the release's baseline files; several count as one."
-        ),
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="P.jsonl...")],
     config: Config,
     options: ScoreOptions,
     split: Split = "test",
     data_dir: DataDir = None,
-    by_role: Annotated[bool, typer.Option("--by-role", help="Also print a table by role.")] = False,
-    rows_out: Annotated[
-        Path | None, typer.Option("--rows-out", help="Write each row's score to this file, JSON Lines.")
-    ] = None,
+    by_role: bool = False,
+    rows_out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Score predictions: CUS, RAW, SPE and avg with 95 % intervals, the unmatched rows, and the recipe."""
+    """Score predictions: CUS, RAW, SPE and avg with 95 % intervals, the unmatched rows, and the recipe.
+
+    Args:
+        files: Predictions, or the release's baseline files; several count as one.
+        by_role: Also print a table by role.
+        rows_out: Write each row's score to this file, JSON Lines.
+    """
     from rolellm.core.jsonl import write_jsonl
     from rolellm.evaluation.score import score as run
 

@@ -5,48 +5,54 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from rolellm.cli.llm_options import scripted_models, show_estimate
-from rolellm.cli.options import AsJson, Config, DataDir, Split, from_settings
+from rolellm.cli.options import AsJson, Config, DataDir, Split, with_options
 from rolellm.cli.output import print_json, resume_line, say
-from rolellm.core.settings import Field, settings
+from rolellm.core.records import Subset
+from rolellm.core.settings import settings
 from rolellm.evaluation.settings import GenerateSettings
 from rolellm.llm.llm import LLM, LLMOptions
 
 
 @settings
 class _Model(LLMOptions):
-    """Model."""
+    """Model.
 
-    model: str | None = Field(
-        default=None,
-        description="A folder with a model, adapter or run of `rolellm train`, or a Hub id; with --base-url, the model "
-        "to ask there.",
-    )
+    Attributes:
+        model: A folder with a model, adapter or run of `rolellm train`, or a Hub id; with --base-url, the model to ask
+            there.
+    """
+
+    model: str | None = None
 
 
-@from_settings
+@with_options
 def generate(
     context: typer.Context,
     asked: _Model,
     config: Config,
-    out: Annotated[Path, typer.Option("--out", help="Predictions file, JSON Lines; continued if it exists.")],
+    out: Path,
     how: GenerateSettings,
     split: Split = "test",
     data_dir: DataDir = None,
-    role: Annotated[list[str] | None, typer.Option("--role", help="Answer only this role; repeatable.")] = None,
-    subset: Annotated[
-        Literal["general", "role_specific"] | None, typer.Option("--subset", help="Answer only this subset.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Answer only the first N rows.")] = None,
+    role: list[str] | None = None,
+    subset: Subset | None = None,
+    limit: Annotated[int | None, typer.Option(min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Answer a split of RoleBench with a local model, in batches, or with models behind an API.
 
     An interrupted run continues where it stopped.
+
+    Args:
+        out: Predictions file, JSON Lines; continued if it exists.
+        role: Answer only this role; repeatable.
+        subset: Answer only this subset.
+        limit: Answer only the first N rows.
     """
     from rolellm.evaluation.resume import stopped_short
     from rolellm.runtime.threads import wait_briefly

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
-from rolellm.cli.options import AsJson, Profile, from_settings
+from rolellm.cli.llm_options import AskedForAll, language_model, show_estimate
+from rolellm.cli.options import AsJson, Profile, with_options
 from rolellm.cli.output import check_missing, next_line, print_json, print_table, resumable, say
 from rolellm.construct.settings import InstructSettings
 from rolellm.core.sanitize import label
@@ -19,19 +19,21 @@ if TYPE_CHECKING:
 _EXAMPLES = 3
 
 
-@from_settings
+@with_options
 def instruct(
     context: typer.Context,
     profile: Profile,
-    asked: AskedModel,
+    asked: AskedForAll,
     settings: InstructSettings,
-    allow_missing: AllowMissing = ALLOWED_MISSING,
-    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; defaults to PROFILE/instruct.")] = None,
+    out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Make questions and answers for a role from its profile and script, and filter them.
 
     Pairs that pass the filters go to RUN/kept.jsonl; the others go to RUN/dropped.jsonl, with the reason.
+
+    Args:
+        out: The run's folder; defaults to PROFILE/instruct.
     """
     from rolellm.construct.context_instruct.run import instruct_folder, planned_requests
     from rolellm.construct.sheet import read_sheet

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import AsJson, from_settings
+from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import print_json, print_table
 from rolellm.construct.settings import SampleSettings
 from rolellm.core.errors import SettingsError
@@ -16,41 +16,30 @@ from rolellm.core.sanitize import label
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
-@app.callback()
-def _group() -> None:
-    # With a callback the one command of the group keeps its name.
-    pass
-
-
 @app.command()
-@from_settings
+@with_options
 def sample(
-    datasets: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DATASET…",
-            help="Files or folders (JSON, JSON Lines, CSV, Parquet), or OWNER/NAME[:CONFIG] on the Hub.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", help="The file to write, JSON Lines.")],
+    datasets: Annotated[list[str], typer.Argument(metavar="DATASET…")],
+    out: Path,
     settings: SampleSettings,
-    count: Annotated[
-        list[int] | None,
-        typer.Option("--count", min=1, help="How many in all; repeated, how many from each DATASET. [default: 1500]"),
-    ] = None,
-    split: Annotated[
-        str | None, typer.Option("--split", help="Split of folders and Hub datasets; defaults to train.")
-    ] = None,
-    instruction_column: Annotated[
-        str | None, typer.Option("--instruction-column", help="Detected by its usual names by default.")
-    ] = None,
-    target_column: Annotated[
-        str | None, typer.Option("--target-column", help="Detected by its usual names by default.")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out.")] = False,
+    count: Annotated[list[int] | None, typer.Option(min=1)] = None,
+    split: str | None = None,
+    instruction_column: str | None = None,
+    target_column: str | None = None,
+    overwrite: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw instructions with their role-free answers, capped in length and without near-duplicates."""
+    """Draw instructions with their role-free answers, capped in length and without near-duplicates.
+
+    Args:
+        datasets: Files or folders (JSON, JSON Lines, CSV, Parquet), or OWNER/NAME[:CONFIG] on the Hub.
+        out: The file to write, JSON Lines.
+        count: How many in all; repeated, how many from each DATASET. [default: 1500]
+        split: Split of folders and Hub datasets; defaults to train.
+        instruction_column: Detected by its usual names by default.
+        target_column: Detected by its usual names by default.
+        overwrite: Replace the file at --out.
+    """
     from rolellm.construct.instructions import read_source, sample_instructions
 
     if out.exists() and not overwrite:

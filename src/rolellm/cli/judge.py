@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rolellm.cli.llm_options import AskedModel, language_model, show_estimate
-from rolellm.cli.options import from_settings
+from rolellm.cli.options import AsJson, Config, Split, with_options
 from rolellm.cli.output import print_json, show_table
 from rolellm.core.sanitize import visible
 from rolellm.core.settings import dump
@@ -21,21 +21,23 @@ if TYPE_CHECKING:
     from rolellm.judging.figures import JudgingResult
 
 
-@from_settings
+@with_options
 def judge(
     context: typer.Context,
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="[NAME=]P.jsonl...", help="Predictions of each system; files of one NAME are joined."),
-    ],
-    config: Annotated[str, typer.Option("--config", help="Config of the dataset, such as sample.")],
+    files: Annotated[list[str], typer.Argument(metavar="[NAME=]P.jsonl...")],
+    config: Config,
     asked: AskedModel,
     settings: JudgingSettings,
-    out: Annotated[Path | None, typer.Option("--out", help="Run folder; defaults to judge-CONFIG.")] = None,
-    split: Annotated[str, typer.Option("--split", help="Split of the dataset.")] = "test",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    out: Path | None = None,
+    split: Split = "test",
+    as_json: AsJson = False,
 ) -> None:
-    """Have a language model rank answers by style and role knowledge: win rate and average rank, biases measured."""
+    """Have a language model rank answers by style and role knowledge: win rate and average rank, biases measured.
+
+    Args:
+        files: Predictions of each system; files of one NAME are joined.
+        out: Run folder; defaults to judge-CONFIG.
+    """
     from rolellm.cli.output import resumable
     from rolellm.core.errors import JudgingError
     from rolellm.judging.figures import JudgingResult

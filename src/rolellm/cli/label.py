@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.options import from_settings
+from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import ABSENT, estimate_text, print_json, print_table, resumable
 from rolellm.core.sanitize import label as shown
 from rolellm.core.sanitize import visible
@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `rolellm judge` wrote.")]
 
 
-@from_settings
+@with_options
 def label(
     context: typer.Context,
     run: RunFolder,
     settings: LabelSettings,
-    open_page: Annotated[
-        bool | None, typer.Option("--open/--no-open", help="Open the page in a browser; the default on a terminal.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    open_page: Annotated[bool | None, typer.Option("--open/--no-open")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Rank a sample of a run's answers on a local page, blind: names are masked, the judges' verdicts are not shown.
 
     Each label is saved before the page moves on. Press Ctrl-C to stop; the same command continues.
+
+    Args:
+        open_page: Open the page in a browser; the default on a terminal.
     """
     from rolellm.core.errors import SettingsError, StoppedShortError
     from rolellm.judging.folder import LABELS, read_run
@@ -57,7 +58,7 @@ def label(
     counts = {status: task.statuses().count(status) for status in ("done", "skipped", "open")}
     if as_json:
         print_json({"annotator": annotator, "kind": task.kind, "sample": len(task), **counts, "labels": str(path)})
-    kept = f"{counts['done']} of {len(task)} labelled, {counts['skipped']} skipped, {counts['open']} left"
+    kept = f"{counts['done']} of {len(task)} labeled, {counts['skipped']} skipped, {counts['open']} left"
     if counts["open"]:
         with resumable(context):
             raise StoppedShortError(f"{kept}; they are in {path}", resume="the same command")
@@ -99,11 +100,11 @@ def _agreement_command(run: Path) -> str:
     return f"rolellm agreement {shlex.quote(str(run))}"
 
 
-@from_settings
+@with_options
 def agreement(
     run: RunFolder,
     settings: AgreementSettings,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Judges against people, people against people, and the audit: agreement beyond chance, with 95 % intervals."""
     from rolellm.judging.folder import read_run

@@ -2,7 +2,7 @@
 
 A command has a parameter of the type `AskedModel`, and asks what `language_model` makes of it::
 
-    @from_settings
+    @with_options
     def instruct(profile: Path, asked: AskedModel, as_json: AsJson = False) -> None:
         llm = language_model(asked)
         requests = ...
@@ -14,31 +14,27 @@ A command has a parameter of the type `AskedModel`, and asks what `language_mode
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from rolellm.cli.output import print_json, print_table, say
-from rolellm.core.settings import settings
+from rolellm.core.settings import Field, settings
 from rolellm.llm.llm import LLM, LLMOptions
 
 if TYPE_CHECKING:
     from rolellm.llm.estimate import Estimate
     from rolellm.llm.settings import MakeScripted
 
-#: As for `rolellm judge`: enough for what a content filter takes here and there (our choice).
-ALLOWED_MISSING = 0.01
-AllowMissing = Annotated[
-    float,
-    typer.Option(
-        "--allow-missing",
-        min=0,
-        max=1,
-        metavar="SHARE",
-        help="Share of requests that may stay unanswered; above it, the exit code is 3.",
-        rich_help_panel="Model",
-    ),
-]
+
+@settings
+class _ModelForAll(LLMOptions):
+    """Model.
+
+    Attributes:
+        allow_missing: Share of requests that may stay unanswered; above it, the exit code is 3.
+    """
+
+    # As for `rolellm judge`: enough for what a content filter takes here and there (our choice).
+    allow_missing: float = Field(default=0.01, ge=0, le=1, json_schema_extra={"metavar": "SHARE"})
 
 
 @settings
@@ -46,6 +42,13 @@ class AskedModel:
     """The model to ask; a section, so that its options have a panel of their own in the help."""
 
     model: LLMOptions
+
+
+@settings
+class AskedForAll(AskedModel):
+    """The model to ask, where `rolellm.cli.output.check_missing` looks at how many requests have no answer."""
+
+    model: _ModelForAll
 
 
 def scripted_models() -> dict[str, MakeScripted]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolellm.cli.options import AsJson, from_settings
+from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import print_json, print_table
 from rolellm.core.settings import dump
 from rolellm.hub.push import PushOptions
@@ -16,38 +16,31 @@ if TYPE_CHECKING:
     from rolellm.hub.push import Pushed
 
 
-@from_settings
+@with_options
 def push(
-    run: Annotated[Path, typer.Argument(metavar="DIR", help="A finished run of rolellm train.")],
-    repo: Annotated[str, typer.Argument(metavar="REPO", help="Model on the Hub, OWNER/NAME.")],
+    run: Annotated[Path, typer.Argument(metavar="DIR")],
+    repo: Annotated[str, typer.Argument(metavar="REPO")],
     options: PushOptions,
-    license_: Annotated[
-        str | None,
-        typer.Option("--license", help="License; defaults to the recipe's output.license."),
-    ] = None,
-    merge: Annotated[bool, typer.Option("--merge", help="Publish the adapter merged into its base.")] = False,
-    base_model: Annotated[
-        str | None,
-        typer.Option("--base-model", help="Base model on the Hub, OWNER/NAME, if the run used a local folder."),
-    ] = None,
-    scores: Annotated[
-        list[Path] | None, typer.Option("--scores", help="Output of rolellm score --json; may be repeated.")
-    ] = None,
+    license: str | None = None,
+    merge: bool = False,
+    base_model: str | None = None,
+    scores: list[Path] | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a run as one commit: adapter or merged model, tokenizer with its chat template, and a model card."""
+    """Publish a run as one commit: adapter or merged model, tokenizer with its chat template, and a model card.
+
+    Args:
+        run: A finished run of rolellm train.
+        repo: Model on the Hub, OWNER/NAME.
+        license: License; defaults to the recipe's output.license.
+        merge: Publish the adapter merged into its base.
+        base_model: Base model on the Hub, OWNER/NAME, if the run used a local folder.
+        scores: Output of rolellm score --json; may be repeated.
+    """
     from rolellm.rocit.publish import push as publish
 
-    pushed = publish(
-        run,
-        repo,
-        license=license_,
-        merge=merge,
-        base_model=base_model,
-        scores=scores or (),
-        **dump(options),
-    )
-    show(pushed, as_json=as_json)
+    chosen = dump(options) | {"license": license, "merge": merge, "base_model": base_model, "scores": scores or ()}
+    show(publish(run, repo, **chosen), as_json=as_json)
 
 
 def show(pushed: Pushed, *, as_json: bool) -> None:

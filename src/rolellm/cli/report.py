@@ -7,32 +7,27 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import from_settings
+from rolellm.cli.options import AsJson, with_options
 from rolellm.core.settings import dump
 from rolellm.report.settings import ReportOptions
 
 
-@from_settings
+@with_options
 def report(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...",
-            help="Folders of judging runs, or prediction files (P.jsonl, NAME=P.jsonl) with --config.",
-        ),
-    ],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
     options: ReportOptions,
-    out: Annotated[Path, typer.Option("--out", help="The page to write: one self-contained HTML file.")] = Path(
-        "report.html"
-    ),
-    tables: Annotated[
-        Path | None, typer.Option("--tables", help="Also write every table to this folder as Markdown, CSV and LaTeX.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    out: Path = Path("report.html"),
+    tables: Path | None = None,
+    as_json: AsJson = False,
 ) -> None:
     """Report judging runs or predictions: tables, plots, and every question, in one HTML file.
 
     Several runs, such as one per config, become sections of one page.
+
+    Args:
+        runs: Folders of judging runs, or prediction files (P.jsonl, NAME=P.jsonl) with --config.
+        out: The page to write: one self-contained HTML file.
+        tables: Also write every table to this folder as Markdown, CSV and LaTeX.
     """
     from rolellm.cli.output import print_json, show_table
     from rolellm.core.sanitize import visible

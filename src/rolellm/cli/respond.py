@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
-from rolellm.cli.options import AsJson, Profile, from_settings
+from rolellm.cli.llm_options import AskedForAll, language_model, show_estimate
+from rolellm.cli.options import AsJson, Profile, with_options
 from rolellm.cli.output import check_missing, print_json, print_table, resumable, say
 from rolellm.construct.settings import RespondSettings
 from rolellm.core.sanitize import label
@@ -19,31 +19,29 @@ if TYPE_CHECKING:
     from rolellm.construct.rolegpt.prompts import RolePrompts
     from rolellm.construct.rolegpt.respond import Asked, Explanation
 
-_EXPLAINED = 5
 _WIDE = 60
 
 
-@from_settings
+@with_options
 def respond(
     context: typer.Context,
     profile: Profile,
-    instructions: Annotated[
-        Path, typer.Option("--instructions", help="JSON Lines with `instruction`, or `question` as in kept.jsonl.")
-    ],
-    asked: AskedModel,
+    instructions: Path,
+    asked: AskedForAll,
     settings: RespondSettings,
-    allow_missing: AllowMissing = ALLOWED_MISSING,
-    out: Annotated[Path | None, typer.Option("--out", help="The run's folder; defaults to PROFILE/respond.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Use only the first N instructions.")] = None,
-    explain: Annotated[
-        bool,
-        typer.Option(
-            "--explain", help=f"Show what the first {_EXPLAINED} prompts (or --limit) are made of; ask no model."
-        ),
-    ] = False,
+    out: Path | None = None,
+    limit: Annotated[int | None, typer.Option(min=1)] = None,
+    explain: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a role each instruction several times: five replies as references, the sixth held out."""
+    """Ask a role each instruction several times: five replies as references, the sixth held out.
+
+    Args:
+        instructions: JSON Lines with `instruction`, or `question` as in kept.jsonl.
+        out: The run's folder; defaults to PROFILE/respond.
+        limit: Use only the first N instructions.
+        explain: Show what the first 5 prompts (or --limit) are made of; ask no model.
+    """
     from rolellm.construct.rolegpt.prompts import RolePrompts
     from rolellm.construct.rolegpt.respond import instructions_of, planned_requests, respond_folder
     from rolellm.construct.sheet import read_sheet
@@ -51,7 +49,7 @@ def respond(
     llm, character = language_model(asked, required=not explain), read_sheet(profile)
     chosen = instructions_of(instructions, character.role, limit)
     if explain:
-        _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or _EXPLAINED], as_json)
+        _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or 5], as_json)
         return
     if llm.dry_run:
         show_estimate(llm.estimate(planned_requests(character, chosen.asked, settings, llm.counter)), as_json)

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from rolellm.cli.llm_options import ALLOWED_MISSING, AllowMissing, AskedModel, language_model, show_estimate
-from rolellm.cli.options import AsJson, Profile, from_settings
+from rolellm.cli.llm_options import AskedForAll, language_model, show_estimate
+from rolellm.cli.options import AsJson, Profile, with_options
 from rolellm.cli.output import check_missing, next_line, print_json, print_table, resumable, say
 from rolellm.construct.settings import BuildSettings, SplitRule
 from rolellm.core.errors import SettingsError
+from rolellm.core.records import Language
 from rolellm.core.sanitize import label
 
 if TYPE_CHECKING:
@@ -31,36 +32,36 @@ _LORE = 8
 _WIDE = 60
 _DIGITS = 10
 
-Language = Annotated[Literal["en", "zh"] | None, typer.Option("--language", help="Detected by default.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the character in --out.")]
 app = typer.Typer(
     name="role", help="Make a role: parse its script, build its profile, release its data.", no_args_is_help=True
 )
 
 
 @app.command()
+@with_options
 def parse(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A play, screenplay, transcript, novel or .srt.")],
-    role: Annotated[str, typer.Option("--role", help="The role's name.")],
-    out: Annotated[Path, typer.Option("--out", help="JSON Lines file for the turns.")],
-    alias: Annotated[
-        list[str] | None, typer.Option("--alias", help="Another name of the role in the script; may be repeated.")
-    ] = None,
-    format: Annotated[
-        Literal["play", "screenplay", "transcript", "novel", "subtitles"] | None,
-        typer.Option("--format", help="Detected by default."),
-    ] = None,
-    language: Language = None,
-    encoding: Annotated[
-        str | None, typer.Option("--encoding", help="Text encoding, such as gb18030; detected by default.")
-    ] = None,
-    layout: Annotated[
-        Literal["turns", "release"],
-        typer.Option("--layout", help="release: the layout of RoleBench's profiles."),
-    ] = "turns",
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT")],
+    role: str,
+    out: Path,
+    alias: list[str] | None = None,
+    format: Literal["play", "screenplay", "transcript", "novel", "subtitles"] | None = None,
+    language: Language | None = None,
+    encoding: str | None = None,
+    layout: Literal["turns", "release"] = "turns",
     as_json: AsJson = False,
 ) -> None:
-    """Read a script for one role: who says what, in which scene, and where in the source."""
+    """Read a script for one role: who says what, in which scene, and where in the source.
+
+    Args:
+        script: A play, screenplay, transcript, novel or .srt.
+        role: The role's name.
+        out: JSON Lines file for the turns.
+        alias: Another name of the role in the script; may be repeated.
+        format: Detected by default.
+        language: Detected by default.
+        encoding: Text encoding, such as gb18030; detected by default.
+        layout: release: the layout of RoleBench's profiles.
+    """
     from rolellm.construct.scripts.parse import parse_script
     from rolellm.construct.scripts.turns import write_turns
     from rolellm.runtime.progress import Progress
@@ -125,43 +126,37 @@ def _number(text: str) -> int:
 
 
 @app.command()
-@from_settings
+@with_options
 def build(
     context: typer.Context,
-    asked: AskedModel,
+    asked: AskedForAll,
     settings: BuildSettings,
-    allow_missing: AllowMissing = ALLOWED_MISSING,
-    dialogue: Annotated[
-        Path | None,
-        typer.Argument(metavar="D.jsonl", help="The script's turns, from `rolellm role parse`.", show_default=False),
-    ] = None,
-    role: Annotated[str | None, typer.Option("--role", help="The role's name in D.jsonl.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the character; defaults to that of --from.")
-    ] = None,
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from", metavar="PROFILE", help="A character's folder instead of D.jsonl, such as an imported card's."
-        ),
-    ] = None,
-    language: Language = None,
-    script: Annotated[str | None, typer.Option("--script", help="Title of the script.")] = None,
-    alias: Annotated[
-        list[str] | None,
-        typer.Option("--alias", help="Another name of the role, to keep out of the description; may be repeated."),
-    ] = None,
-    catchphrases: Annotated[
-        int, typer.Option("--catchphrases", metavar="N|none", parser=_number, help="Maximum catchphrases.")
-    ] = 3,
-    description: Annotated[
-        Path | None,
-        typer.Option("--description", help="A text file with your own description, in the second person."),
-    ] = None,
-    overwrite: Overwrite = False,
+    dialogue: Annotated[Path | None, typer.Argument(metavar="D.jsonl", show_default=False)] = None,
+    role: str | None = None,
+    out: Path | None = None,
+    source: Annotated[Path | None, typer.Option("--from", metavar="PROFILE")] = None,
+    language: Language | None = None,
+    script: str | None = None,
+    alias: list[str] | None = None,
+    catchphrases: Annotated[int, typer.Option(metavar="N|none", parser=_number)] = 3,
+    description: Path | None = None,
+    overwrite: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a role's profile: a description, first in the third person, then in the second, and catchphrases."""
+    """Make a role's profile: a description, first in the third person, then in the second, and catchphrases.
+
+    Args:
+        dialogue: The script's turns, from `rolellm role parse`.
+        role: The role's name in D.jsonl.
+        out: Folder for the character; defaults to that of --from.
+        source: A character's folder instead of D.jsonl, such as an imported card's.
+        language: Detected by default.
+        script: Title of the script.
+        alias: Another name of the role, to keep out of the description; may be repeated.
+        catchphrases: Maximum catchphrases.
+        description: A text file with your own description, in the second person.
+        overwrite: Replace the character in --out.
+    """
     from rolellm.construct.profile.build import planned_requests
     from rolellm.construct.profile.folder import build_folder
     from rolellm.llm.estimate import Case, Estimate
@@ -221,7 +216,7 @@ def _start(
     dialogue: Path | None,
     source: Path | None,
     role: str | None,
-    language: Literal["en", "zh"] | None,
+    language: Language | None,
     aliases: list[str],
     script: str | None,
 ) -> Sheet:
@@ -278,15 +273,24 @@ def _show_character(character: Character) -> None:
 
 
 @app.command("import-card")
+@with_options
 def import_card(
-    card: Annotated[Path, typer.Argument(metavar="CARD", help="A card: JSON, or PNG with a card in it.")],
-    out: Annotated[Path, typer.Option("--out", help="Folder for the character.")],
-    language: Language = None,
-    name: Annotated[str | None, typer.Option("--name", help="Role name to use instead of the card's.")] = None,
-    overwrite: Overwrite = False,
+    card: Annotated[Path, typer.Argument(metavar="CARD")],
+    out: Path,
+    language: Language | None = None,
+    name: str | None = None,
+    overwrite: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a character's folder from a character card (V1, V2, V3). Nothing that the card names is fetched."""
+    """Make a character's folder from a character card (V1, V2, V3). Nothing that the card names is fetched.
+
+    Args:
+        card: A card: JSON, or PNG with a card in it.
+        out: Folder for the character.
+        language: Detected by default.
+        name: Role name to use instead of the card's.
+        overwrite: Replace the character in --out.
+    """
     from rolellm.construct.cards.folder import import_card as run
 
     reading = run(card, out, role=name, language=language, overwrite=overwrite)
@@ -318,21 +322,23 @@ def import_card(
 
 
 @app.command("export-card")
+@with_options
 def export_card(
     profile: Profile,
-    out: Annotated[Path, typer.Option("--out", help="The card to write: .json or .png.")],
-    spec: Annotated[
-        Literal["v2", "v3"] | None,
-        typer.Option("--spec", help="Card version; defaults to that of the imported card, else v2."),
-    ] = None,
-    image: Annotated[
-        Path | None,
-        typer.Option("--image", help="PNG to put the card into; defaults to the imported one, or a plain one."),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file at --out.")] = False,
+    out: Path,
+    spec: Literal["v2", "v3"] | None = None,
+    image: Path | None = None,
+    overwrite: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a character as a card: the imported one with later changes, or a new one."""
+    """Write a character as a card: the imported one with later changes, or a new one.
+
+    Args:
+        out: The card to write: .json or .png.
+        spec: Card version; defaults to that of the imported card, else v2.
+        image: PNG to put the card into; defaults to the imported one, or a plain one.
+        overwrite: Replace the file at --out.
+    """
     from rolellm.construct.cards.folder import export_card as run
 
     exported = run(profile, out, spec=spec, picture=image, overwrite=overwrite)
@@ -350,17 +356,21 @@ def export_card(
 
 
 @app.command()
-@from_settings
+@with_options
 def release(
-    profiles: Annotated[
-        list[Path], typer.Argument(metavar="PROFILE…", help="Characters' folders, after `instruct` and `respond`.")
-    ],
-    out: Annotated[Path, typer.Option("--out", help="The folder to write, in the layout of the RoleBench release.")],
+    profiles: Annotated[list[Path], typer.Argument(metavar="PROFILE…")],
+    out: Path,
     rule: SplitRule,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier release in --out.")] = False,
+    overwrite: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a folder that load_dataset("rolebench", CONFIG, data_dir=OUT) loads, with splits by rule and a manifest."""
+    """Write a folder that load_dataset("rolebench", CONFIG, data_dir=OUT) loads, with splits by rule and a manifest.
+
+    Args:
+        profiles: Characters' folders, after `instruct` and `respond`.
+        out: The folder to write, in the layout of the RoleBench release.
+        overwrite: Replace an earlier release in --out.
+    """
     from rolellm.construct.release import gather, write_release
 
     summary = write_release([gather(folder) for folder in profiles], out, rule, overwrite=overwrite)

@@ -9,29 +9,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import print_json, resume_line
 
 if TYPE_CHECKING:
     from rolellm.rocit.recipe import Recipe
 
 
+@with_options
 def train(
     context: typer.Context,
-    recipe: Annotated[str, typer.Argument(help="YAML file, or the name of a recipe that ships, such as smoke-cpu.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The run's folder, in place of output.dir.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option("--data-dir", help="Local copy of the release, in place of data.data_dir.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one value; may be repeated.")
-    ] = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Show each token, trained or not, and exit.")] = False,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Number of rows that --preview shows.")] = 2,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the unfinished run in the folder.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    recipe: Annotated[str, typer.Argument()],
+    out: Path | None = None,
+    data_dir: Path | None = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
+    preview: bool = False,
+    rows: Annotated[int, typer.Option(min=1)] = 2,
+    resume: bool = False,
+    overwrite: bool = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Tune a model on RoleBench by a recipe; the same code as accelerate launch recipes/rocit.py --config RECIPE."""
+    """Tune a model on RoleBench by a recipe; the same code as accelerate launch recipes/rocit.py --config RECIPE.
+
+    Args:
+        recipe: YAML file, or the name of a recipe that ships, such as smoke-cpu.
+        out: The run's folder, in place of output.dir.
+        data_dir: Local copy of the release, in place of data.data_dir.
+        settings: Override one value; may be repeated.
+        preview: Show each token, trained or not, and exit.
+        rows: Number of rows that --preview shows.
+        resume: Continue the unfinished run in the folder.
+        overwrite: Replace the run in the folder.
+    """
     from rolellm.rocit.recipe import load_recipe
     from rolellm.rocit.run_folder import stopped_short
     from rolellm.runtime.threads import wait_briefly

@@ -43,14 +43,19 @@ def settings_from(cls: type[_Settings], values: Mapping[str, Any]) -> _Settings:
 
 @settings
 class SamplingSettings:
-    """How replies are sampled: the paper's values (arXiv 2310.00746, by secondary notes)."""
+    """How replies are sampled: the paper's values (arXiv 2310.00746, by secondary notes).
 
-    temperature: float = Field(default=0.7, ge=0, description="Sampling temperature; 0 is greedy.")
-    top_p: float = Field(
-        default=0.95, ge=0, le=1, description="Sample from the likeliest tokens up to this probability."
-    )
-    max_tokens: int = Field(default=2000, ge=1, description="Maximum tokens per reply.")
-    seed: int | None = Field(default=None, description="Random seed, sent to servers that take one.")
+    Attributes:
+        temperature: Sampling temperature; 0 is greedy.
+        top_p: Sample from the likeliest tokens up to this probability.
+        max_tokens: Maximum tokens per reply.
+        seed: Random seed, sent to servers that take one.
+    """
+
+    temperature: float = Field(default=0.7, ge=0)
+    top_p: float = Field(default=0.95, ge=0, le=1)
+    max_tokens: int = Field(default=2000, ge=1)
+    seed: int | None = None
 
     @property
     def sampling(self) -> Sampling:
@@ -66,27 +71,24 @@ class SamplingSettings:
 
 @settings
 class BuildSettings(SamplingSettings):
-    """How a profile is made."""
+    """How a profile is made.
+
+    Attributes:
+        catchphrases: Maximum catchphrases.
+        picked_by: Who picks catchphrases; count takes the phrases said most often and asks no model.
+        description: Your own description, in the second person.
+        check_knowledge: First ask what the model knows of the role, for you to read.
+        work: The work's name, for the knowledge check.
+        excerpt_tokens: Script tokens in the prompt.
+    """
 
     # No role of the release has more than 3; `--catchphrases` also takes "none".
-    catchphrases: int = Field(
-        default=3, ge=0, le=20, description="Maximum catchphrases.", json_schema_extra={"cli": False}
-    )
-    picked_by: Literal["model", "count"] = Field(
-        default="model",
-        description="Who picks catchphrases; count takes the phrases said most often and asks no model.",
-        json_schema_extra={"flag": "catchphrases-by"},
-    )
-    description: str | None = Field(
-        default=None, description="Your own description, in the second person.", json_schema_extra={"cli": False}
-    )
-    check_knowledge: bool = Field(
-        default=False, description="First ask what the model knows of the role, for you to read."
-    )
-    work: str | None = Field(
-        default=None, description="The work's name, for the knowledge check.", json_schema_extra={"cli": False}
-    )
-    excerpt_tokens: int = Field(default=6000, ge=200, description="Script tokens in the prompt.")
+    catchphrases: int = Field(default=3, ge=0, le=20, json_schema_extra={"cli": False})
+    picked_by: Literal["model", "count"] = Field(default="model", json_schema_extra={"flag": "catchphrases-by"})
+    description: str | None = Field(default=None, json_schema_extra={"cli": False})
+    check_knowledge: bool = False
+    work: str | None = Field(default=None, json_schema_extra={"cli": False})
+    excerpt_tokens: int = Field(default=6000, ge=200)
 
     def __post_init__(self) -> None:
         if self.description is not None and not self.description.strip():
@@ -114,27 +116,29 @@ class BuildSettings(SamplingSettings):
 
 @settings
 class FilterSettings:
-    """Filters (replies come from the run's journal: changing filters asks no model)."""
+    """Filters (replies come from the run's journal: changing filters asks no model).
 
-    min_confidence: Level = Field(default="medium", description="Lowest level that both ratings may have.")
-    no_confidence: bool = Field(default=False, description="Keep pairs whatever their ratings.")
-    no_standalone: bool = Field(default=False, description="Keep pairs that refer to their source.")
-    no_character: bool = Field(default=False, description="Keep answers out of character.")
-    min_grounding: float = Field(
-        default=LEAST_FOUND,
-        ge=0,
-        le=1,
-        description="Minimum share of content words found in the script segment or the profile.",
-    )
-    no_grounding: bool = Field(default=False, description="Do not check script-based pairs against their source.")
-    duplicates: Method = Field(default="bm25", description="How to find near-duplicates.")
-    similarity: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        description="Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]",
-    )
-    no_duplicates: bool = Field(default=False, description="Keep near-duplicates.")
+    Attributes:
+        min_confidence: Lowest level that both ratings may have.
+        no_confidence: Keep pairs whatever their ratings.
+        no_standalone: Keep pairs that refer to their source.
+        no_character: Keep answers out of character.
+        min_grounding: Minimum share of content words found in the script segment or the profile.
+        no_grounding: Do not check script-based pairs against their source.
+        duplicates: How to find near-duplicates.
+        similarity: Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]
+        no_duplicates: Keep near-duplicates.
+    """
+
+    min_confidence: Level = "medium"
+    no_confidence: bool = False
+    no_standalone: bool = False
+    no_character: bool = False
+    min_grounding: float = Field(default=LEAST_FOUND, ge=0, le=1)
+    no_grounding: bool = False
+    duplicates: Method = "bm25"
+    similarity: float | None = Field(default=None, ge=0, le=1)
+    no_duplicates: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object, for manifests: what each filter requires; null or false where it is off."""
@@ -151,29 +155,31 @@ class FilterSettings:
 
 @settings
 class InstructSettings(SamplingSettings):
-    """What Context-Instruct asks for. The paper makes at least 400 candidates per role."""
+    """What Context-Instruct asks for. The paper makes at least 400 candidates per role.
 
-    per_role: int = Field(default=400, ge=1, description="Distinct questions to make, before any filter.")
+    Attributes:
+        per_role: Distinct questions to make, before any filter.
+        script_agnostic_share: Share of questions made from the profile alone.
+        per_request: Pairs per request.
+        rounds: Maximum rounds of requests.
+        chunk_tokens: Script tokens per prompt.
+        overlap_tokens: Tokens that a chunk repeats of the one before.
+        asked_tokens: Maximum prompt tokens that list earlier questions.
+        seed: Random seed for the order of the script's chunks.
+    """
+
+    per_role: int = Field(default=400, ge=1)
     script_agnostic_share: float = Field(
-        default=AGNOSTIC_SHARE,
-        ge=0,
-        le=1,
-        description="Share of questions made from the profile alone.",
-        json_schema_extra={"flag": "agnostic-share"},
+        default=AGNOSTIC_SHARE, ge=0, le=1, json_schema_extra={"flag": "agnostic-share"}
     )
     # Ours: 10 pairs with their ratings stay under 2,000 tokens.
-    per_request: int = Field(default=10, ge=1, description="Pairs per request.")
-    rounds: int = Field(default=12, ge=1, description="Maximum rounds of requests.")
+    per_request: int = Field(default=10, ge=1)
+    rounds: int = Field(default=12, ge=1)
     # Ours: instructions, examples, description, chunk and reply come to about 5,000 tokens.
-    chunk_tokens: int = Field(default=1000, ge=50, description="Script tokens per prompt.")
-    overlap_tokens: int = Field(default=100, ge=0, description="Tokens that a chunk repeats of the one before.")
-    asked_tokens: int = Field(
-        default=400,
-        ge=0,
-        description="Maximum prompt tokens that list earlier questions.",
-        json_schema_extra={"cli": False},
-    )
-    seed: int = Field(default=0, description="Random seed for the order of the script's chunks.")
+    chunk_tokens: int = Field(default=1000, ge=50)
+    overlap_tokens: int = Field(default=100, ge=0)
+    asked_tokens: int = Field(default=400, ge=0, json_schema_extra={"cli": False})
+    seed: int = 0
     filters: FilterSettings = Field(default_factory=FilterSettings)
 
     def __post_init__(self) -> None:
@@ -195,22 +201,22 @@ class InstructSettings(SamplingSettings):
 
 @settings
 class PromptSettings:
-    """How a question is put to a role."""
+    """How a question is put to a role.
 
-    strategy: Strategy = Field(
-        default="few-shot-dialogue", description="Demonstrations: none, as text in one turn, or as turns of a dialogue."
-    )
-    demonstrations: int = Field(default=5, ge=0, description="Exchanges to show as demonstrations.")
-    lore: int = Field(default=2, ge=0, description="Maximum lore entries per prompt.")
+    Attributes:
+        strategy: Demonstrations: none, as text in one turn, or as turns of a dialogue.
+        demonstrations: Exchanges to show as demonstrations.
+        lore: Maximum lore entries per prompt.
+        max_prompt_tokens: Maximum tokens per prompt; the worst demonstrations and lore are left out first.
+        system_template: Your own system template, with {role} and {description}.
+    """
+
+    strategy: Strategy = "few-shot-dialogue"
+    demonstrations: int = Field(default=5, ge=0)
+    lore: int = Field(default=2, ge=0)
     # Ours: fits a context of 4,096 tokens.
-    max_prompt_tokens: int | None = Field(
-        default=3000,
-        ge=1,
-        description="Maximum tokens per prompt; the worst demonstrations and lore are left out first.",
-    )
-    system_template: Path | None = Field(
-        default=None, description="Your own system template, with {role} and {description}."
-    )
+    max_prompt_tokens: int | None = Field(default=3000, ge=1)
+    system_template: Path | None = None
 
     @property
     def shown(self) -> int:
@@ -220,13 +226,17 @@ class PromptSettings:
 
 @settings
 class RespondSettings(PromptSettings, SamplingSettings):
-    """How a role is asked. The paper: six replies per instruction, the last of them held out."""
+    """How a role is asked. The paper: six replies per instruction, the last of them held out.
 
-    replies: int = Field(default=6, ge=1, description="Replies per instruction; the last is held out as the baseline.")
-    max_tokens: int = Field(default=200, ge=1, description="Maximum tokens per reply.")
-    rules: tuple[Rule, ...] = Field(
-        default=get_args(Rule), description="Rules that replies must keep.", json_schema_extra={"cli": False}
-    )
+    Attributes:
+        replies: Replies per instruction; the last is held out as the baseline.
+        max_tokens: Maximum tokens per reply.
+        rules: Rules that replies must keep.
+    """
+
+    replies: int = Field(default=6, ge=1)
+    max_tokens: int = Field(default=200, ge=1)
+    rules: tuple[Rule, ...] = Field(default=get_args(Rule), json_schema_extra={"cli": False})
 
     def __post_init__(self) -> None:
         if self.replies > 1 and self.temperature == 0:
@@ -246,30 +256,37 @@ class RespondSettings(PromptSettings, SamplingSettings):
 
 @settings
 class SplitRule:
-    """How a release is split."""
+    """How a release is split.
 
-    test_share: float = Field(default=0.2, gt=0, lt=1, description="Share of questions for test.")
-    held_out: tuple[str, ...] = Field(
-        default=(), description="Hold this role out for role generalization; may be repeated."
-    )
-    role_share: float = Field(default=0.1, gt=0, lt=1, description="Share of roles to hold out where none are named.")
-    seed: int = Field(default=0, description="Random seed for the held-out questions and roles.")
+    Attributes:
+        test_share: Share of questions for test.
+        held_out: Hold this role out for role generalization; may be repeated.
+        role_share: Share of roles to hold out where none are named.
+        seed: Random seed for the held-out questions and roles.
+    """
+
+    test_share: float = Field(default=0.2, gt=0, lt=1)
+    held_out: tuple[str, ...] = ()
+    role_share: float = Field(default=0.1, gt=0, lt=1)
+    seed: int = 0
 
 
 @settings
 class SampleSettings:
-    """How general instructions are drawn; the caps are the paper's."""
+    """How general instructions are drawn; the caps are the paper's.
 
-    language: Language | None = Field(
-        default=None, description="Language to draw; defaults to that of most instructions."
-    )
-    max_words: int = Field(default=100, ge=1, description="Maximum words of an English instruction.")
-    max_chars: int = Field(default=100, ge=1, description="Maximum characters of a Chinese instruction.")
-    seed: int = Field(default=0, description="Random seed for the draw.")
-    duplicates: Literal["bm25", "minhash", "exact"] = Field(default="bm25", description="How to find near-duplicates.")
-    similarity: float | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        description="Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]",
-    )
+    Attributes:
+        language: Language to draw; defaults to that of most instructions.
+        max_words: Maximum words of an English instruction.
+        max_chars: Maximum characters of a Chinese instruction.
+        seed: Random seed for the draw.
+        duplicates: How to find near-duplicates.
+        similarity: Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]
+    """
+
+    language: Language | None = None
+    max_words: int = Field(default=100, ge=1)
+    max_chars: int = Field(default=100, ge=1)
+    seed: int = 0
+    duplicates: Literal["bm25", "minhash", "exact"] = "bm25"
+    similarity: float | None = Field(default=None, gt=0, le=1)

@@ -32,7 +32,7 @@ def visible(text: str) -> str:
     >>> visible("abc\u202edef")
     'abc⟨U+202E⟩def'
     """
-    # Most texts need nothing, and this is a hundred times quicker: what is printable is none of what is spelt out.
+    # Most texts need nothing, and this is a hundred times quicker: what is printable is none of what is spelled out.
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(map(_shown, text.replace("\r\n", "\n")))

@@ -1,11 +1,11 @@
 """Settings: an option's name, type, default, limits and help, written once in a pydantic dataclass.
 
-Files (YAML), keyword arguments and command-line options are all checked against the same class; docs and ``--help`` are
-made from it (`rolellm.cli.options`).
+Files (YAML), keyword arguments and command-line options are all checked against the same class; ``--help`` is made from
+it (`rolellm.cli.options`), and says what the ``Attributes:`` of its docstring say.
 
 >>> @settings
 ... class Sampling:
-...     temperature: float = Field(0.7, ge=0, description="Sampling temperature; 0 is greedy.")
+...     temperature: float = Field(0.7, ge=0)
 >>> read(Sampling, {"temperature": 1}, "llm.yaml").temperature
 1.0
 >>> read(Sampling, {"temprature": 1}, "llm.yaml")
@@ -18,7 +18,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import inspect
 import json
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
@@ -26,25 +28,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 import yaml
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import Field as Field  # part of this module's interface
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from rolellm.core.errors import SettingsError
-
-__all__ = [
-    "Field",
-    "Values",
-    "beside",
-    "dump",
-    "known_keys",
-    "laid_over",
-    "nearest",
-    "packaged_yaml",
-    "parse_yaml",
-    "read",
-    "read_file",
-    "settings",
-]
 
 Values = dict[str, Any]
 _Class = TypeVar("_Class")
@@ -65,6 +53,9 @@ def settings(cls: type[_Class]) -> type[_Class]:
     """Make a class a frozen, keyword-only settings class whose values are checked whenever one is made."""
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     made: Any = pydantic_dataclass(cls, frozen=True, kw_only=True, config=config)
+    texts = functools.reduce(operator.or_, (descriptions(base, "Attributes") for base in reversed(cls.__mro__)))
+    for name, info in made.__pydantic_fields__.items():
+        info.description = info.description or texts.get(name)
     check = made.__init__
 
     @functools.wraps(check)
@@ -76,6 +67,13 @@ def settings(cls: type[_Class]) -> type[_Class]:
 
     made.__init__ = init
     return cast(type[_Class], made)
+
+
+def descriptions(described: object, section: str) -> dict[str, str]:
+    """What a section of a docstring, such as ``Args``, says of each name."""
+    listed = (inspect.cleandoc(described.__doc__ or "")).partition(f"{section}:\n")[2]
+    found = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", listed, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in found}
 
 
 def read(cls: type[_Class], values: Mapping[Any, Any], source: str = "", *, secret: bool = False) -> _Class:
@@ -198,7 +196,7 @@ def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
     keys: list[str] = []
     for name, hint in _hints(cls).items():
         keys.append(f"{dotted}{name}")
-        if inner := _section(hint) or _section(next(iter(get_args(_bare(hint))), None)):
+        if inner := section_of(hint) or section_of(next(iter(get_args(bare(hint))), None)):
             keys.extend(known_keys(inner, f"{dotted}{name}."))
     return tuple(keys)
 
@@ -210,17 +208,18 @@ def _hints(cls: type) -> dict[str, Any]:
     return get_type_hints(cls, include_extras=True)
 
 
-def _bare(hint: Any) -> Any:
+def bare(hint: Any) -> Any:
     """A hint without ``Annotated`` and ``| None``."""
     if get_origin(hint) is Annotated:
-        return _bare(get_args(hint)[0])
+        return bare(get_args(hint)[0])
     options = [item for item in get_args(hint) if item is not type(None)]
-    return _bare(options[0]) if type(None) in get_args(hint) and len(options) == 1 else hint
+    return bare(options[0]) if type(None) in get_args(hint) and len(options) == 1 else hint
 
 
-def _section(hint: Any) -> type | None:
-    bare = _bare(hint)
-    return bare if isinstance(bare, type) and dataclasses.is_dataclass(bare) else None
+def section_of(hint: Any) -> type | None:
+    """The settings class that a hint stands for, if it is one."""
+    found = bare(hint)
+    return found if isinstance(found, type) and dataclasses.is_dataclass(found) else None
 
 
 def _told(error: ValidationError, cls: type, *, secret: bool) -> str:

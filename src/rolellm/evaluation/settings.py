@@ -19,62 +19,73 @@ _OWN: dict[str, Any] = {"cli": False}
 
 @settings
 class _Data:
-    """The rows: where RoleBench is, and what is noted of them with each figure."""
+    """The rows: where RoleBench is, and what is noted of them with each figure.
 
-    config: str | None = Field(default=None, description="The dataset's config.", json_schema_extra=_OWN)
-    split: str | None = Field(default=None, description="Its split.", json_schema_extra=_OWN)
-    dataset_fingerprint: str | None = Field(
-        default=None, description="Its content hash; for scores, by default a hash of the rows.", json_schema_extra=_OWN
-    )
-    data_dir: Path | None = Field(default=None, description="A local copy of the release.", json_schema_extra=_OWN)
+    Attributes:
+        config: The dataset's config.
+        split: Its split.
+        dataset_fingerprint: Its content hash; for scores, by default a hash of the rows.
+        data_dir: A local copy of the release.
+    """
+
+    config: str | None = Field(default=None, json_schema_extra=_OWN)
+    split: str | None = Field(default=None, json_schema_extra=_OWN)
+    dataset_fingerprint: str | None = Field(default=None, json_schema_extra=_OWN)
+    data_dir: Path | None = Field(default=None, json_schema_extra=_OWN)
 
 
 @settings
 class GenerateSettings(Decoding, _Data):
-    """How rows are answered."""
+    """How rows are answered.
 
-    model: str = Field(
-        default="", description="A folder with a model, adapter or training run; or a Hub id.", json_schema_extra=_OWN
-    )
-    adapter: str | None = Field(default=None, description="A PEFT adapter to put on a full model.")
-    batch_size: int = Field(default=8, ge=1, description="Prompts per forward pass.")
-    system_template: Path | None = Field(
-        default=None, description="Your own system instruction: a text file with {role} and {description}."
-    )
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="auto: CUDA where available.")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="auto: the model's own on CUDA, float32 on a CPU."
-    )
-    overwrite: bool = Field(default=False, description="Start over if the predictions file exists.")
-    profile: ProfileKind | None = Field(
-        default=None, description="What a prompt says about the role; by default, what the model was tuned with."
-    )
-    retrieved: int | None = Field(default=None, ge=1, description="With retrieval, exchanges per prompt.")
-    strict: bool = Field(
-        default=False, description="Refuse rows that the model was trained on, according to its manifest."
-    )
+    Attributes:
+        model: A folder with a model, adapter or training run; or a Hub id.
+        adapter: A PEFT adapter to put on a full model.
+        batch_size: Prompts per forward pass.
+        system_template: Your own system instruction: a text file with {role} and {description}.
+        device: auto: CUDA where available.
+        dtype: auto: the model's own on CUDA, float32 on a CPU.
+        overwrite: Start over if the predictions file exists.
+        profile: What a prompt says about the role; by default, what the model was tuned with.
+        retrieved: With retrieval, exchanges per prompt.
+        strict: Refuse rows that the model was trained on, according to its manifest.
+    """
+
+    model: str = Field(default="", json_schema_extra=_OWN)
+    adapter: str | None = None
+    batch_size: int = Field(default=8, ge=1)
+    system_template: Path | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    overwrite: bool = False
+    profile: ProfileKind | None = None
+    retrieved: int | None = Field(default=None, ge=1)
+    strict: bool = False
 
 
 @settings
 class ScoreOptions(_Data):
-    """How predictions are scored."""
+    """How predictions are scored.
 
-    protocol: Protocol = Field(
-        default="rouge-score", description="rouge-score (F1), or paper (recall, as in the published tables)."
-    )
-    tokenizer: str | None = Field(
-        default=None, description="Another tokenizer of the protocol, such as characters (for Chinese)."
-    )
-    resamples: int = Field(default=2000, ge=1, description="Resamples of the bootstrap over questions.")
-    seed: int = Field(default=0, ge=0, description="Random seed for the bootstrap.")
-    missing: Literal["skip", "zero"] = Field(
-        default="skip", description="Rows without a prediction: skip them, or count them as 0."
-    )
-    strict: bool = Field(
-        default=False, description="Fail on unmatched rows or predictions, contradictions, and rows trained on."
-    )
-    skip_bad: bool = Field(default=False, description="Move bad lines of P.jsonl to P.bad.jsonl and count them.")
-    processes: int = Field(default=1, ge=1, description="Processes that compute Rouge-L.")
+    Attributes:
+        protocol: rouge-score (F1), or paper (recall, as in the published tables).
+        tokenizer: Another tokenizer of the protocol, such as characters (for Chinese).
+        resamples: Resamples of the bootstrap over questions.
+        seed: Random seed for the bootstrap.
+        missing: Rows without a prediction: skip them, or count them as 0.
+        strict: Fail on unmatched rows or predictions, contradictions, and rows trained on.
+        skip_bad: Move bad lines of P.jsonl to P.bad.jsonl and count them.
+        processes: Processes that compute Rouge-L.
+    """
+
+    protocol: Protocol = "rouge-score"
+    tokenizer: str | None = None
+    resamples: int = Field(default=2000, ge=1)
+    seed: int = Field(default=0, ge=0)
+    missing: Literal["skip", "zero"] = "skip"
+    strict: bool = False
+    skip_bad: bool = False
+    processes: int = Field(default=1, ge=1)
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from json import JSONDecodeError
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.errors import DataError, HubError, HubLoginError, HubUnreachableError, SettingsError
 from rolellm.core.jsonl import parse_object
@@ -33,9 +33,8 @@ RECORD = ".rolellm.json"
 MAIN = "main"
 CONFLICT = (409, 412)
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
-# How often a request is tried, and the seconds before the second try, doubled before each one after (our choice).
+# How often a push is tried, and the seconds before the second try, doubled before each one after (our choice).
 _TRIES, _FIRST_WAIT = 5, 1.0
-_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,25 +48,6 @@ class Record:
 
     files: list[str]
     card: dict[str, Any]
-
-
-def _attempts() -> Iterator[bool]:
-    """One item a try, after the wait before it: whether it is the last."""
-    for number in range(_TRIES):
-        if number:
-            time.sleep(_FIRST_WAIT * 2 ** (number - 1))
-        yield number == _TRIES - 1
-
-
-def _patiently(run: Callable[[], _Found]) -> _Found:
-    """Call a function, and retry while it fails temporarily."""
-    for last in _attempts():
-        try:
-            return run()
-        except Exception as error:
-            if last or not passes(error):
-                raise
-    raise AssertionError("the last attempt returns or raises")
 
 
 def status_of(error: BaseException) -> int | None:
@@ -139,25 +119,25 @@ def _reason(error: BaseException) -> str:
 
 @settings
 class PushOptions:
-    """How to publish."""
+    """How to publish.
 
-    private: bool = Field(
-        default=True,
-        description="Make a newly created repository private.",
-        json_schema_extra={"flag": "private/--public"},
-    )
-    branch: str = Field(
-        default=MAIN, description="Branch to push to; created if missing.", json_schema_extra={"flag": "revision"}
-    )
-    message: str | None = Field(default=None, description="Commit title.")
-    overwrite: bool = Field(default=False, description="Replace files of the same name that rolellm did not write.")
-    dry_run: bool = Field(default=False, description="List what would be sent; send nothing.")
-    kind: Literal["model", "dataset"] = Field(
-        default="model", description="What the repository is.", json_schema_extra={"cli": False}
-    )
-    endpoint: str | None = Field(
-        default=None, description="Another Hub than the one that HF_ENDPOINT names.", json_schema_extra={"cli": False}
-    )
+    Attributes:
+        private: Make a newly created repository private.
+        branch: Branch to push to; created if missing.
+        message: Commit title.
+        overwrite: Replace files of the same name that rolellm did not write.
+        dry_run: List what would be sent; send nothing.
+        kind: What the repository is.
+        endpoint: Another Hub than the one that HF_ENDPOINT names.
+    """
+
+    private: bool = Field(default=True, json_schema_extra={"flag": "private/--public"})
+    branch: str = Field(default=MAIN, json_schema_extra={"flag": "revision"})
+    message: str | None = None
+    overwrite: bool = False
+    dry_run: bool = False
+    kind: Literal["model", "dataset"] = Field(default="model", json_schema_extra={"cli": False})
+    endpoint: str | None = Field(default=None, json_schema_extra={"cli": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +257,9 @@ class _Push:
             raise HubError(f"{folder} holds nothing to publish")
         self.card = read_card(files[README].read_text(encoding="utf-8")) if README in files else None
         names = [name for name in files if name not in (README, RECORD)]
+        # The branch's commit before the first try, and what the last one sent and removed.
+        self.first: str | None = None
+        self.sent: tuple[dict[str, int], tuple[str, ...]] = {}, ()
         # Hashes are computed once, however often the push is tried.
         self.contents = {name: CommitOperationAdd(name, str(files[name])) for name in names}
 
@@ -289,28 +272,29 @@ class _Push:
         return dict(sorted(sizes.items()))
 
     def run(self, url: str) -> Pushed:
-        repo = self.place["repo_id"]
-        options = self.options
-        _patiently(lambda: self.api.create_repo(**self.place, private=options.private, exist_ok=True))
-        if options.branch != MAIN:
-            _patiently(lambda: self.api.create_branch(**self.place, branch=options.branch, exist_ok=True))
-        first: str | None = None
-        sent: dict[str, int] = {}
-        removed: tuple[str, ...] = ()
-        for last in _attempts():
-            head, additions, gone = self._look()
-            first = first or head
-            if not additions and not gone:
-                # A commit whose answer was lost, or nothing to do from the start.
-                landed = head != first
-                return Pushed(repo, url, head, landed, sent if landed else {}, removed if landed else ())
-            sent, removed = _sizes(additions), gone
+        """Publish, in as many tries as it takes."""
+        for wait in (_FIRST_WAIT * 2**number for number in range(_TRIES - 1)):
             try:
-                return Pushed(repo, url, self._commit(head, additions, removed), True, sent, removed)
+                return self._try(url)
             except Exception as error:
-                if last or not (passes(error) or status_of(error) in CONFLICT):
+                if isinstance(error, HubError) or not (passes(error) or status_of(error) in CONFLICT):
                     raise
-        raise AssertionError("the last attempt returns or raises")
+                time.sleep(wait)
+        return self._try(url)
+
+    def _try(self, url: str) -> Pushed:
+        repo, options = self.place["repo_id"], self.options
+        self.api.create_repo(**self.place, private=options.private, exist_ok=True)
+        if options.branch != MAIN:
+            self.api.create_branch(**self.place, branch=options.branch, exist_ok=True)
+        head, additions, gone = self._look()
+        self.first = self.first or head
+        if not additions and not gone:
+            # A commit whose answer was lost, or nothing to do from the start.
+            landed = head != self.first
+            return Pushed(repo, url, head, landed, *(self.sent if landed else ({}, ())))
+        self.sent = _sizes(additions), gone
+        return Pushed(repo, url, self._commit(head, additions, gone), True, *self.sent)
 
     def _look(self) -> tuple[str, dict[str, CommitOperationAdd], tuple[str, ...]]:
         """The branch's commit, and what has to be added to it and removed from it.
@@ -321,7 +305,7 @@ class _Push:
         from huggingface_hub import CommitOperationAdd
         from huggingface_hub.hf_api import RepoFile
 
-        head = _patiently(lambda: self.api.repo_info(**self.place, revision=self.options.branch)).sha
+        head = self.api.repo_info(**self.place, revision=self.options.branch).sha
         if head is None:
             raise HubError(f"{self.place['repo_id']} has no commit to publish on")
         tree = self.api.list_repo_tree(**self.place, revision=head, recursive=True)
@@ -352,7 +336,7 @@ class _Push:
             raise HubError(f"{RECORD} in the repository is not what rolellm wrote; delete it there first") from error
 
     def _text(self, path: str, head: str) -> str:
-        file = _patiently(lambda: self.api.hf_hub_download(**self.place, filename=path, revision=head))
+        file = self.api.hf_hub_download(**self.place, filename=path, revision=head)
         try:
             # Not read_text, which would take \r out of line ends.
             return Path(file).read_bytes().decode("utf-8")

@@ -39,18 +39,26 @@ _MOST_BYTES = 1 << 20
 
 @settings
 class JudgeSettings:
-    """What ``judge.yaml`` says."""
+    """What ``judge.yaml`` says.
 
-    name: str = Field(description="Name of the judge in results.")
-    version: int = Field(ge=1, description="Raised whenever one of the judge's files changes.")
+    Attributes:
+        name: Name of the judge in results.
+        version: Raised whenever one of the judge's files changes.
+        parser: ranking: a list of {answer, reason, rank}; better: {reason, better}.
+        temperature: Sampling temperature; 0 is greedy.
+        top_p: Nucleus sampling threshold.
+        max_tokens: Maximum tokens per reply.
+        max_tokens_per_answer: Additional tokens for each answer to be judged.
+    """
+
+    name: str
+    version: int = Field(ge=1)
     design: Literal["listwise", "pairwise"]
-    parser: Literal["ranking", "better"] = Field(
-        description="ranking: a list of {answer, reason, rank}; better: {reason, better}."
-    )
-    temperature: float = Field(0.0, ge=0, description="Sampling temperature; 0 is greedy.")
-    top_p: float = Field(1.0, gt=0, le=1, description="Nucleus sampling threshold.")
-    max_tokens: int = Field(500, ge=1, description="Maximum tokens per reply.")
-    max_tokens_per_answer: int = Field(0, ge=0, description="Additional tokens for each answer to be judged.")
+    parser: Literal["ranking", "better"]
+    temperature: float = Field(0.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    max_tokens: int = Field(500, ge=1)
+    max_tokens_per_answer: int = Field(0, ge=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,57 +28,72 @@ class _Resampled:
 
 @settings
 class JudgingSettings(_Resampled):
-    """Which answers are judged, and how."""
+    """Which answers are judged, and how.
 
-    judges: tuple[str, ...] | None = Field(
-        None,
-        description="role-list, role-pair, or the folder of your own judge; by default both that ship.",
-        json_schema_extra={"flag": "judge"},
-    )
-    jury: bool = Field(False, description="Have each model of --llm judge everything; the majority counts.")
-    baseline: str = Field("rolegpt", description="rolegpt (the released replies), a system, a file, or none.")
-    sample: int | None = Field(
-        None, ge=1, description="Judge only N rows, drawn by seed; a larger sample contains a smaller one."
-    )
-    roles: tuple[str, ...] | None = Field(
-        None, description="Judge only rows of this role; may be repeated.", json_schema_extra={"flag": "role"}
-    )
-    subset: Literal["general", "role_specific"] | None = Field(None, description="Judge only this subset.")
-    data_dir: Path | None = Field(None, description="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
-    rotations: int = Field(2, ge=1, description="How many rotations of each list to judge.")
-    name_probe: int = Field(50, ge=0, description="Rows to judge again with names shown, to measure their effect.")
-    canaries: bool = Field(True, description="Let a null model and an echo take part.")
-    shown: int = Field(8000, ge=1, description="Maximum characters of an answer to show to a judge.")
-    max_unscored: float = Field(0.01, ge=0, le=1, description="Largest share of verdicts that may be missing.")
-    resamples: int = Field(2000, ge=1, description="Bootstrap resamples over questions.")
-    seed: int = Field(0, ge=0, description="Random seed for the sample, the orders, and the bootstrap.")
-    skip_bad: bool = Field(False, description="Set bad lines of prediction files aside and count them.")
-    budget: float | None = Field(
-        None,
-        ge=0,
-        description="US dollars that the run folder may cost in all; needs prices.",
-        json_schema_extra={"cli": False},
-    )
+    Attributes:
+        judges: role-list, role-pair, or the folder of your own judge; by default both that ship.
+        jury: Have each model of --llm judge everything; the majority counts.
+        baseline: rolegpt (the released replies), a system, a file, or none.
+        sample: Judge only N rows, drawn by seed; a larger sample contains a smaller one.
+        roles: Judge only rows of this role; may be repeated.
+        subset: Judge only this subset.
+        data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
+        rotations: How many rotations of each list to judge.
+        name_probe: Rows to judge again with names shown, to measure their effect.
+        canaries: Let a null model and an echo take part.
+        shown: Maximum characters of an answer to show to a judge.
+        max_unscored: Largest share of verdicts that may be missing.
+        resamples: Bootstrap resamples over questions.
+        seed: Random seed for the sample, the orders, and the bootstrap.
+        skip_bad: Set bad lines of prediction files aside and count them.
+        budget: US dollars that the run folder may cost in all; needs prices.
+    """
+
+    judges: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "judge"})
+    jury: bool = False
+    baseline: str = "rolegpt"
+    sample: int | None = Field(None, ge=1)
+    roles: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "role"})
+    subset: Literal["general", "role_specific"] | None = None
+    data_dir: Path | None = None
+    rotations: int = Field(2, ge=1)
+    name_probe: int = Field(50, ge=0)
+    canaries: bool = True
+    shown: int = Field(8000, ge=1)
+    max_unscored: float = Field(0.01, ge=0, le=1)
+    resamples: int = Field(2000, ge=1)
+    seed: int = Field(0, ge=0)
+    skip_bad: bool = False
+    budget: float | None = Field(None, ge=0, json_schema_extra={"cli": False})
 
 
 @settings
 class CompareSettings(_Resampled):
-    """How two runs are compared."""
+    """How two runs are compared.
 
-    pairs: tuple[str, ...] | None = Field(
-        None,
-        description="NAME_A=NAME_B: also compare these two systems; may be repeated.",
-        json_schema_extra={"flag": "pair"},
-    )
-    top: int = Field(10, ge=0, description="Number of most-changed questions to show.")
-    rouge: bool = Field(True, description="For judging runs, also compare Rouge-L of changed answers.")
-    config: str | None = Field(None, description="For predictions: config of the dataset, such as sample.")
-    split: str = Field("test", description="For predictions: split of the dataset.")
-    protocol: str = Field("rouge-score", description="Rouge-L protocol: rouge-score (F1) or paper (recall).")
-    data_dir: Path | None = Field(None, description="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
-    resamples: int = Field(2000, ge=1, description="Bootstrap resamples over questions.")
-    seed: int = Field(0, ge=0, description="Random seed for the bootstrap.")
-    processes: int = Field(1, ge=1, description="Processes that compute Rouge-L.")
+    Attributes:
+        pairs: NAME_A=NAME_B: also compare these two systems; may be repeated.
+        top: Number of most-changed questions to show.
+        rouge: For judging runs, also compare Rouge-L of changed answers.
+        config: For predictions: config of the dataset, such as sample.
+        split: For predictions: split of the dataset.
+        protocol: Rouge-L protocol: rouge-score (F1) or paper (recall).
+        data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
+        resamples: Bootstrap resamples over questions.
+        seed: Random seed for the bootstrap.
+        processes: Processes that compute Rouge-L.
+    """
+
+    pairs: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "pair"})
+    top: int = Field(10, ge=0)
+    rouge: bool = True
+    config: str | None = None
+    split: str = "test"
+    protocol: str = "rouge-score"
+    data_dir: Path | None = None
+    resamples: int = Field(2000, ge=1)
+    seed: int = Field(0, ge=0)
+    processes: int = Field(1, ge=1)
 
     @property
     def score(self) -> ScoreOptions:
@@ -89,21 +104,33 @@ class CompareSettings(_Resampled):
 
 @settings
 class LabelSettings:
-    """What people label, and where."""
+    """What people label, and where.
 
-    annotator: str | None = Field(None, description="Annotator name; defaults to your login.")
-    sample: int = Field(50, ge=1, description="Rows (or answers, with --audit) to label.")
-    seed: int = Field(0, ge=0, description="Random seed for the sample, the same for all.")
-    audit: bool = Field(
-        False, description="Ask the paper's three questions about one answer at a time instead of ranking."
-    )
-    system: str | None = Field(None, description="Audit only this system; `reference` means the dataset's own replies.")
-    port: int = Field(0, ge=0, le=65535, description="Port of the local page; 0 picks a free one.")
+    Attributes:
+        annotator: Annotator name; defaults to your login.
+        sample: Rows (or answers, with --audit) to label.
+        seed: Random seed for the sample, the same for all.
+        audit: Ask the paper's three questions about one answer at a time instead of ranking.
+        system: Audit only this system; `reference` means the dataset's own replies.
+        port: Port of the local page; 0 picks a free one.
+    """
+
+    annotator: str | None = None
+    sample: int = Field(50, ge=1)
+    seed: int = Field(0, ge=0)
+    audit: bool = False
+    system: str | None = None
+    port: int = Field(0, ge=0, le=65535)
 
 
 @settings
 class AgreementSettings(_Resampled):
-    """How agreement is measured."""
+    """How agreement is measured.
 
-    resamples: int = Field(2000, ge=1, description="Bootstrap resamples over questions.")
-    seed: int = Field(0, ge=0, description="Random seed for the bootstrap.")
+    Attributes:
+        resamples: Bootstrap resamples over questions.
+        seed: Random seed for the bootstrap.
+    """
+
+    resamples: int = Field(2000, ge=1)
+    seed: int = Field(0, ge=0)

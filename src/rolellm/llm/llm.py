@@ -26,27 +26,33 @@ _WAYS = (
 
 @settings
 class LLMOptions:
-    """Model."""
+    """Model.
 
-    llm_file: Path | None = Field(
-        default=None,
-        description="YAML settings of one or more models (docs/endpoints.md).",
-        json_schema_extra={"flag": "llm"},
-    )
-    base_url: str | None = Field(
-        default=None, description="An OpenAI-compatible endpoint, such as http://localhost:8000/v1."
-    )
-    model: str | None = Field(default=None, description="With --base-url: the model to ask there.")
-    api_key_env: str | None = Field(default=None, description="Environment variable that holds the API key.")
-    tokenizer: str | None = Field(
-        default=None, description="The model's tokenizer (a folder), to count tokens instead of estimating them."
-    )
-    concurrency: int | None = Field(default=None, ge=1, le=4096, description="Maximum calls at once to each endpoint.")
-    max_attempts: int | None = Field(default=None, ge=1, le=100, description="Maximum attempts per request.")
-    budget: float | None = Field(default=None, ge=0, description="Maximum US dollars in all; needs prices.")
-    batch: bool = Field(default=False, description="Use the OpenAI Batch API: half the price, hours later.")
-    retry_failed: bool = Field(default=False, description="Retry requests that an earlier run gave up on.")
-    dry_run: bool = Field(default=False, description="Print calls, tokens and cost without asking any model.")
+    Attributes:
+        llm_file: YAML settings of one or more models (docs/endpoints.md).
+        base_url: An OpenAI-compatible endpoint, such as http://localhost:8000/v1.
+        model: With --base-url: the model to ask there.
+        api_key_env: Environment variable that holds the API key.
+        tokenizer: The model's tokenizer (a folder), to count tokens instead of estimating them.
+        concurrency: Maximum calls at once to each endpoint.
+        max_attempts: Maximum attempts per request.
+        budget: Maximum US dollars in all; needs prices.
+        batch: Use the OpenAI Batch API: half the price, hours later.
+        retry_failed: Retry requests that an earlier run gave up on.
+        dry_run: Print calls, tokens and cost without asking any model.
+    """
+
+    llm_file: Path | None = Field(default=None, json_schema_extra={"flag": "llm"})
+    base_url: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None
+    tokenizer: str | None = None
+    concurrency: int | None = Field(default=None, ge=1, le=4096)
+    max_attempts: int | None = Field(default=None, ge=1, le=100)
+    budget: float | None = Field(default=None, ge=0)
+    batch: bool = False
+    retry_failed: bool = False
+    dry_run: bool = False
 
 
 class LLM:

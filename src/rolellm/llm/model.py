@@ -344,12 +344,15 @@ def text_of(_: Request, reply: Reply) -> str:
 
 @settings
 class Limits:
-    """How often a run may ask, and for how much."""
+    """How often a run may ask, and for how much.
 
-    max_attempts: int = Field(default=5, ge=1, le=100, description="Maximum attempts per request.")
-    budget: float | None = Field(
-        default=None, ge=0, description="Maximum US dollars for a run folder in all; needs prices."
-    )
+    Attributes:
+        max_attempts: Maximum attempts per request.
+        budget: Maximum US dollars for a run folder in all; needs prices.
+    """
+
+    max_attempts: int = Field(default=5, ge=1, le=100)
+    budget: float | None = Field(default=None, ge=0)
 
 
 @settings

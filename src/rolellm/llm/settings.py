@@ -206,43 +206,44 @@ MakeScripted = Callable[..., Model]
 
 @settings
 class ModelSettings:
-    """One model; the keys it may have depend on `backend`."""
+    """One model; the keys it may have depend on `backend`.
 
-    backend: Backend = Field(
-        default="openai",
-        description="openai (any OpenAI-compatible server), local (a model on this machine) or scripted (fixed rules).",
-    )
-    price: Price = Field(default_factory=Price, description="US dollars per million tokens.")
-    base_url: str | None = Field(default=None, description="The server's address, without a key in it.")
-    model: str | None = Field(
-        default=None, description="Its name on the server; for local, a folder (relative to the file) or a Hub id."
-    )
-    api_key_env: str | None = Field(
-        default=None,
-        description="Environment variable that holds the key, read at each call; empty for no key. "
-        "Defaults to OPENAI_API_KEY for OpenAI itself.",
-    )
-    concurrency: int = Field(default=8, ge=1, le=4096, description="Maximum calls at once.")
-    timeout: float = Field(default=180.0, gt=0, le=86_400, description="Seconds allowed for a whole call.")
-    structured: Literal["auto", "json_schema", "json_object", "none"] = Field(
-        default="auto",
-        description="How to ask for JSON; auto starts with the schema and falls back to what the server takes.",
-    )
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = Field(
-        default="max_tokens",
-        description="The server's name for the token limit; newer OpenAI models need the longer one.",
-    )
-    extra_body: dict[str, Any] = Field(
-        default_factory=dict, description="More fields for each request, such as top_k; null removes a field."
-    )
-    max_bytes: int = Field(default=8 << 20, ge=1, description="The longest reply that is read, in bytes.")
-    adapter: str | None = Field(default=None, description="For local: a PEFT adapter.")
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="For local: where the model runs.")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="For local: the weights' type."
-    )
-    batch_size: int = Field(default=8, ge=1, description="For local: prompts in one forward pass.")
-    rules: str | None = Field(default=None, description="For scripted: the name of the rules.")
+    Attributes:
+        backend: openai (any OpenAI-compatible server), local (a model on this machine) or scripted (fixed rules).
+        price: US dollars per million tokens.
+        base_url: The server's address, without a key in it.
+        model: Its name on the server; for local, a folder (relative to the file) or a Hub id.
+        api_key_env: Environment variable that holds the key, read at each call; empty for no key. Defaults to
+            OPENAI_API_KEY for OpenAI itself.
+        concurrency: Maximum calls at once.
+        timeout: Seconds allowed for a whole call.
+        structured: How to ask for JSON; auto starts with the schema and falls back to what the server takes.
+        max_tokens_field: The server's name for the token limit; newer OpenAI models need the longer one.
+        extra_body: More fields for each request, such as top_k; null removes a field.
+        max_bytes: The longest reply that is read, in bytes.
+        adapter: For local: a PEFT adapter.
+        device: For local: where the model runs.
+        dtype: For local: the weights' type.
+        batch_size: For local: prompts in one forward pass.
+        rules: For scripted: the name of the rules.
+    """
+
+    backend: Backend = "openai"
+    price: Price = Field(default_factory=Price)
+    base_url: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None
+    concurrency: int = Field(default=8, ge=1, le=4096)
+    timeout: float = Field(default=180.0, gt=0, le=86_400)
+    structured: Literal["auto", "json_schema", "json_object", "none"] = "auto"
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    extra_body: dict[str, Any] = Field(default_factory=dict)
+    max_bytes: int = Field(default=8 << 20, ge=1)
+    adapter: str | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    batch_size: int = Field(default=8, ge=1)
+    rules: str | None = None
 
     def __post_init__(self) -> None:
         for name, default in _DEFAULTS.items():
@@ -296,14 +297,15 @@ _DEFAULTS: Values = {
 
 @settings
 class LLMSettings(Limits):
-    """A settings file."""
+    """A settings file.
 
-    endpoints: tuple[ModelSettings, ...] = Field(
-        default=(), description="The models to ask; with several, each request goes to one that is free."
-    )
-    tokenizer: str | None = Field(
-        default=None, description="The model's tokenizer, to count tokens: a folder (relative to the file) or a Hub id."
-    )
+    Attributes:
+        endpoints: The models to ask; with several, each request goes to one that is free.
+        tokenizer: The model's tokenizer, to count tokens: a folder (relative to the file) or a Hub id.
+    """
+
+    endpoints: tuple[ModelSettings, ...] = ()
+    tokenizer: str | None = None
 
     def __post_init__(self) -> None:
         paced = {name: _DEFAULTS[name] for name in ("price", "concurrency", "timeout")}

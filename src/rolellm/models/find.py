@@ -185,16 +185,12 @@ def content_hash(name: str, revision: str | None = None) -> str:
 
 
 def _cached_commit(name: str, revision: str | None) -> str | None:
-    from transformers.utils import cached_file
-    from transformers.utils.hub import extract_commit_hash
+    from huggingface_hub import try_to_load_from_cache
 
     for file in ("config.json", "adapter_config.json"):
-        found = cached_file(
-            name, file, revision=revision, local_files_only=True, _raise_exceptions_for_missing_entries=False
-        )
-        commit: str | None = extract_commit_hash(found, None)
-        if commit is not None:
-            return commit
+        found = try_to_load_from_cache(name, file, revision=revision)
+        if isinstance(found, str):
+            return Path(found).parent.name  # snapshots/COMMIT/FILE
     return None
 
 

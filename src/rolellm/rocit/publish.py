@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
@@ -28,9 +28,6 @@ from rolellm.rocit.model_card import FinishedRun, Form, read_scores, render_mode
 from rolellm.rocit.recipe import Recipe, read_recipe
 from rolellm.rocit.run_folder import ADAPTER, FULL, file_hashes
 from rolellm.runtime.progress import counted
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 _TOKENIZER = (
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
@@ -90,7 +87,8 @@ def push(
     place = folder if os.access(folder, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=place, prefix=".publish-") as scratch:
         staged = Path(scratch)
-        tokenizer = stage_tokenizer(found, staged)
+        _take(folder, _TOKENIZER, staged)
+        tokenizer = open_tokenizer(staged)
         systems = _stage_recipe(found, staged)
         _stage_weights(found, staged, end_token_id(tokenizer))
         shown = replace(found, manifest=_stage_manifest(found, staged))
@@ -118,12 +116,6 @@ def check_publishing(recipe: Recipe) -> None:
             "output.push_to_hub: nobody else has the adapter's base; set output.merge, or tune a base.model"
         )
     check_login()
-
-
-def stage_tokenizer(run: FinishedRun, staged: Path) -> PreTrainedTokenizerBase:
-    """Put the tokenizer with its chat template into a folder, and load it from there."""
-    _take(run.folder, _TOKENIZER, staged)
-    return open_tokenizer(staged)
 
 
 def _stage_weights(run: FinishedRun, staged: Path, end: int) -> None:

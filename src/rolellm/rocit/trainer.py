@@ -187,7 +187,7 @@ class RocitTrainer(SFTTrainer):  # type: ignore[misc]  # transformers and trl sh
             batch = {key: value.to(self.args.device) for key, value in self._layout.of([place]).items()}
             with self.compute_loss_context_manager():
                 loss = summed_loss(alone, batch, flex=self._layout.flex) / trained_tokens(batch)
-            loss.backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(loss)
             gradients = [parameter.grad for parameter in alone.parameters() if parameter.grad is not None]
             norm = torch.nn.utils.get_total_norm(gradients)
             if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):

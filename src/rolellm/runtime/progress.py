@@ -118,7 +118,7 @@ class Progress:
             numbers = self._numbers()
             if numbers != shown:
                 # A line a time and no more: what is redirected is read later, or by another program.
-                print(f"{one_line(self.label, 80)}: {numbers} {self._pace()}", file=sys.stderr, flush=True)  # noqa: T201
+                sys.stderr.write(f"{one_line(self.label, 80)}: {numbers} {self._pace()}\n")
             shown = numbers
 
     def _draw_bar(self, screen: Console) -> None:

@@ -56,9 +56,9 @@ def test_what_cannot_be_converted_is_refused_by_name(tmp_path: Path, changed: di
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param(None, "has no config.json; give the folder of a ChatGLM2", id="missing"),
-        pytest.param("{", "is not valid JSON", id="torn"),
-        pytest.param("[]", "should hold a JSON object", id="a list"),
+        pytest.param(None, "config.json: cannot be read .*; give the folder of a ChatGLM2", id="missing"),
+        pytest.param("{", "not valid JSON", id="torn"),
+        pytest.param("[]", "expected a JSON object", id="a list"),
     ],
 )
 def test_a_config_that_cannot_be_read(tmp_path: Path, content: str | None, message: str) -> None:

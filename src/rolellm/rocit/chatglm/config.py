@@ -6,13 +6,13 @@ Hub), what they do is in ``modeling_chatglm.py`` there; both were read, neither 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rolellm.core.errors import ModelError
+from rolellm.core.errors import DataError, ModelError
+from rolellm.core.jsonl import read_json
 
 Family = Literal["chatglm2", "chatglm3"]
 DType = Literal["float16", "bfloat16", "float32"]
@@ -99,15 +99,10 @@ def read_config(src: Path, family: Family | None = None) -> Published:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ModelError(f"{path.parent} has no {path.name}; give the folder of a ChatGLM2 or ChatGLM3 checkpoint")
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelError(f"{path} should hold a JSON object")
-    return value
+        return read_json(path)
+    except DataError as error:
+        raise ModelError(f"{error}; give the folder of a ChatGLM2 or ChatGLM3 checkpoint") from error
 
 
 def _check_architecture(config: Mapping[str, Any], path: Path) -> None:

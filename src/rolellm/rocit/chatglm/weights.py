@@ -2,7 +2,7 @@
 
 What corresponds to what was read in ``modeling_chatglm.py`` of THUDM/chatglm2-6b and THUDM/chatglm3-6b and in
 ``models/glm/modeling_glm.py`` of `transformers`: both rotate adjacent pairs in the first half of each head, put the
-feed-forward gate before the value, and normalise before each block and once at the end. So nothing is computed: the
+feed-forward gate before the value, and normalize before each block and once at the end. So nothing is computed: the
 fused projection is cut in three and all else is renamed.
 """
 
@@ -82,16 +82,10 @@ def _indexed(index: Path) -> Shards:
 
 def _load(file: Path) -> dict[str, Tensor]:
     import torch
-    from safetensors.torch import load_file
+    from transformers.modeling_utils import load_state_dict
 
-    options: dict[str, Any] = {"map_location": "cpu", "weights_only": True}
     try:
-        if file.suffix == ".safetensors":
-            return load_file(file)
-        try:
-            held = torch.load(file, mmap=True, **options)
-        except RuntimeError:  # Files of torch before 1.6 cannot be mapped.
-            held = torch.load(file, **options)
+        held: Any = load_state_dict(file)
     except pickle.UnpicklingError as error:
         raise ModelError(f"{file} holds more than tensors, or none; it is not unpickled: {error}") from error
     except Exception as error:  # Torn files end in many kinds, and torch has no class of its own for them.

@@ -73,7 +73,7 @@ def check_packing(config: Any, *, flex: bool, longest: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Neighbouring tokens of a packed sequence, and all that they see.
+    """Neighboring tokens of a packed sequence, and all that they see.
 
     Attributes:
         start: The first of them.
