@@ -19,7 +19,7 @@ from rolellm.evaluation.score import METRICS, ScoreReport
 from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.judging.figures import JudgingResult, SystemFigures
 from rolellm.judging.types import Design
-from rolellm.report.score_table import ABSENT, interval, number, roles_of
+from rolellm.report.score_table import ABSENT, number, roles_of
 from rolellm.report.templates import environment
 
 SERIES = ("#0072b2", "#d55e00", "#008a64", "#aa4499", "#a97800", "#667085")
@@ -169,7 +169,7 @@ def dots_svg(lines: Sequence[Dot], scale: Scale, title: str) -> str:
         score, shown = line.score, ABSENT
         if score is not None:
             mean = number(score.mean * scale.times, scale.digits)
-            shown = f"{mean} {interval(score, scale.digits, scale.times)}".rstrip()
+            shown = f"{mean} {score.brackets(scale.digits, scale.times)}".rstrip()
         drawn.append(
             {
                 "name": label(line.name, 28),

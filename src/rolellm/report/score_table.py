@@ -198,18 +198,13 @@ def number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}"
 
 
-def interval(score: Interval, digits: int, scale: float = 1.0) -> str:
-    """The 95 % interval in brackets, or nothing where it is not known."""
-    return "" if score.ends is None else f"[{', '.join(number(end * scale, digits) for end in score.ends)}]"
-
-
 def _shown(cell: Cell, form: Format, *, counted: bool) -> Shown:
     if cell is None:
         return Shown("none", ABSENT)
     if isinstance(cell, str):
         return Shown("words", cell)
     count = f"{cell.n:,}" if cell.n and not counted else ""
-    return Shown("score", number(cell.mean * form.scale, form.digits), interval(cell, form.digits, form.scale), count)
+    return Shown("score", number(cell.mean * form.scale, form.digits), cell.brackets(form.digits, form.scale), count)
 
 
 def head_text(table: ScoreTable, column: str) -> str:

@@ -47,6 +47,10 @@ class Interval(NamedTuple):
         """Both ends of the interval, low first; ``None`` where it is not known."""
         return None if self.low is None or self.high is None else (self.low, self.high)
 
+    def brackets(self, digits: int, times: float = 1.0) -> str:
+        """Both ends in brackets, each multiplied and rounded; empty where they are not known."""
+        return "" if self.ends is None else f"[{', '.join(f'{end * times:.{digits}f}' for end in self.ends)}]"
+
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
