@@ -38,8 +38,9 @@ def judge(
     """Have a language model rank answers by style and role knowledge: win rate and average rank, biases measured."""
     from rolellm.cli.output import resumable
     from rolellm.core.errors import JudgingError
+    from rolellm.core.jsonl import read_json
     from rolellm.judging.figures import JudgingResult
-    from rolellm.judging.folder import RESULT, read_json
+    from rolellm.judging.folder import RESULT
     from rolellm.judging.run import compared, judging_requests
     from rolellm.judging.run import judge as run
     from rolellm.judging.systems import parse_sources

@@ -556,14 +556,8 @@ def _row_scores(
     with Progress(label, len(jobs), unit="pairs") as bar:
         for language, tokenizer in tokenizers.items():
             numbers = [n for n, job in enumerate(jobs) if job.row.language == language and job.text is not None]
-            found = iter_rouge_l(
-                [jobs[n].text or "" for n in numbers],
-                [jobs[n].references for n in numbers],
-                language=language,
-                protocol=options.protocol,
-                tokenizer=tokenizer,
-                processes=options.processes,
-            )
+            texts, references = [jobs[n].text or "" for n in numbers], [jobs[n].references for n in numbers]
+            found = iter_rouge_l(texts, references, options.protocol, tokenizer, options.processes)
             for number, value in zip(numbers, found, strict=True):
                 rouge[number] = value
                 bar.advance()

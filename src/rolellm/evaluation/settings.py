@@ -30,6 +30,21 @@ class _Data:
 
 
 @settings
+class Resampled:
+    """The bootstrap behind all intervals, which are 95 % intervals."""
+
+    resamples: int = Field(default=2000, ge=1, description="Bootstrap resamples over questions.")
+    seed: int = Field(default=0, ge=0, description="Random seed for the bootstrap.")
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        """The same as its settings."""
+        from rolellm.evaluation.statistics.bootstrap import Bootstrap
+
+        return Bootstrap(self.resamples, self.seed)
+
+
+@settings
 class GenerateSettings(Decoding, _Data):
     """How rows are answered."""
 
@@ -56,7 +71,7 @@ class GenerateSettings(Decoding, _Data):
 
 
 @settings
-class ScoreOptions(_Data):
+class ScoreOptions(Resampled, _Data):
     """How predictions are scored."""
 
     protocol: Protocol = Field(
@@ -65,8 +80,6 @@ class ScoreOptions(_Data):
     tokenizer: str | None = Field(
         default=None, description="Another tokenizer of the protocol, such as characters (for Chinese)."
     )
-    resamples: int = Field(default=2000, ge=1, description="Resamples of the bootstrap over questions.")
-    seed: int = Field(default=0, ge=0, description="Random seed for the bootstrap.")
     missing: Literal["skip", "zero"] = Field(
         default="skip", description="Rows without a prediction: skip them, or count them as 0."
     )
@@ -84,13 +97,6 @@ class ScoreOptions(_Data):
             resolve_tokenizer(
                 self.protocol, next((one for one in names if self.tokenizer in names[one]), "en"), self.tokenizer
             )
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        """Settings of the intervals, which are all 95 % intervals."""
-        from rolellm.evaluation.statistics.bootstrap import Bootstrap
-
-        return Bootstrap(self.resamples, self.seed)
 
     @property
     def where(self) -> str:

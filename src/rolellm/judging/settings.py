@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rolellm.core.settings import Field, read, settings
-from rolellm.evaluation.settings import ScoreOptions
-
-if TYPE_CHECKING:
-    from rolellm.evaluation.statistics.bootstrap import Bootstrap
-
-
-class _Resampled:
-    """Settings with a bootstrap."""
-
-    resamples: int
-    seed: int
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        """Settings of the intervals, which are all 95 % intervals."""
-        from rolellm.evaluation.statistics.bootstrap import Bootstrap
-
-        return Bootstrap(self.resamples, self.seed)
+from rolellm.evaluation.settings import Resampled, ScoreOptions
 
 
 @settings
-class JudgingSettings(_Resampled):
+class JudgingSettings(Resampled):
     """Which answers are judged, and how."""
 
     judges: tuple[str, ...] | None = Field(
@@ -50,8 +33,7 @@ class JudgingSettings(_Resampled):
     canaries: bool = Field(True, description="Let a null model and an echo take part.")
     shown: int = Field(8000, ge=1, description="Maximum characters of an answer to show to a judge.")
     max_unscored: float = Field(0.01, ge=0, le=1, description="Largest share of verdicts that may be missing.")
-    resamples: int = Field(2000, ge=1, description="Bootstrap resamples over questions.")
-    seed: int = Field(0, ge=0, description="Random seed for the sample, the orders, and the bootstrap.")
+    seed: int = Field(default=0, ge=0, description="Random seed for the sample, the orders, and the bootstrap.")
     skip_bad: bool = Field(False, description="Set bad lines of prediction files aside and count them.")
     budget: float | None = Field(
         None,
@@ -62,7 +44,7 @@ class JudgingSettings(_Resampled):
 
 
 @settings
-class CompareSettings(_Resampled):
+class CompareSettings(Resampled):
     """How two runs are compared."""
 
     pairs: tuple[str, ...] | None = Field(
@@ -76,8 +58,6 @@ class CompareSettings(_Resampled):
     split: str = Field("test", description="For predictions: split of the dataset.")
     protocol: str = Field("rouge-score", description="Rouge-L protocol: rouge-score (F1) or paper (recall).")
     data_dir: Path | None = Field(None, description="A local copy of the release; else $ROLEBENCH_DIR, else the Hub.")
-    resamples: int = Field(2000, ge=1, description="Bootstrap resamples over questions.")
-    seed: int = Field(0, ge=0, description="Random seed for the bootstrap.")
     processes: int = Field(1, ge=1, description="Processes that compute Rouge-L.")
 
     @property
@@ -93,7 +73,7 @@ class LabelSettings:
 
     annotator: str | None = Field(None, description="Annotator name; defaults to your login.")
     sample: int = Field(50, ge=1, description="Rows (or answers, with --audit) to label.")
-    seed: int = Field(0, ge=0, description="Random seed for the sample, the same for all.")
+    seed: int = Field(default=0, ge=0, description="Random seed for the sample, the same for all.")
     audit: bool = Field(
         False, description="Ask the paper's three questions about one answer at a time instead of ranking."
     )
@@ -102,8 +82,5 @@ class LabelSettings:
 
 
 @settings
-class AgreementSettings(_Resampled):
+class AgreementSettings(Resampled):
     """How agreement is measured."""
-
-    resamples: int = Field(2000, ge=1, description="Bootstrap resamples over questions.")
-    seed: int = Field(0, ge=0, description="Random seed for the bootstrap.")
