@@ -209,12 +209,6 @@ def head_text(table: ScoreTable, column: str) -> str:
     return column if count is None else f"{column} (n = {count:,})"
 
 
-def metric_of(summary: Summary, metric: str) -> Interval | None:
-    """A metric as a cell; an average of three metrics has no count of its own."""
-    found = summary.get(metric)
-    return found._replace(n=0, clusters=0) if found is not None and metric == "avg" else found
-
-
 def roles_of(reports: Iterable[ScoreReport]) -> tuple[str, ...]:
     """The roles that any of the reports breaks down, as first met."""
     return tuple(dict.fromkeys(role for report in reports for role in report.by_role))
@@ -232,7 +226,7 @@ def score_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L") -
 
 def summary_table(title: str, head: str, summaries: Mapping[str, Summary], note: str = "") -> ScoreTable:
     """Anything that has CUS, RAW, SPE and avg, a line each."""
-    rows = (TableRow((name,), tuple(metric_of(one, m) for m in COLUMNS)) for name, one in summaries.items())
+    rows = (TableRow((name,), tuple(map(one.get, COLUMNS))) for name, one in summaries.items())
     return ScoreTable(title, (head,), COLUMNS, tuple(rows), note)
 
 

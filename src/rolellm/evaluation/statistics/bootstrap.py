@@ -135,16 +135,14 @@ def mean_of_means(strata: Sequence[Stratum], *, level: float = 0.95) -> Interval
         level: Share of resampled means inside the interval.
 
     Returns:
-        ``n`` is summed over the metrics, ``clusters`` over the widest metric of each stratum; the interval is ``None``
-        when any metric has fewer than two clusters.
+        Without counts; the interval is ``None`` when any metric has fewer than two clusters.
     """
     intervals = [interval for stratum in strata for interval in stratum.intervals]
     mean = math.fsum(interval.mean for interval in intervals) / len(intervals)
     low, high = None, None
     if all(interval.low is not None for interval in intervals):
         low, high = percentiles(np.concatenate([stratum.means for stratum in strata]).mean(axis=0), level)
-    clusters = sum(max(interval.clusters for interval in stratum.intervals) for stratum in strata)
-    return Interval(mean, low, high, sum(interval.n for interval in intervals), clusters)
+    return Interval(mean, low, high)
 
 
 def _cluster_sums(sample: Sample, codes: dict[Any, int]) -> tuple[Floats, Floats]:
