@@ -96,7 +96,7 @@ class Request:
     def payload(self) -> dict[str, Any]:
         """What decides the reply, but for who is asked; what a key is made of."""
         return {
-            "messages": [[message.role, message.content] for message in self.messages],
+            "messages": self._texts,
             "sampling": asdict(self.sampling) | {"stop": list(self.sampling.stop)},
             "repeat": self.repeat,
             "schema": None if self.schema is None else [self.schema.name, dict(self.schema.schema)],
@@ -105,7 +105,11 @@ class Request:
     @property
     def prompt_hash(self) -> str:
         """SHA-256 of the messages alone, in hex: what a receipt names the prompt by."""
-        return hash_json(self.payload()["messages"])
+        return hash_json(self._texts)
+
+    @property
+    def _texts(self) -> list[list[str]]:
+        return [[message.role, message.content] for message in self.messages]
 
 
 @dataclass(frozen=True, slots=True)

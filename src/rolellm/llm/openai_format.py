@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, Literal
 
 from rolellm.core.fingerprint import hash_json
@@ -59,7 +58,7 @@ def request_body(
     sampling = request.sampling
     body: dict[str, Any] = {
         "model": model,
-        "messages": [asdict(message) for message in request.messages],
+        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         max_tokens_field: sampling.max_tokens,
