@@ -96,7 +96,7 @@ class _Asking:
         self._comparison, self._asks, self._judge_model = comparison, asks, judge_model
         self._touched: dict[int, dict[str, tuple[str, ...]]] = {}
         self.judgements: dict[int, Judgement] = {}
-        # A request's whole text is kept only where it brought no verdict.
+        # A request's whole text is kept only where there is no verdict.
         self.transcripts: dict[int, dict[str, Any]] = {}
 
     def made(self, shown: int) -> Iterator[Request]:

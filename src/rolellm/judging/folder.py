@@ -6,8 +6,8 @@
       manifest.json        how it was judged: judges, systems, data set, settings, fingerprint
       rows.jsonl           the rows, with the data set's columns
       answers.jsonl        {"id", "answers": {system: text}} a row, in the order of rows.jsonl
-      judgements.jsonl     every verdict, and every request that brought none
-      unscored.jsonl       what brought none, with its transcript
+      judgements.jsonl     every verdict, and every request without one
+      unscored.jsonl       the requests without a verdict, with their transcripts
       result.json          what `rolellm judge --json` prints
       labels/NAME.jsonl    what people said (rankings); labels/NAME.audit.jsonl (the audit)
       journal.jsonl        every reply of a judge, see `rolellm.llm`
@@ -161,7 +161,7 @@ def read_run(folder: str | Path) -> JudgeRun:
     """Read a finished run, all but its judgements.
 
     Raises:
-        DataError: When the folder is none of a judging run, or the run is not finished; says what to do.
+        DataError: When the folder is not a judging run's, or the run is not finished; says what to do.
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -1,7 +1,7 @@
 """From judgements to a result: win rates, ranks, tests and the judge's own faults, in one JSON object.
 
 Every mean has its interval by a bootstrap over questions (see `rolellm.evaluation.statistics`). What counts as a win, a
-rank or a verdict is said in `outcomes`. A figure of which there is nothing is ``None``, never 0.
+rank or a verdict is said in `rolellm.judging.aggregate`. A figure of which there is nothing is ``None``, never 0.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _listwise(tally: Tally) -> dict[str, dict[str, Any]]:
 def _strengths(tally: Tally, names: Sequence[str]) -> dict[str, dict[str, Any] | None]:
     """Bradley-Terry strengths from all pairs that the lists rank, each row counting once a pair.
 
-    The models are fitted without the canaries, and each canary with the models alone, so that attackers change nobody.
+    The models are fitted without the canaries, and each canary with the models alone, so that attackers change nothing.
     """
     aside = tally.comparison.canaries
     models = [name for name in names if name not in aside]

@@ -68,7 +68,7 @@ class Scale:
         axis: Under it.
         low: Where the axis begins, in the unit of the scores.
         high: Where it ends.
-        digits: Of a number written next to a dot.
+        digits: Digits of a number written next to a dot.
         times: What a score is multiplied by to be written, such as 100 for percent.
         center: Where a dashed line marks "no difference"; ``None`` for no such line.
     """
@@ -102,7 +102,7 @@ class Heat:
         series: The number of each column's color and marker, which are at its head.
         low: What gets the first color.
         high: What gets the last one.
-        digits: Of the numbers in the cells.
+        digits: Digits of the numbers in the cells.
         times: What they are multiplied by.
     """
 
@@ -345,5 +345,5 @@ def role_heat(judged: JudgingResult, design: Design) -> Heat | None:
     values, numbers = [one.group(design, "by_role") for one in models], [series[one.name] for one in models]
     if design == "pairwise":
         return Heat("Win rate by role, %", roles, values, numbers)
-    # Low ranks are good, and the colors of "more" stand for good.
+    # Low ranks are good, and the colors of "more" mean good.
     return Heat("Average rank by role", roles, values, numbers, float(_last_places(judged)[1]), 1.0, 1, 1.0)

@@ -54,7 +54,7 @@ _LATEX = {
     ABSENT: "--",
     "−": r"\ensuremath{-}",
     **{mark: f"\\{mark}" for mark in "&%$#_"},
-    # Two of these are a ligature, or close a group of braces early, only where they stand bare.
+    # Two of these are a ligature, or close a group of braces early, only where they are bare.
     "[": "{[}",
     "]": "{]}",
     "`": "{`}",

@@ -8,7 +8,7 @@ together, as they would if the benchmark had been written again.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -248,9 +248,9 @@ def same_length(columns: Mapping[str, Sequence[object] | Floats]) -> int:
     return count
 
 
-def cluster_codes(clusters: Sequence[Hashable]) -> Codes:
+def cluster_codes(clusters: Sequence[Any]) -> Codes:
     """A number from 0 for each row's cluster, as the clusters sort, so that the order of rows does not matter."""
-    numbers = {name: number for number, name in enumerate(sorted(set(clusters)))}  # type: ignore[type-var]
+    numbers = {name: number for number, name in enumerate(sorted(set(clusters)))}
     return np.fromiter((numbers[name] for name in clusters), dtype=np.int64, count=len(clusters))
 
 
