@@ -20,11 +20,12 @@ import pytest
 
 from rolellm.core.errors import EndpointError, RunInUseError, SettingsError, StoppedShortError
 from rolellm.core.jsonl import read_jsonl
-from rolellm.llm.client import FAILED, Client, EndpointWarning, prefix_order
+from rolellm.llm.client import FAILED, Client, prefix_order
 from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
     Answer,
     CallError,
+    EndpointWarning,
     Failure,
     FailureKind,
     Json,
@@ -245,7 +246,6 @@ def test_a_reply_that_is_no_answer_is_never_taken_for_one(tmp_path: Path, finish
     ("temperature", "kind", "sent", "different"),
     [
         pytest.param(0.0, "unacceptable", 1, 1, id="greedy"),
-        pytest.param(0.0, "malformed", 2, 2, id="greedy-repaired-once"),
         pytest.param(0.7, "unacceptable", 3, 1, id="drawn-anew"),
         pytest.param(0.7, "malformed", 3, 1, id="form-drawn-anew"),
     ],
@@ -269,6 +269,79 @@ def test_what_was_not_accepted_is_sent_again_only_where_the_reply_can_change(
             (failed,) = client.ask(requests, picky)
         assert isinstance(failed, Failure) and failed.attempts == sent == server.counts.calls
     assert len(server.counts.seen) == different
+
+
+MENDING = Request((user("How many?"),), Sampling(temperature=0), repair="Not so: {problem}. Again.")
+
+
+def two_words(_: Request, reply: Reply) -> str:
+    words = reply.text.split()
+    if len(words) == 2:
+        return reply.text
+    usable = reply.text if len(words) > 2 else None
+    raise UnacceptableError(
+        f"has {len(words)} words", told=f"it has {len(words)}, not 2", usable=usable, defects=("x",) * len(words)
+    )
+
+
+def saying(*texts: str) -> tuple[Faulty, list[Request]]:
+    asked: list[Request] = []
+
+    def said(request: Request, seen: int) -> Json:
+        asked.append(request)
+        return {"text": texts[min(len(asked), len(texts)) - 1]}
+
+    return Faulty(said), asked
+
+
+def test_a_reply_that_is_not_taken_is_repaired_and_nothing_of_it_paid_for_twice(tmp_path: Path) -> None:
+    model, asked = saying("one", "one two three", "one two")
+    with Client(tmp_path, [model], QUIET) as client:
+        (answer,) = client.ask([MENDING], two_words)
+    assert isinstance(answer, Answer) and (answer.value, answer.attempts, answer.defects) == ("one two", 3, ())
+    assert answer.request == MENDING and answer.refused == ("has 1 words", "has 3 words")
+    assert [[message.content for message in request.messages] for request in asked] == [
+        ["How many?"],
+        ["How many?", "one", "Not so: it has 1, not 2. Again."],
+        ["How many?", "one two three", "Not so: it has 3, not 2. Again."],
+    ]
+    assert answer.key == request_key(model, asked[-1]), "a repair is a request of its own"
+    with Client(tmp_path, [model], QUIET) as client:
+        (again,) = client.ask([MENDING], two_words)
+    assert again == answer and len(asked) == 3
+
+
+@pytest.mark.parametrize("attempts", [2, 3])
+def test_a_repair_that_was_cut_off_goes_on_where_it_was(tmp_path: Path, attempts: int) -> None:
+    texts = ("one", "one two three", "one two")
+    first, _ = saying(*texts[: attempts - 1])
+    with Client(tmp_path, [first], replace(QUIET, max_attempts=attempts - 1)) as client:
+        client.ask([MENDING], two_words)
+    rest, asked = saying(*texts[attempts - 1 :])
+    with Client(tmp_path, [rest], replace(QUIET, max_attempts=5)) as client:
+        (answer,) = client.ask([MENDING], two_words)
+    assert isinstance(answer, Answer) and answer.attempts == 3 and len(asked) == 4 - attempts
+
+
+def test_the_best_reply_is_kept_with_its_defects_when_none_is_taken(tmp_path: Path) -> None:
+    model, _ = saying("a b c d", "one two three", "one")
+    with Client(tmp_path, [model], replace(QUIET, max_attempts=3)) as client:
+        (answer,) = client.ask([MENDING], two_words)
+    assert isinstance(answer, Answer) and answer.defects == ("x", "x", "x")
+    assert (answer.value, answer.attempts) == ("one two three", 3)
+    with Client(tmp_path, [Faulty()], replace(QUIET, max_attempts=3)) as client:
+        assert client.ask([MENDING], two_words) == [answer]
+
+
+@pytest.mark.parametrize(
+    "texts", [pytest.param(("one",), id="same-again"), pytest.param(("one", "1", "one", "1"), id="to-and-fro")]
+)
+def test_a_greedy_model_is_not_asked_for_a_repair_that_it_gave(tmp_path: Path, texts: tuple[str, ...]) -> None:
+    model, asked = saying(*texts)
+    for _ in range(2):
+        with Client(tmp_path, [model], replace(QUIET, max_attempts=20)) as client:
+            (failed,) = client.ask([MENDING], two_words)
+        assert isinstance(failed, Failure) and len(asked) == len(set(texts)) + 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import socket
 import traceback
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,12 +19,13 @@ import pytest
 from rolellm.core.errors import SettingsError, StoppedShortError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.llm import retry as pacing
-from rolellm.llm.client import Client, EndpointWarning, JournalWarning
+from rolellm.llm.client import Client, JournalWarning
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
     Answer,
     CallError,
+    EndpointWarning,
     Failure,
     Model,
     Price,
@@ -34,6 +35,7 @@ from rolellm.llm.model import (
     Schema,
     UnacceptableError,
     Usage,
+    request_key,
     system,
     user,
 )
@@ -506,6 +508,32 @@ def test_identity_tells_settings_apart_that_decide_replies() -> None:
     same = ModelSettings(model="m", base_url="http://localhost:1/v1/", concurrency=3, timeout=1.0, api_key_env="X")
     assert Endpoint(plain).identity == Endpoint(same).identity
     assert all(Endpoint(plain).identity != Endpoint(other).identity for other in others)
+
+
+@pytest.mark.parametrize("shaped", [False, True])
+def test_a_key_changes_with_what_can_change_the_reply_and_with_nothing_else(shaped: bool) -> None:
+    other: dict[str, Any] = {
+        "price": Price(1.0, 1.0),
+        "base_url": "http://localhost:2/v1",
+        "model": "n",
+        "api_key_env": "X",
+        "concurrency": 3,
+        "timeout": 1.0,
+        "structured": "none",
+        "max_tokens_field": "max_completion_tokens",
+        "extra_body": {"top_k": 1},
+        "max_bytes": 1 << 20,
+    }
+    elsewhere = {"backend", "adapter", "device", "dtype", "batch_size", "rules"}
+    assert {field.name for field in fields(ModelSettings)} == set(other) | elsewhere
+    deciding = {"base_url", "model", "extra_body"} | ({"structured"} if shaped else set())
+    request = SHAPED if shaped else ASKED
+    plain = ModelSettings(model="m", base_url="http://localhost:1/v1")
+    key = request_key(Endpoint(plain), request)
+    changing = {
+        name for name, value in other.items() if request_key(Endpoint(replace(plain, **{name: value})), request) != key
+    }
+    assert changing == deciding
 
 
 def test_a_server_that_speaks_no_http() -> None:

@@ -359,7 +359,8 @@ def test_nothing_that_is_hidden_is_cut_in_half() -> None:
         (422, "guided decoding is off", True),
         (400, "The prompt is too long", False),
         (429, "response_format", False),
-        (500, "json_schema", False),
+        # llama_cpp.server 0.3.36 of a type that it does not know: the error of its own validation, as HTTP 500.
+        (500, "[{'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), 'input': 'json_schema'}]", True),
     ],
 )
 def test_refusals_of_a_form(status: int, message: str, found: bool) -> None:

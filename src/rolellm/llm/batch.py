@@ -183,18 +183,19 @@ class BatchRun(Run[T]):
         """What to send for the tasks that the budget has room for, and that are not on their way already."""
         underway = self._state.underway()
         for task in tasks:
-            key, attempt = task.keys[0], task.paid + 1
+            key = task.keys[0]
+            attempt = self.journal.count(key) + 1
             name = _custom_id(key, attempt)
             if name in underway:
                 self._waiting[key] = task
                 continue
-            worst = BATCH_SHARE * worst_cost(self._endpoint, task.next_request)
+            worst = BATCH_SHARE * worst_cost(self._endpoint, task.chain[-1])
             if not self._can_afford(worst):
                 continue
             self._waiting[key] = task
             self.journal.sent(key, attempt, self._endpoint.name, worst)
             self.counts.calls += 1
-            body = self._endpoint.body(task.next_request, attempt)
+            body = self._endpoint.body(task.chain[-1], attempt)
             yield encode_body({"custom_id": name, "method": "POST", "url": _PATH, "body": body}).decode() + "\n"
 
     async def _finish_open(self) -> None:
@@ -290,7 +291,7 @@ class BatchRun(Run[T]):
         try:
             if status == 200:
                 raw = body if isinstance(body, dict) else {UNREADABLE: str(body)[:1000]}
-                return self._endpoint.received(raw, task.request if task else None)
+                return self._endpoint.received(raw, task.chain[-1] if task else None)
         except CallError as error:
             return error
         if not isinstance(status, int):
@@ -310,10 +311,10 @@ class BatchRun(Run[T]):
             if task is not None and self._wait_of(task, came)[1]:
                 self._now.append(task)
             elif task is not None:
-                self._finish(task, task.failure())
+                self._finish(task, task.given_up())
             return
         # Of another stage's, what it says of tokens cannot be checked here.
-        self._keep(self._endpoint, key, attempt, task.request if task else None, came, share=BATCH_SHARE)
+        self._keep(self._endpoint, key, attempt, task.chain[-1] if task else None, came, share=BATCH_SHARE)
         if task is not None:
             self._answered(self.paces[0], task, came)
 

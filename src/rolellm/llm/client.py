@@ -21,7 +21,20 @@ from rolellm.core.jsonl import write_jsonl
 from rolellm.llm.batch import STATE, BatchRun, BatchState
 from rolellm.llm.budget import check_prices
 from rolellm.llm.journal import Journal, JournalFullError
-from rolellm.llm.model import Accept, Answer, Finish, Model, Outcome, Reply, Request, RunOptions, T, Usage, text_of
+from rolellm.llm.model import (
+    Accept,
+    Answer,
+    EndpointWarning,
+    Finish,
+    Model,
+    Outcome,
+    Reply,
+    Request,
+    RunOptions,
+    T,
+    Usage,
+    text_of,
+)
 from rolellm.llm.openai_format import disputed, same_model
 from rolellm.llm.run import Run, StopAskingError
 from rolellm.runtime.interrupts import run_to_end
@@ -45,10 +58,6 @@ def prefix_order(requests: Sequence[Request]) -> list[int]:
     count = Counter(beginnings).items()
     rank = {text: (-len(text) * (times - 1), place) for place, (text, times) in enumerate(count)}
     return sorted(range(len(requests)), key=lambda place: rank[beginnings[place]])
-
-
-class EndpointWarning(UserWarning):
-    """An endpoint was given up for others, answers as another model, or counts tokens that cannot be."""
 
 
 class JournalWarning(UserWarning):

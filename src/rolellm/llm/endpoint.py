@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import ssl
+import time
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -21,7 +24,7 @@ from openai import APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient, Omit, O
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.scrub import Scrubber, scrubber
-from rolellm.llm.model import CallError, Json, Reply, Request, T
+from rolellm.llm.model import CallError, EndpointWarning, Json, Reply, Request, T
 from rolellm.llm.openai_format import (
     UNREADABLE,
     Structured,
@@ -37,6 +40,9 @@ from rolellm.version import __version__
 
 _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms")
 _FORMS: tuple[Structured, ...] = ("json_schema", "json_object", "none")
+# Replies of fewer tokens tell nothing of the pace; a form is not worth a word that takes less than so many seconds a
+# token, or so many times as long as plain text (our choice).
+_TOKENS_TO_COMPARE, _SLOW, _FAR_SLOWER = 16, 0.1, 4
 
 
 class Endpoint:
@@ -60,6 +66,9 @@ class Endpoint:
         self._hidden = hidden_keys(self._base_url, settings.extra_body)
         self._sdk: AsyncOpenAI | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        # By whether the reply was constrained to a form: seconds a token, of the fastest call.
+        self._pace: dict[bool, float] = {}
+        self._warned = False
 
     def __repr__(self) -> str:
         return f"Endpoint({self.name})"
@@ -82,16 +91,39 @@ class Endpoint:
         """
         while True:
             form = self.structured
+            begun = time.monotonic()
             try:
                 response = await self.asked(partial(self._post, request, attempt), self.settings.timeout)
             except CallError as error:
                 if request.schema is not None and self.learns_form(form, error):
                     continue
                 raise
-            return self.received(parse_body(response.content), request)
+            raw = self.received(parse_body(response.content), request)
+            self._compare_paces(raw, request.schema is not None and form != "none", time.monotonic() - begun)
+            return raw
+
+    def _compare_paces(self, raw: Json, constrained: bool, seconds: float) -> None:
+        """Say so once where a form that is asked for makes this server's replies far slower."""
+        usage = raw.get("usage")
+        tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
+        if self._warned or not isinstance(tokens, int) or tokens < _TOKENS_TO_COMPARE:
+            return
+        self._pace[constrained] = min(seconds / tokens, self._pace.get(constrained, math.inf))
+        plain, formed = self._pace.get(False, math.inf), self._pace.get(True, 0.0)
+        if formed > max(_SLOW, _FAR_SLOWER * plain):
+            self._warned = True
+            times = formed / plain
+            warnings.warn(
+                f"{self.name} is {times:.0f} times slower with `structured: {self.structured}` than without; "
+                "`structured: none` in its settings asks for JSON in words alone, and reads that, too",
+                EndpointWarning,
+                stacklevel=2,
+            )
 
     def learns_form(self, form: Structured, error: CallError) -> bool:
         """Go over to the next form of structured output where a server refuses one; whether asking again may help.
+
+        So does a call that gets no answer in time: under a grammar, some servers take minutes for a reply.
 
         Calls that are on their way together all learn of a refusal; only the first of them moves on.
 
@@ -99,11 +131,14 @@ class Endpoint:
             form: In which was asked.
             error: How that failed.
         """
-        if self.settings.structured != "auto" or form == "none" or not error.wants_other_form:
+        if self.settings.structured != "auto" or form == "none":
+            return False
+        late = error.kind == "timeout" and True not in self._pace
+        if not (late or error.wants_other_form):
             return False
         if self.structured == form:
-            self.structured = _FORMS[_FORMS.index(form) + 1]
-        return True
+            self.structured = "none" if late else _FORMS[_FORMS.index(form) + 1]
+        return error.wants_other_form
 
     def refusal(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> CallError:
         """The error that an answer other than 2xx stands for, secrets taken out."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
 from rolellm.llm.model import Model, Price, Request, Usage
-from rolellm.llm.run import REPAIR
 from rolellm.llm.tokens import TokenCounter, most_prompt_tokens
 
 if TYPE_CHECKING:
@@ -30,6 +29,8 @@ BATCH_SHARE = 0.5
 _LOW_SHARE, _EXPECTED_SHARE = 0.1, 0.5
 # One request in this many is asked twice.
 _ASKED_AGAIN = 10
+# Bytes of a reply's token, as which a repair may count it (our choice).
+_REPAIR_BYTES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,8 @@ def estimate(
         prompt += counter.request(request)
         shared += _shared_tokens(request, counter, seen)
         # As a budget counts: a bound must not depend on the tokenizer being the right one.
-        bound += most_prompt_tokens(request) + (len(REPAIR) if request.sampling.temperature == 0 else 0)
+        # A repair holds the reply, too.
+        bound += most_prompt_tokens(request) + (_REPAIR_BYTES * limit + len(request.repair) if request.repair else 0)
         short += max(round(limit * _LOW_SHARE), 1)
         longest += limit
     prices = [model.price for model in models]

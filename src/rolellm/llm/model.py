@@ -85,6 +85,9 @@ class Request:
         repeat: Which of several replies to the same prompt this is, from 0.
         schema: Structured output, where the reply is to be JSON.
         tag: What the caller knows it by, such as ``general/12``; shown in messages, not part of the key.
+        repair: What is said to the model where its reply is not taken, with ``{problem}`` for the reason: it is then
+            asked with that reply and this in two more messages, which is a request of its own. Without it, the same is
+            asked again.
     """
 
     messages: tuple[Message, ...]
@@ -92,6 +95,7 @@ class Request:
     repeat: int = 0
     schema: Schema | None = None
     tag: str = ""
+    repair: str = ""
 
     def payload(self) -> dict[str, Any]:
         """What decides the reply, but for who is asked; what a key is made of."""
@@ -151,11 +155,23 @@ class UnacceptableError(Exception):
     Args:
         reason: In words, such as ``"says that it is an AI"``; counted and kept.
         kind: ``unacceptable``, or ``malformed`` where the reply is not of the form asked for.
+        told: The reason as the model is told it, in the language of the prompt; by default `reason`.
+        usable: The value of a reply that is better than none; kept if no reply without defects comes.
+        defects: What is wrong with that, in words.
     """
 
-    def __init__(self, reason: str, kind: Literal["unacceptable", "malformed"] = "unacceptable") -> None:
+    def __init__(
+        self,
+        reason: str,
+        kind: Literal["unacceptable", "malformed"] = "unacceptable",
+        *,
+        told: str | None = None,
+        usable: Any = None,
+        defects: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason, self.told = reason, told or reason
+        self.usable, self.defects = usable, defects
         self.kind: Literal["unacceptable", "malformed"] = kind
 
 
@@ -175,6 +191,7 @@ class Answer(Generic[T]):
         attempts: How many replies were paid for until this one, itself included.
         refused: Why `accept` turned down the earlier ones, in order.
         key: What the journal has the reply under, see `request_key`.
+        defects: What is wrong with the value, in words: every reply had something, and this is the best.
     """
 
     request: Request
@@ -183,6 +200,7 @@ class Answer(Generic[T]):
     attempts: int = 1
     refused: tuple[str, ...] = ()
     key: str = ""
+    defects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +266,10 @@ class CallError(Exception):
         return self.reason
 
 
+class EndpointWarning(UserWarning):
+    """An endpoint was given up, answers as another model, is slow at JSON, or counts tokens that cannot be."""
+
+
 @runtime_checkable
 class Model(Protocol):
     """A model that can be asked: an endpoint, one on this machine, or a scripted one."""
@@ -293,7 +315,11 @@ class Model(Protocol):
 
 def request_key(model: Model, request: Request) -> str:
     """What a reply is kept under: SHA-256 over endpoint, model, every sampling setting, prompt, schema and repeat."""
-    return hash_json([model.identity, request.payload()])
+    identity = dict(model.identity)
+    if request.schema is None and "structured" in identity:
+        # How JSON is asked for changes nothing where none is; "auto" is what journals have from when it counted.
+        identity["structured"] = "auto"
+    return hash_json([identity, request.payload()])
 
 
 def system(content: str) -> Message:

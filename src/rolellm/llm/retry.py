@@ -221,8 +221,8 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Calla
     after = retry_after(headers) if again else None
     # After a gateway's timeout the server behind it may have answered all the same.
     error = CallError(kind, reason, retry=again, after=after, billed=kind == "timeout")
-    of_form = any(word in message.casefold() for word in _FORM_WORDS)
-    error.wants_other_form = of_form and status in (400, 404, 415, 422, 501)
+    # Whatever the status: some servers answer 500 to a form that they do not know.
+    error.wants_other_form = kind != "rate_limited" and any(word in message.casefold() for word in _FORM_WORDS)
     return error
 
 

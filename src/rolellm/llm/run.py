@@ -28,7 +28,9 @@ from rolellm.llm.model import (
     RunOptions,
     T,
     UnacceptableError,
+    assistant,
     request_key,
+    user,
 )
 from rolellm.llm.retry import Pace, delay_of, is_of_the_endpoint
 
@@ -39,10 +41,6 @@ _ENDED: dict[Finish, str] = {
     "empty": "the reply is empty",
 }
 
-#: Added to a prompt that would bring the same reply again. It quotes nothing of that reply, which may quote what the
-#: prompt fences in.
-REPAIR = "\n\n(An earlier reply to this could not be read. Reply in exactly the form asked for, and add nothing to it.)"
-
 
 @dataclass(slots=True, eq=False)
 class Task(Generic[T]):
@@ -50,8 +48,10 @@ class Task(Generic[T]):
 
     Attributes:
         place: What the caller knows it by.
-        request: What is asked.
-        keys: What a reply of each model is kept under.
+        request: What the caller asks.
+        chain: What was asked so far: that, and the repairs of replies that were not taken. The last is asked now.
+        keys: What each model's reply to that is kept under.
+        first_keys: The keys of `request`, by which another one like it is found.
         tries: Calls that count against `allowed`: replies ever paid for, and faults in this run.
         paid: Replies ever paid for.
         allowed: The most tries.
@@ -59,14 +59,18 @@ class Task(Generic[T]):
         limited: How often it was over the rate limit, which counts against nothing.
         waited: Seconds that it was told to wait for that.
         refused: Why replies were not taken.
+        best: The best reply so far that is better than none, as an answer.
         refused_by: The places of endpoints that will not answer it.
         last: How the last try failed.
+        told: Why the last reply was not taken, for the model.
         followers: Requests that ask the same, and are settled with it.
     """
 
     place: int
     request: Request
+    chain: list[Request]
     keys: tuple[str, ...]
+    first_keys: tuple[str, ...]
     tries: int = 0
     paid: int = 0
     allowed: int = 0
@@ -74,12 +78,16 @@ class Task(Generic[T]):
     limited: int = 0
     waited: float = 0.0
     refused: list[str] = field(default_factory=list)
+    best: Answer[T] | None = None
     refused_by: set[int] = field(default_factory=set)
     last: tuple[FailureKind, str, Reply | None] = ("connection", "was not asked", None)
+    told: str = ""
     followers: list[tuple[int, Request]] = field(default_factory=list)
 
-    def failure(self) -> Failure:
-        """What becomes of it when it is given up."""
+    def given_up(self) -> Outcome[T]:
+        """What becomes of it when no reply was taken."""
+        if self.best is not None:
+            return replace(self.best, attempts=self.paid, refused=tuple(self.refused))
         kind, reason, reply = self.last
         return Failure(
             self.request, kind, reason, self.tries + self.limited + len(self.refused_by), reply, tuple(self.refused)
@@ -90,23 +98,22 @@ class Task(Generic[T]):
         """Whether asking again can bring another reply than the last one.
 
         A reply that was cut off, filtered or refused was so for what is in the request. At temperature 0 so is any
-        other; there one of the wrong form is repaired once. What was no reply at all, or an empty one, was a fault.
+        other, unless it can be repaired. What was no reply at all, or an empty one, was a fault.
         """
         kind, _, reply = self.last
         if reply is None or kind == "empty":
             return True
-        if self.request.sampling.temperature > 0:
-            return kind not in _ENDED
-        return kind == "malformed" and self.paid < 2
+        return kind not in _ENDED and (self.request.sampling.temperature > 0 or self.repair is not None)
 
     @property
-    def next_request(self) -> Request:
-        """What to send now: what is asked, with `REPAIR` where that alone would bring the last reply again."""
+    def repair(self) -> Request | None:
+        """What asks for the last reply again, mended; ``None`` where it cannot, or has been asked before."""
         kind, _, reply = self.last
-        if reply is None or kind != "malformed" or self.request.sampling.temperature > 0:
-            return self.request
-        *before, last = self.request.messages
-        return replace(self.request, messages=(*before, replace(last, content=last.content + REPAIR)))
+        if not self.request.repair or reply is None or kind in _ENDED:
+            return None
+        said = assistant(reply.text), user(self.request.repair.replace("{problem}", self.told))
+        mended = replace(self.request, messages=(*self.request.messages, *said))
+        return None if mended in self.chain else mended
 
 
 @dataclass(slots=True)
@@ -249,34 +256,49 @@ class Run(Generic[T]):
 
     def _begin(self, place: int, request: Request) -> Task[T] | None:
         """A task for a request, unless journaled replies settle it, or one like it is on its way."""
-        keys = tuple(request_key(pace.model, request) for pace in self.paces)
+        keys = self._keys(request)
         if (other := self._active.get(keys)) is not None:
             other.followers.append((place, request))
             return None
-        task: Task[T] = Task(place, request, keys)
+        task: Task[T] = Task(place, request, [request], keys, keys)
         if self._replay(task):
             return None
         self._active[keys] = task
         return task
 
+    def _keys(self, request: Request) -> tuple[str, ...]:
+        return tuple(request_key(pace.model, request) for pace in self.paces)
+
+    def _repair(self, task: Task[T]) -> bool:
+        """Go over to asking for the last reply again, mended; whether that is something new to ask."""
+        if (mended := task.repair) is None:
+            return False
+        task.chain.append(mended)
+        task.keys = self._keys(mended)
+        return True
+
     def _replay(self, task: Task[T]) -> bool:
-        for index, raw in self.journal.replies(task.keys):
-            task.paid += 1
-            if (answer := self._judge(task, index, raw)) is not None:
-                self.counts.from_journal += 1
-                self._settle(task, answer)
-                return True
+        mended = False
+        while replies := list(self.journal.replies(task.keys)):
+            for index, raw in replies:
+                task.paid += 1
+                if (answer := self._judge(task, index, raw)) is not None:
+                    self.counts.from_journal += 1
+                    self._settle(task, answer)
+                    return True
+            if not (mended := self._repair(task)):
+                break
         task.tries = task.paid
         again = self.options.retry_failed
         task.allowed = self.options.max_attempts + (task.paid if again else 0)
-        if task.tries < task.allowed and (again or task.may_change):
+        if task.tries < task.allowed and (again or mended or task.may_change):
             return False
         self.counts.from_journal += 1
-        self._settle(task, task.failure())
+        self._settle(task, task.given_up())
         return True
 
     async def _attempt(self, pace: Pace, task: Task[T]) -> None:
-        model, request = pace.model, task.next_request
+        model, request = pace.model, task.chain[-1]
         worst = worst_cost(model, request)
         while not self._can_afford(worst):
             if self.counts.in_flight == 0:
@@ -284,7 +306,8 @@ class Run(Generic[T]):
             if self.stopped is not None:
                 return
             await self._wait(None)
-        key, number = task.keys[pace.index], task.paid + 1
+        key = task.keys[pace.index]
+        number = self.journal.count(key) + 1
         try:
             self.journal.sent(key, number, model.name, worst)
         except JournalFullError as error:
@@ -296,7 +319,7 @@ class Run(Generic[T]):
         task.begun = task.begun or sent
         try:
             raw = await model.call(request, number)
-            self._keep(model, key, number, task.request, raw)
+            self._keep(model, key, number, request, raw)
         except CallError as error:
             self._lost(key, number, error)
             self._again_or_never(pace, task, error, sent)
@@ -342,8 +365,9 @@ class Run(Generic[T]):
         if (answer := self._judge(task, pace.index, raw)) is not None:
             self._finish(task, answer)
         elif task.tries >= task.allowed or not task.may_change:
-            self._finish(task, task.failure())
+            self._finish(task, task.given_up())
         else:
+            self._repair(task)
             self._now.append(task)
             self._notify()
 
@@ -358,7 +382,11 @@ class Run(Generic[T]):
             kind: FailureKind = reply.finish
             reason = _ENDED[reply.finish]
         except UnacceptableError as error:
-            kind, reason = error.kind, error.reason
+            kind, reason, task.told = error.kind, error.reason, error.told
+            worse = task.best is not None and len(task.best.defects) < len(error.defects)
+            if error.usable is not None and reply is not None and not worse:
+                key = task.keys[index]
+                task.best = Answer(task.request, error.usable, reply, key=key, defects=error.defects)
         except RecursionError:
             kind, reason = "malformed", "the reply is nested too deeply"
         task.last = kind, reason, reply
@@ -399,7 +427,7 @@ class Run(Generic[T]):
             task.refused_by.add(pace.index)
             self._pass_on(task)
         else:
-            self._finish(task, task.failure())
+            self._finish(task, task.given_up())
         if not any(pace.alive for pace in self.paces):
             self.stop(StopAskingError("no endpoint answers"))
         elif not pace.alive:
@@ -410,13 +438,13 @@ class Run(Generic[T]):
     def _pass_on(self, task: Task[T]) -> None:
         """Leave a task to the endpoints that have not refused it; without any, it is given up."""
         if all(pace.index in task.refused_by or not pace.alive for pace in self.paces):
-            self._finish(task, task.failure())
+            self._finish(task, task.given_up())
         else:
             self._now.append(task)
             self._notify()
 
     def _finish(self, task: Task[T], outcome: Outcome[T]) -> None:
-        self._active.pop(task.keys, None)
+        self._active.pop(task.first_keys, None)
         self._settle(task, outcome)
         if self._is_over:
             self._notify()
