@@ -69,7 +69,9 @@ def bradley_terry_ci(
     if against is not None:
         strengths = strengths - strengths[:, [against]]
     strengths = strengths.round(_DIGITS)
-    firm = _firm(wins.sum(axis=0), against)
+    # Those whose strengths the results bound on both sides (Ford, 1957).
+    _, group = connected_components(wins.sum(axis=0) > 0, directed=True, connection="strong")
+    firm = group == (np.argmax(np.bincount(group)) if against is None else group[against])
     games = (wins + wins.transpose(0, 2, 1)).sum(axis=2)
     intervals = []
     for model in range(k):
@@ -77,16 +79,6 @@ def bradley_terry_ci(
         low, high = percentiles(strengths[1:, model], settings.level) if firm[model] and present > 1 else (None, None)
         intervals.append(Interval(float(strengths[0, model]), low, high, round(games[:, model].sum()), present))
     return intervals
-
-
-def _firm(wins: Floats, against: int | None) -> npt.NDArray[np.bool_]:
-    """Which models' strengths the results bound on both sides (Ford, 1957)."""
-    from scipy.sparse.csgraph import connected_components
-
-    _, group = connected_components(wins > 0, directed=True, connection="strong")
-    chosen = group[against] if against is not None else np.argmax(np.bincount(group))
-    firm: npt.NDArray[np.bool_] = group == chosen
-    return firm
 
 
 def _fit(wins: Floats) -> Floats:
