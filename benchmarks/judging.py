@@ -32,7 +32,7 @@ ROLES = 95
 GOAL = 10.0
 STRENGTHS = {"Sigma": 1.0, "Tau": 0.4, "Rho": 0.0, "Phi": -0.6}
 BASELINE = "base"
-JUDGES = [{"name": "judge", "prompts": {}, "model": {}, "family": None}]
+JUDGES = [{"name": "judge", "prompts": {}, "model": {}, "family": None, "flagged": []}]
 
 
 def make_comparison(rows: int, people: list[System]) -> Comparison:

@@ -63,7 +63,7 @@ def judged(folder: Path, rows: list[Row], wins: Callable[[int], bool], answer: s
         for number, row in enumerate(rows)
         for order in (("fox", "base"), ("base", "fox"))
     ]
-    judges = [{"name": judge, "prompts": {}, "model": [], "family": None}]
+    judges = [{"name": judge, "prompts": {}, "model": [], "family": None, "flagged": []}]
     write_manifest(folder, {"systems": [asdict(one) for one in people], "judges": judges})
     write_comparison(folder, comparison)
     write_judgements(folder, judgements)

@@ -358,7 +358,7 @@ def test_a_file_from_before_there_was_such_an_entry_goes_on(
     meta = json.loads(sidecar_path(out).read_text(encoding="utf-8"))
     del meta["contamination"]
     sidecar_path(out).write_text(json.dumps(meta), encoding="utf-8")
-    assert scored(make_rows(2), out).contamination is None
+    assert scored(make_rows(2), out).to_dict()["contamination"] is None
     assert answer(make_rows(4), out, settings) is None
 
 
@@ -466,7 +466,7 @@ def test_files_of_known_and_unknown_making_count_apart(mixed: Path, tmp_path: Pa
         assert (found["rows"], found["contaminated"], found["unknown"]) == (8, 5, 4)
         assert len(found["trained_on"]) == 1
         assert sum(found["metrics_clean"][name]["n"] for name in ("CUS", "SPE")) == 3
-    assert scored(rows, tmp_path / "elsewhere.jsonl").contamination is None
+    assert scored(rows, tmp_path / "elsewhere.jsonl").to_dict()["contamination"] is None
 
 
 def test_rows_without_a_prediction_are_neither(mixed: Path, make_rows: MakeRows) -> None:

@@ -56,7 +56,7 @@ class TestGenerate:
         again = rolellm.generate(str(tiny_model), part, out=out, system_template=template, **QUICK)
         assert again["prediction"][:] == answers["prediction"][:]
         report = rolellm.score(answers.select([2, 0]))
-        assert report.matched_by == {"id": 2}
+        assert report.to_dict()["counts"]["matched_by"] == {"id": 2}
         (made,) = report.fingerprint["predictions"]
         assert made["generation"]["model_hash"] == meta["model_hash"]
 

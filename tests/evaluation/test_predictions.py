@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rolellm.core.errors import DataError, PredictionError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Prediction, Row
-from rolellm.evaluation.matching import match
+from rolellm.evaluation.matching import Matching, match
 from rolellm.evaluation.predictions import Predictions, read_predictions
 
 Write = Callable[..., Path]
@@ -31,6 +31,10 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return lines
+
+
+def counts(found: Matching) -> dict[str, int]:
+    return {finding.kind: finding.count for finding in found.findings}
 
 
 def row(name: str, role: str = "Fox", question: str = "Who are you?", **other: Any) -> Row:
@@ -181,7 +185,7 @@ class TestMatching:
         found = match(rows, Predictions((Prediction("A fox.", id="r2", role="Fox", question="Who are you?"),)))
         assert found.answers == (0, 0, 0)
         assert found.matched_by == {"exact": 1, "id": 1, "trimmed": 1}
-        assert found.counts() == {"shared": 1}
+        assert counts(found) == {"shared": 1}
 
     def test_case_and_inner_white_space_do_matter(self) -> None:
         rows = [row("r1", question="Who  are you?"), row("r2")]
@@ -219,7 +223,11 @@ class TestMatching:
         )
         found = match([row("r1")], Predictions(items))
         assert found.answers == (0,)
-        assert found.counts() == {"duplicates_differing": 1, "duplicates_same": 1, "repeated_ids": 1}
+        assert counts(found) == {
+            "duplicates_differing": 1,
+            "duplicates_same": 1,
+            "repeated_ids": 1,
+        }
         assert found.unmatched_predictions == ()
         assert [finding.refused for finding in found.findings] == [True, False, False]
 
@@ -227,11 +235,11 @@ class TestMatching:
         rows = [row("r1"), row("r2", question="Why?")]
         found = match(rows, Predictions((Prediction("x", id="r1", role="Fox", question="Why?"),)))
         assert found.answers == (0, None)
-        assert found.counts() == {"unmatched_rows": 1, "id_conflicts": 1}
+        assert counts(found) == {"unmatched_rows": 1, "id_conflicts": 1}
 
     def test_empty_predictions_are_matched_counted_and_named(self) -> None:
         found = match([row("r1"), row("r2")], Predictions.from_texts(["r1", "r2"], [" \n", "x"]))
-        assert found.counts() == {"empty": 1}
+        assert counts(found) == {"empty": 1}
         assert found.findings[0].examples == ("prediction 0: id 'r1'",)
 
     def test_examples_are_few_and_cannot_command_a_terminal(self) -> None:
@@ -295,9 +303,9 @@ class TestMatching:
         # One that surely matches, so that the join does not end in an error.
         items = [*items, Prediction("x", id="r0")]
         found = match(rows, Predictions(tuple(items)))
-        counts = found.counts()
+        counted = counts(found)
         used = {answer for answer in found.answers if answer is not None}
-        beaten = counts.get("duplicates_same", 0) + counts.get("duplicates_differing", 0)
+        beaten = counted.get("duplicates_same", 0) + counted.get("duplicates_differing", 0)
         assert len(used) + len(found.unmatched_predictions) + beaten == len(items)
         assert sum(found.matched_by.values()) + len(found.unmatched_rows) == len(rows)
         for target, answer in zip(rows, found.answers, strict=True):

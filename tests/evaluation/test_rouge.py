@@ -125,10 +125,10 @@ def test_a_mixed_column_of_texts_lists_and_tuples_is_read() -> None:
 
 
 def test_scores_can_be_taken_one_by_one_and_input_is_checked_before_the_first() -> None:
-    scores = iter_rouge_l(["a", "b"], ["a", "c"])
+    scores = iter_rouge_l(["a", "b"], ["a", "c"], "rouge-score", "rouge_score", 1)
     assert next(scores).f1 == 1
     with pytest.raises(DataError, match="references is damaged at 1"):
-        iter_rouge_l(["a", "b"], ["a", []])
+        iter_rouge_l(["a", "b"], ["a", []], "rouge-score", "rouge_score", 1)
 
 
 def test_a_score_is_frozen() -> None:

@@ -59,7 +59,7 @@ def test_beside_another_thread_fresh_interpreters_do_the_work(rows: tuple[list[s
 
 
 def test_reading_only_the_first_scores_leaves_no_process_behind(rows: tuple[list[str], list[list[str]]]) -> None:
-    scores = iter_rouge_l(*rows, processes=2)
+    scores = iter_rouge_l(*rows, "rouge-score", "rouge_score", 2)
     assert next(scores) == rouge_l(rows[0][:1], rows[1][:1])[0]
     assert multiprocessing.active_children()
     del scores

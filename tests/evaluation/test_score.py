@@ -20,7 +20,7 @@ from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.rouge import rouge_l
 from rolellm.evaluation.score import score_rows
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics.bootstrap import bootstrap_ci
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Sample, bootstrap_stratum
 
 WORDS = (
     "the",
@@ -113,7 +113,8 @@ def test_intervals_come_from_questions_folded() -> None:
     rows = benchmark()
     report = score_rows(rows, answers(rows))
     general = [item for item in report.scores if item.metric == "CUS"]
-    expected = bootstrap_ci([item.value for item in general], [item.question for item in general])
+    sample = Sample([item.value for item in general], [item.question for item in general])
+    (expected,) = bootstrap_stratum([sample], Bootstrap()).intervals
     assert report.metrics["CUS"] == expected
     assert (expected.n, expected.clusters) == (18, 6)
     assert {item.question for item in general} == {fold(f"question {n}, EN?") for n in range(6)}
@@ -196,7 +197,7 @@ def test_an_empty_prediction_scores_0_and_a_perfect_one_1(protocol: str) -> None
         rows, Predictions.from_texts([row.id for row in rows], [""] * len(rows)), ScoreOptions(protocol=protocol)
     )
     assert empty.to_dict()["metrics"]["SPE"] == {"mean": 0.0, "ci95": [0.0, 0.0], "n": 6, "questions": 6}
-    assert empty.counts()["empty"] == 24
+    assert empty.to_dict()["counts"]["empty"] == 24
 
 
 def test_breakdowns_add_up_to_the_whole() -> None:
@@ -382,7 +383,7 @@ class TestFiles:
         assert "config sample, not role-generalization-eng" in finding.text
         assert "dataset_fingerprint old, not new" in finding.text
         assert "split" not in finding.text.split("data: ")[1]
-        assert report.counts()["made_for_other_data"] == 24
+        assert report.to_dict()["counts"]["made_for_other_data"] == 24
         with pytest.raises(PredictionError, match="another part or state of the data"):
             score_rows(rows, predictions, replace(options, strict=True))
 
@@ -396,7 +397,7 @@ class TestFiles:
         path = tmp_path / "P.jsonl"
         path.write_text("\n".join(lines), encoding="utf-8")
         report = score_rows(rows, read_predictions(path, skip_bad=True), ScoreOptions(strict=True))
-        counts = report.counts()
+        counts = report.to_dict()["counts"]
         assert (counts["bad_lines"], counts["several_generated"]) == (1, 1)
         assert any("P.bad.jsonl" in text for text in report.to_dict()["warnings"])
 

@@ -28,7 +28,9 @@ def write_run(
     folder: Path, comparison: Comparison, judgements: Sequence[Judgement], judge: str = "judge", **manifest: Any
 ) -> Path:
     """A finished judging run."""
-    judges = [{"name": judge, "prompts": {"pairwise": {"name": "role-pair", "hash": "abc"}}, "family": None}]
+    judges = [
+        {"name": judge, "prompts": {"pairwise": {"name": "role-pair", "hash": "abc"}}, "family": None, "flagged": []}
+    ]
     folder.mkdir()
     write_manifest(folder, {"systems": [asdict(one) for one in comparison.systems], "judges": judges} | manifest)
     write_comparison(folder, comparison)

@@ -220,7 +220,12 @@ def unfit(simulator: Make, **more: Any) -> Any:
 
 def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit(simulator: Make) -> None:
     made = unfit(simulator)
-    result = summarize(made.comparison(), made.pairs(), [{"name": "judge"}], JudgingSettings(resamples=100))
+    result = summarize(
+        made.comparison(),
+        made.pairs(),
+        [{"name": "judge", "prompts": {}, "flagged": []}],
+        JudgingSettings(resamples=100),
+    )
     a, b, null, _ = (one["pairwise"] for one in result["models"])
     for one in (a, b):
         assert one["win_rate"] is one["lc_win_rate"] is one["wins"] is one["ties"] is one["sign_test_p"] is None

@@ -75,7 +75,7 @@ def test_a_mark_that_a_text_holds_is_drawn_anew(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a>>>", "<<<a", "end of answer A", f"answer {MARK}"])
 def test_a_name_that_could_be_taken_for_a_delimiter_is_none(name: str) -> None:
-    with pytest.raises(ValueError, match="no name of a fence"):
+    with pytest.raises(ValueError, match="not a valid name for a fence"):
         fenced(name, "text", MARK)
 
 

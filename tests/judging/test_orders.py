@@ -102,7 +102,6 @@ def test_the_probe_is_of_rows_that_have_a_pair() -> None:
     ("found", "said"),
     [
         pytest.param(comparison(names=("one", "two")), "this run has none", id="no-baseline"),
-        pytest.param(comparison(names=("base",)), "nothing to compare", id="alone"),
         pytest.param(
             comparison(names=("base", *(f"m{n}" for n in range(26)))), "more than a list holds", id="too-many"
         ),

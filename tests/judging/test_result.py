@@ -17,7 +17,9 @@ from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, Judgement, System
 
 QUICK = JudgingSettings(resamples=400)
-JUDGES = [{"name": "judge", "prompts": {"pairwise": {"hash": "abc"}}, "model": {"model": "m"}, "family": None}]
+JUDGES = [
+    {"name": "judge", "prompts": {"pairwise": {"hash": "abc"}}, "model": {"model": "m"}, "family": None, "flagged": []}
+]
 Make = Callable[..., Any]
 
 
@@ -57,7 +59,7 @@ def test_the_shape_is_the_contracts(simulator: Make) -> None:
     made = simulator({"a": 0.5}, questions=6)
     result = summarize(made.comparison(), made.pairs(), JUDGES, QUICK, DatasetName("sample", "test"))
     assert (result["config"], result["split"], result["rows"], result["questions"]) == ("sample", "test", 12, 6)
-    assert result["judges"] == [{**JUDGES[0], "flagged": []}]
+    assert result["judges"] == JUDGES
     (one, base) = result["models"]
     assert one["listwise"] is base["listwise"] is None
     assert one["answered"] == 12
@@ -287,9 +289,13 @@ def test_judges_of_a_systems_family_are_flagged(simulator: Make) -> None:
     made = simulator({"a": 1.0, "b": 1.0}, questions=5, noise=0.1)
     comparison = made.comparison()
     people = [replace(one, family="llama") if one.name == "a" else one for one in comparison.systems]
-    judges = [{"name": "own", "family": "llama"}, {"name": "other", "family": "qwen"}, {"name": "who", "family": None}]
+    judges = [
+        {"name": "own", "prompts": {}, "family": "llama", "flagged": ["a"]},
+        {"name": "other", "prompts": {}, "family": "qwen", "flagged": []},
+        {"name": "who", "prompts": {}, "family": None, "flagged": []},
+    ]
     result = summarize(Comparison(comparison.rows, people, comparison.answers), made.pairs("own"), judges, QUICK)
-    assert [judge["flagged"] for judge in result["judges"]] == [["a"], [], []]
+    assert result["judges"] == judges
     assert {one["name"]: one["self_judged_by"] for one in result["models"]} == {"a": ["own"], "b": [], "base": []}
     (problem,) = result["problems"]
     assert "own is of the same model family (llama) as a" in problem

@@ -164,6 +164,7 @@ def judge(name: str) -> dict[str, Any]:
         "prompts": prompts,
         "model": [{"model": name}],
         "family": "llama" if "llama" in name.lower() else "judge",
+        "flagged": ["LLaMA-7B", "RoleLLaMA-7B"] if "llama" in name.lower() else [],
     }
 
 

@@ -67,7 +67,7 @@ def test_what_is_absent_is_none_and_zero_is_a_score(values: Values) -> None:
 )
 def test_a_broken_metric_is_named(values: Values, value: Any) -> None:
     values["tuned"]["by_role"]["Captain Ahab"]["RAW"] = value
-    with pytest.raises(DataError, match="Captain Ahab: RAW: "):
+    with pytest.raises(DataError, match=r"by_role\.Captain Ahab\.RAW: "):
         ScoreReport.from_dict(values["tuned"])
 
 
@@ -78,7 +78,7 @@ def test_a_broken_metric_is_named(values: Values, value: Any) -> None:
         pytest.param({"by_role": ["Ahab"]}, id="roles"),
         pytest.param({"by_role": {"Ahab": 0.5}}, id="role"),
         pytest.param({"protocol": "none"}, id="protocol"),
-        pytest.param({"unmatched": {"others": 3}}, id="unmatched"),
+        pytest.param({"unmatched": {"rows": "many"}}, id="unmatched"),
         pytest.param({"fingerprint": [1]}, id="fingerprint"),
     ],
 )

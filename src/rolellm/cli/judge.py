@@ -40,8 +40,9 @@ def judge(
     """
     from rolellm.cli.output import resumable
     from rolellm.core.errors import JudgingError
+    from rolellm.core.jsonl import read_json
     from rolellm.judging.figures import JudgingResult
-    from rolellm.judging.folder import RESULT, read_json
+    from rolellm.judging.folder import RESULT
     from rolellm.judging.run import compared, judging_requests
     from rolellm.judging.run import judge as run
     from rolellm.judging.systems import parse_sources

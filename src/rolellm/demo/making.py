@@ -73,7 +73,7 @@ def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequenc
     Args:
         folder: Gets a folder for each character, and ``release``.
         clock: Announces each stage and takes its time.
-        roles: Of the sample.
+        roles: Roles of the sample.
 
     Raises:
         MissingExtraError: Without ``bm25s`` or ``jsonschema``.
@@ -168,7 +168,7 @@ class _Work:
 
 
 def _release(out: Path, works: Sequence[_Work]) -> dict[str, dict[str, int]]:
-    """Write the release, load it as anybody would, and count each role's rows by split."""
+    """Write the release, load it as a user would, and count each role's rows by split."""
     from datasets import load_dataset
 
     from rolellm.rolebench.register import NAME, register

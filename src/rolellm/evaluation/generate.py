@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +26,7 @@ from rolellm.core.jsonl import JsonlAppender, read_json, write_jsonl
 from rolellm.core.records import Language, Row
 from rolellm.core.settings import read
 from rolellm.core.text import listed
-from rolellm.evaluation.contamination import check_rows
+from rolellm.evaluation.contamination import Contamination, check_rows
 from rolellm.evaluation.predictions import read_sidecar, sidecar_path
 from rolellm.evaluation.resume import finished_lines, reconcile, stopped_short
 from rolellm.evaluation.rows import provenance, rows_of, with_generation
@@ -198,7 +199,7 @@ def asking(
         template: A system instruction of the user's own; with retrieval it needs the slot ``{examples}``.
 
     Raises:
-        SettingsError: For a template that will not do.
+        SettingsError: For a template without the needed slots.
         ReleaseNotFoundError: With retrieval, when no role has a script.
         MissingExtraError: With retrieval, without ``bm25s``.
 
@@ -381,24 +382,13 @@ def _writing(out: Path) -> Any:
 
 
 def _answer_here(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> GenerateSummary:
-    from importlib.metadata import version
-
     source = check(settings)
     known = check_rows(rows, source, config=settings.config, split=settings.split, strict=settings.strict)
     form = choose_form(source, settings.profile, settings.retrieved)
     asked = asking(form, rows, config=settings.config, data_dir=settings.data_dir, template=settings.system_template)
     model = LocalModel(settings.model, adapter=settings.adapter, device=settings.device, dtype=settings.dtype)
     with _writing(out):
-        meta = _meta(settings, asked) | {
-            "model": settings.model,
-            **model.hashes,
-            "contamination": None if known is None else known.sidecar_entry(),
-            "prompt": {**model.prompt_form, **asked.record},
-            "dtype": model.dtype,
-            "device": model.device,
-            "batch_size": settings.batch_size,
-            "versions": {"rolellm": __version__, "torch": version("torch"), "transformers": version("transformers")},
-        }
+        meta = _local_meta(model, settings, asked, known)
         meta = meta if settings.overwrite else reconcile(out, meta)
         done = {} if settings.overwrite else finished_lines(out, rows)
         encode = PromptEncoder(model.tokenizer)
@@ -479,6 +469,21 @@ def _meta(settings: GenerateSettings, asked: Asking) -> dict[str, Any]:
         "device": None,
         "batch_size": None,
         "versions": {"rolellm": __version__},
+    }
+
+
+def _local_meta(
+    model: LocalModel, settings: GenerateSettings, asked: Asking, known: Contamination | None
+) -> dict[str, Any]:
+    return _meta(settings, asked) | {
+        "model": settings.model,
+        **model.hashes,
+        "contamination": None if known is None else known.sidecar_entry(),
+        "prompt": {**model.prompt_form, **asked.record},
+        "dtype": model.dtype,
+        "device": model.device,
+        "batch_size": settings.batch_size,
+        "versions": {"rolellm": __version__, "torch": version("torch"), "transformers": version("transformers")},
     }
 
 

@@ -63,10 +63,6 @@ class Matching:
     unmatched_predictions: tuple[int, ...]
     findings: tuple[Finding, ...]
 
-    def counts(self) -> dict[str, int]:
-        """The number of each finding, by kind."""
-        return {finding.kind: finding.count for finding in self.findings}
-
 
 def match(rows: Sequence[Row], predictions: Predictions, *, where: str = "these rows") -> Matching:
     """Join predictions to rows.

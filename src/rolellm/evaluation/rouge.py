@@ -318,26 +318,17 @@ def rouge_l(
     >>> rouge_l(["the raven sits still"], [["a raven", "the raven never sits"]])
     [RougeScore(precision=0.75, recall=0.75, f1=0.75, reference=1)]
     """
-    scores = iter_rouge_l(
-        predictions, references, language=language, protocol=protocol, tokenizer=tokenizer, processes=processes
-    )
-    return list(scores)
+    name = resolve_tokenizer(protocol, language, tokenizer)
+    return list(iter_rouge_l(predictions, references, protocol, name, processes))
 
 
 def iter_rouge_l(
-    predictions: Iterable[str],
-    references: Iterable[str | Sequence[str]],
-    *,
-    language: str = "en",
-    protocol: str = "rouge-score",
-    tokenizer: str | None = None,
-    processes: int = 1,
+    predictions: Iterable[str], references: Iterable[str | Sequence[str]], protocol: str, tokenizer: str, processes: int
 ) -> Iterator[RougeScore]:
     """Like :func:`rouge_l`, but hands out the scores as they are ready, for instance to a progress bar.
 
-    All input is checked before this returns.
+    All input is checked before this returns; ``tokenizer`` is what `resolve_tokenizer` returned.
     """
-    name = resolve_tokenizer(protocol, language, tokenizer)
     if not isinstance(processes, int) or processes < 1:
         raise SettingsError(f"processes must be a whole number of at least 1, found {processes!r}")
     texts = read_as(list[str], _listed(predictions), "the list of predictions")
@@ -346,10 +337,10 @@ def iter_rouge_l(
     lists = read_as(_References, rows, "the list of references")
     if len(texts) != len(lists):
         raise DataError(f"{len(texts)} predictions but {len(lists)} rows of references: one row for each")
-    if name == "jieba":
+    if tokenizer == "jieba":
         # Loaded before the work is shared out, so that forked processes share the dictionary.
-        get_tokenizer(name)
-    score = functools.partial(_score_rows, protocol, name)
+        get_tokenizer(tokenizer)
+    score = functools.partial(_score_rows, protocol, tokenizer)
     values: Iterator[_Values] = map_chunks(score, texts, lists, processes=processes)
     return itertools.starmap(RougeScore, values)
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, PlainValidator
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_json
@@ -20,6 +22,7 @@ from rolellm.core.records import Language, Row
 from rolellm.core.settings import read
 from rolellm.core.shown import Shown
 from rolellm.core.text import fold
+from rolellm.core.typed_json import read_as
 from rolellm.evaluation.contamination import Contamination, scored_rows
 from rolellm.evaluation.matching import Finding, Matching, match
 from rolellm.evaluation.predictions import Predictions, hash_texts, is_paths, predictions_for, read_predictions
@@ -44,9 +47,6 @@ _STRATA: tuple[tuple[Metric, ...], ...] = (("CUS", "RAW"), ("SPE",))
 
 #: Far above any score, rank or length: what is read back and drawn must have a scale.
 _MOST = 1e9
-
-_T = TypeVar("_T")
-Summary = dict[str, Interval | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,32 +149,16 @@ def read_metric(value: Any) -> Interval | None:
     return Interval(mean, low, high, n, clusters)
 
 
-def read_summary(value: Any) -> Summary:
-    """What `summary_dict` wrote; metrics that it lacks are ``None``.
-
-    Raises:
-        ValueError: When the value has another shape; names the metric.
-    """
-    if not isinstance(value, Mapping):
-        raise ValueError(f"expected an object of metrics, found {value!r:.80}")
-    return _read_each(value, (*METRICS, "avg"), read_metric)
+Measured = Annotated[Interval | None, PlainValidator(read_metric)]
+#: CUS, RAW, SPE and avg; in JSON, a metric that is left out is ``None``.
+Summary = Annotated[
+    dict[str, Measured],
+    BeforeValidator(lambda given: {**dict.fromkeys((*METRICS, "avg")), **given} if isinstance(given, dict) else given),
+]
 
 
-def _read_summaries(value: Mapping[str, Any] | None) -> dict[str, Summary]:
-    return _read_each(value or {}, value or {}, read_summary)
-
-
-def _read_each(value: Mapping[str, Any], names: Iterable[str], read_one: Callable[[Any], _T]) -> dict[str, _T]:
-    found = {}
-    for name in names:
-        try:
-            found[name] = read_one(value.get(name))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    return found
-
-
-class Unmatched(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Unmatched:
     """How many predictions answer no row, and how many rows have no prediction."""
 
     predictions: int = 0
@@ -191,30 +175,29 @@ class ScoreReport(Shown):
         by_role: The same for each role, in order of appearance.
         by_language: The same for each language, where there are several.
         by_kind: SPE by the type of a row's references (``script_agnostic``, ``script_based``, ``mixed``).
-        subset_rows: For each subset, its rows and how many of them were answered.
+        metrics_clean: The metrics of the rows that the model is known not to be trained on; ``None`` where no row is
+            known to be one that it was trained on.
         unmatched: What the join of predictions to rows left over.
-        matched_by: How many rows were matched by ``id``, ``exact`` and ``trimmed``.
-        findings: What a reader must know about it; to be shown with the score.
-        contamination: How many rows the model was trained on; ``None`` where its training is not known.
-        metrics_clean: The metrics of the rows that are known not to be; ``None`` where no row is known to be.
+        warnings: What a reader must know about it; to be shown with the score.
         fingerprint: What the score depends on, with a ``hash``.
-        answers: For each row, the index of its prediction or ``None``; empty in a report that was read back.
+        value: The JSON object that all of this comes from.
+        findings: The warnings with their counts; empty in a report that was read back.
+        answers: For each row, the index of its prediction or ``None``; likewise.
         scores: Row by row; likewise.
         rows: All rows that were scored against; likewise.
     """
 
     options: ScoreOptions
     metrics: Summary
-    by_role: dict[str, Summary]
-    by_language: dict[str, Summary]
-    by_kind: dict[str, Summary]
-    subset_rows: dict[str, tuple[int, int]]
-    unmatched: Unmatched
-    matched_by: Mapping[str, int]
-    findings: tuple[Finding, ...]
-    contamination: Mapping[str, Any] | None
-    metrics_clean: Summary | None
-    fingerprint: dict[str, Any]
+    by_role: dict[str, Summary] = field(default_factory=dict)
+    by_language: dict[str, Summary] = field(default_factory=dict)
+    by_kind: dict[str, Measured] = field(default_factory=dict)
+    metrics_clean: Summary | None = None
+    unmatched: Unmatched = Unmatched()
+    warnings: tuple[str, ...] = ()
+    fingerprint: dict[str, Any] = field(default_factory=dict)
+    value: Mapping[str, Any] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
     answers: tuple[int | None, ...] = ()
     scores: tuple[RowScore, ...] = ()
     rows: tuple[Row, ...] = ()
@@ -224,38 +207,24 @@ class ScoreReport(Shown):
         """What `to_dict` wrote, such as the output of ``rolellm score --json``; single rows are not read.
 
         Raises:
-            DataError: When the value is not a score report; names the metric where one is damaged.
+            DataError: When the value is not a score report; names the first place that does not fit.
         """
         try:
-            return cls._read(value)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            recipe = value.get("fingerprint", {})
+            given = {key: value.get(key) for key in ("protocol", "config", "split")} | {
+                "missing": recipe.get("missing")
+            }
+            given |= {key: recipe.get("interval", {}).get(key) for key in ("resamples", "seed")}
+            given["dataset_fingerprint"] = recipe.get("dataset", {}).get("fingerprint")
+            found = {
+                "options": read(ScoreOptions, given),
+                "by_kind": value.get("by_subset", {}).get("role_specific", {}).get("by_reference_type", {}),
+                "metrics_clean": (value.get("contamination") or {}).get("metrics_clean"),
+                "rows": (),
+            }
+            return replace(read_as(cls, {**value, **found}, "the report"), value=value)
+        except (AttributeError, TypeError, ValueError) as error:
             raise DataError(f"not a score report, as `rolellm score --json` prints it: {error}") from error
-
-    @classmethod
-    def _read(cls, value: Mapping[str, Any]) -> ScoreReport:
-        recipe, counts = dict(value.get("fingerprint") or {}), dict(value.get("counts") or {})
-        clean, subsets = dict(value.get("contamination") or {}), value.get("by_subset") or {}
-        given = {key: (recipe.get("interval") or {}).get(key) for key in ("resamples", "seed")}
-        given |= {key: value.get(key) for key in ("protocol", "config", "split")} | {"missing": recipe.get("missing")}
-        given["dataset_fingerprint"] = (recipe.get("dataset") or {}).get("fingerprint")
-        kinds = (subsets.get("role_specific") or {}).get("by_reference_type") or {}
-        matched_by, warnings = counts.pop("matched_by", {}), value.get("warnings") or ()
-        told = list(counts.items()) if len(counts) == len(warnings) else [("warning", 0)] * len(warnings)
-        cleaned = clean.pop("metrics_clean", None)
-        return cls(
-            options=read(ScoreOptions, given),
-            metrics=read_summary(value["metrics"]),
-            by_role=_read_summaries(value.get("by_role")),
-            by_language=_read_summaries(value.get("by_language")),
-            by_kind={kind: dict.fromkeys((*METRICS, "avg")) | {"SPE": read_metric(one)} for kind, one in kinds.items()},
-            subset_rows={name: (one["rows"], one["answered"]) for name, one in subsets.items()},
-            unmatched=Unmatched(**(value.get("unmatched") or {})),
-            matched_by=matched_by,
-            findings=tuple(Finding(*kind, text, ()) for kind, text in zip(told, warnings, strict=True)),
-            contamination=clean or None,
-            metrics_clean=None if cleaned is None else read_summary(cleaned),
-            fingerprint=recipe,
-        )
 
     def to_dict(self, *, rows: bool = False) -> dict[str, Any]:
         """The object that ``rolellm score --json`` prints.
@@ -263,44 +232,7 @@ class ScoreReport(Shown):
         Args:
             rows: Add ``rows``: the score of each row under each metric.
         """
-        result = {
-            "protocol": self.options.protocol,
-            "config": self.options.config,
-            "split": self.options.split,
-            "metrics": summary_dict(self.metrics),
-            "unmatched": self.unmatched._asdict(),
-            "contamination": self._contamination(),
-            "fingerprint": self.fingerprint,
-            "by_role": {role: summary_dict(summary) for role, summary in self.by_role.items()},
-            "by_subset": self._subsets(),
-            "counts": self.counts(),
-            "warnings": [str(finding) for finding in self.findings],
-        }
-        if self.by_language:
-            result["by_language"] = {name: summary_dict(summary) for name, summary in self.by_language.items()}
-        return {**result, "rows": [asdict(score) for score in self.scores]} if rows else result
-
-    def counts(self) -> dict[str, Any]:
-        """How many rows were matched how, and how many predictions or rows each finding touches."""
-        found = {finding.kind: finding.count for finding in self.findings}
-        return {"matched_by": dict(self.matched_by), **found}
-
-    def _contamination(self) -> dict[str, Any] | None:
-        if self.contamination is None:
-            return None
-        clean = None if self.metrics_clean is None else summary_dict(self.metrics_clean)
-        return {**self.contamination, "metrics_clean": clean}
-
-    def _subsets(self) -> dict[str, Any]:
-        measured: dict[str, tuple[Metric, ...]] = {"general": ("CUS", "RAW"), "role_specific": ("SPE",)}
-        result: dict[str, Any] = {}
-        for subset, (total, answered) in self.subset_rows.items():
-            result[subset] = {"rows": total, "answered": answered}
-            result[subset] |= {metric: metric_dict(self.metrics[metric]) for metric in measured[subset]}
-        if self.by_kind:
-            kinds = {kind: metric_dict(summary["SPE"]) for kind, summary in self.by_kind.items()}
-            result["role_specific"]["by_reference_type"] = kinds
-        return result
+        return {**self.value, **({"rows": [asdict(score) for score in self.scores]} if rows else {})}
 
     @property
     def parts(self) -> dict[str, Summary]:
@@ -309,7 +241,7 @@ class ScoreReport(Shown):
         parts |= {"rows not trained on": self.metrics_clean} if self.metrics_clean else {}
         parts |= {f"language {name}": summary for name, summary in self.by_language.items()}
         # Role-specific rows have only SPE.
-        return parts | {kind: {"SPE": summary["SPE"]} for kind, summary in self.by_kind.items()}
+        return parts | {kind: {"SPE": metric} for kind, metric in self.by_kind.items()}
 
     @property
     def recipe(self) -> str:
@@ -337,20 +269,19 @@ class ScoreReport(Shown):
         ]
         return pandas.DataFrame(lines, columns=["part", "metric", "mean", "low", "high", "n"])
 
-    def _table(self) -> tuple[Any, str, list[str]]:
+    def _table(self) -> tuple[Any, str, tuple[str, ...]]:
         from pandas import DataFrame
 
-        names = (*METRICS, "avg")
-        cells = {name: [_cell(part.get(name), name != "avg") for part in self.parts.values()] for name in names}
+        cells = {name: [_cell(part.get(name)) for part in self.parts.values()] for name in (*METRICS, "avg")}
         caption = f"Rouge-L × 100, with 95 % intervals; {self.recipe}"
-        return DataFrame(cells, index=list(self.parts)), caption, list(map(str, self.findings))
+        return DataFrame(cells, index=list(self.parts)), caption, self.warnings
 
 
-def _cell(interval: Interval | None, counted: bool) -> str:
-    if interval is None:
+def _cell(metric: Interval | None) -> str:
+    if metric is None:
         return "–"
-    ends = "" if interval.ends is None else f" [{100 * interval.ends[0]:.2f}, {100 * interval.ends[1]:.2f}]"
-    return f"{100 * interval.mean:.2f}{ends}{f' n={interval.n}' if counted else ''}"
+    count = f"n={metric.n}" if metric.n else ""
+    return " ".join(filter(None, (f"{100 * metric.mean:.2f}", metric.brackets(2, 100), count)))
 
 
 VALUE_FIELD = {"rouge-score": "f1", "paper": "recall"}
@@ -518,23 +449,27 @@ def score_rows(
     tokenizers = _tokenizers(rows, options)
     scores = tuple(_row_scores(list(_jobs(rows, predictions, matching, options)), tokenizers, options, label))
     bootstrap = options.bootstrap
-    by_language = summarize_by(scores, lambda item: item.language, bootstrap) if len(tokenizers) > 1 else {}
-    return ScoreReport(
-        options=options,
-        metrics=summarize(scores, bootstrap),
-        by_role=summarize_by(scores, lambda item: item.role, bootstrap),
-        by_language=by_language,
-        by_kind=summarize_by(scores, lambda item: item.kind, bootstrap),
-        subset_rows=_subset_rows(rows, matching),
-        unmatched=Unmatched(len(matching.unmatched_predictions), len(matching.unmatched_rows)),
-        matched_by={str(method): count for method, count in matching.matched_by.items()},
-        findings=findings,
-        contamination=None if contamination is None else {**contamination.to_dict(), "unknown": contamination.unknown},
-        metrics_clean=_metrics_clean(scores, contamination, bootstrap),
-        fingerprint=fingerprint(rows, predictions, options, tokenizers),
-        answers=matching.answers,
-        scores=scores,
-        rows=tuple(rows),
+    metrics = summarize(scores, bootstrap)
+    by_role = summarize_by(scores, lambda item: item.role, bootstrap)
+    value = {
+        "protocol": options.protocol,
+        "config": options.config,
+        "split": options.split,
+        "metrics": summary_dict(metrics),
+        "unmatched": {"predictions": len(matching.unmatched_predictions), "rows": len(matching.unmatched_rows)},
+        "contamination": _contamination(scores, contamination, bootstrap),
+        "fingerprint": fingerprint(rows, predictions, options, tokenizers),
+        "by_role": {role: summary_dict(summary) for role, summary in by_role.items()},
+        "by_subset": _subsets(rows, matching, metrics, summarize_by(scores, lambda item: item.kind, bootstrap)),
+        "counts": {"matched_by": matching.matched_by, **{finding.kind: finding.count for finding in findings}},
+        "warnings": [str(finding) for finding in findings],
+    }
+    if len(tokenizers) > 1:
+        by_language = summarize_by(scores, lambda item: item.language, bootstrap)
+        value["by_language"] = {name: summary_dict(summary) for name, summary in by_language.items()}
+    report = ScoreReport.from_dict(value)
+    return replace(
+        report, options=options, findings=findings, answers=matching.answers, scores=scores, rows=tuple(rows)
     )
 
 
@@ -556,21 +491,32 @@ def _findings(
     )
 
 
-def _metrics_clean(
-    scores: Sequence[RowScore], contamination: Contamination | None, bootstrap: Bootstrap
-) -> Summary | None:
-    """The metrics without the contaminated rows; ``None`` where there are none, and they would be the metrics again."""
-    if contamination is None or not contamination.contaminated:
+def _contamination(
+    scores: Sequence[RowScore], found: Contamination | None, bootstrap: Bootstrap
+) -> dict[str, Any] | None:
+    """What is known of the model's training, with the metrics of the other rows where it was trained on some."""
+    if found is None:
         return None
-    clean = {row.id for row in contamination.rows} - {row.id for row in contamination.contaminated}
-    return summarize((item for item in scores if item.id in clean), bootstrap)
+    clean = {row.id for row in found.rows} - {row.id for row in found.contaminated}
+    metrics = summarize((item for item in scores if item.id in clean), bootstrap) if found.contaminated else None
+    return {**found.to_dict(), "unknown": found.unknown, "metrics_clean": metrics and summary_dict(metrics)}
 
 
-def _subset_rows(rows: Sequence[Row], matching: Matching) -> dict[str, tuple[int, int]]:
+def _subsets(
+    rows: Sequence[Row], matching: Matching, metrics: Summary, by_kind: Mapping[str, Summary]
+) -> dict[str, dict[str, Any]]:
     total, answered = Counter(row.subset for row in rows), Counter[str]()
     for row, answer in zip(rows, matching.answers, strict=True):
         answered[row.subset] += answer is not None
-    return {subset: (count, answered[subset]) for subset, count in sorted(total.items())}
+    measured: dict[str, tuple[Metric, ...]] = {"general": ("CUS", "RAW"), "role_specific": ("SPE",)}
+    found: dict[str, dict[str, Any]] = {
+        subset: {"rows": count, "answered": answered[subset]}
+        | {metric: metric_dict(metrics[metric]) for metric in measured[subset]}
+        for subset, count in sorted(total.items())
+    }
+    if by_kind:
+        found["role_specific"]["by_reference_type"] = {kind: metric_dict(one["SPE"]) for kind, one in by_kind.items()}
+    return found
 
 
 class _Job(NamedTuple):
@@ -610,14 +556,8 @@ def _row_scores(
     with Progress(label, len(jobs), unit="pairs") as bar:
         for language, tokenizer in tokenizers.items():
             numbers = [n for n, job in enumerate(jobs) if job.row.language == language and job.text is not None]
-            found = iter_rouge_l(
-                [jobs[n].text or "" for n in numbers],
-                [jobs[n].references for n in numbers],
-                language=language,
-                protocol=options.protocol,
-                tokenizer=tokenizer,
-                processes=options.processes,
-            )
+            texts, references = [jobs[n].text or "" for n in numbers], [jobs[n].references for n in numbers]
+            found = iter_rouge_l(texts, references, options.protocol, tokenizer, options.processes)
             for number, value in zip(numbers, found, strict=True):
                 rouge[number] = value
                 bar.advance()

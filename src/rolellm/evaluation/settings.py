@@ -35,6 +35,26 @@ class _Data:
 
 
 @settings
+class Resampled:
+    """The bootstrap behind all intervals, which are 95 % intervals.
+
+    Attributes:
+        resamples: Bootstrap resamples over questions.
+        seed: Random seed for the bootstrap.
+    """
+
+    resamples: int = Field(default=2000, ge=1)
+    seed: int = Field(default=0, ge=0)
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        """The same as its settings."""
+        from rolellm.evaluation.statistics.bootstrap import Bootstrap
+
+        return Bootstrap(self.resamples, self.seed)
+
+
+@settings
 class GenerateSettings(Decoding, _Data):
     """How rows are answered.
 
@@ -64,14 +84,12 @@ class GenerateSettings(Decoding, _Data):
 
 
 @settings
-class ScoreOptions(_Data):
+class ScoreOptions(Resampled, _Data):
     """How predictions are scored.
 
     Attributes:
         protocol: rouge-score (F1), or paper (recall, as in the published tables).
         tokenizer: Another tokenizer of the protocol, such as characters (for Chinese).
-        resamples: Resamples of the bootstrap over questions.
-        seed: Random seed for the bootstrap.
         missing: Rows without a prediction: skip them, or count them as 0.
         strict: Fail on unmatched rows or predictions, contradictions, and rows trained on.
         skip_bad: Move bad lines of P.jsonl to P.bad.jsonl and count them.
@@ -80,8 +98,6 @@ class ScoreOptions(_Data):
 
     protocol: Protocol = "rouge-score"
     tokenizer: str | None = None
-    resamples: int = Field(default=2000, ge=1)
-    seed: int = Field(default=0, ge=0)
     missing: Literal["skip", "zero"] = "skip"
     strict: bool = False
     skip_bad: bool = False
@@ -95,13 +111,6 @@ class ScoreOptions(_Data):
             resolve_tokenizer(
                 self.protocol, next((one for one in names if self.tokenizer in names[one]), "en"), self.tokenizer
             )
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        """Settings of the intervals, which are all 95 % intervals."""
-        from rolellm.evaluation.statistics.bootstrap import Bootstrap
-
-        return Bootstrap(self.resamples, self.seed)
 
     @property
     def where(self) -> str:

@@ -4,11 +4,11 @@ The rules, our choices where no source is named:
 
 - A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the system over the baseline,
   .5 for a tie, 0 for a loss. A pair of which one order has no verdict counts in nothing: alone, the other order would
-  bring the judge's taste for the first or the second place back in. Such pairs are counted.
-- One judge: its mean stands. Several: each votes win, tie or loss (a mean above, at or below .5), and there is a win
-  where more vote win than loss, a loss where more vote loss, else a tie. A vote for a tie is a vote for nobody.
+  bring the judge's position bias back in. Such pairs are counted.
+- One judge: its mean counts. Several: each votes win, tie or loss (a mean above, at or below .5), and there is a win
+  where more vote win than loss, a loss where more vote loss, else a tie. A vote for a tie counts for neither.
 - A system's rank in a row is the mean of its ranks over the rotations that a judge saw, then over the judges. Ranks
-  are among the models: a canary that stood above one of them moves it nowhere, or attackers would set the scale.
+  are among the models: a canary ranked above one of them does not change its rank, or attackers would set the scale.
 - A judgement made with the names shown is a probe of the names' effect, and counts in no outcome.
 """
 
@@ -75,7 +75,7 @@ class Pair:
 
 
 def _rank(one: Judgement, name: str, aside: Collection[str]) -> float | None:
-    """1, and 1 more for each one ranked above, half for each tie; those aside count for nobody."""
+    """1, and 1 more for each one ranked above, half for each tie; those aside are not counted."""
     if one.ranks is None or name not in one.order:
         return None
     own = one.ranks[one.order.index(name)]
@@ -95,7 +95,7 @@ class Verdicts:
         seen: Row id to all who took part in any judgement of it, with or without a verdict.
         reasons: (row id, system) to the reasons given.
         incomplete: Pairs of a row, a system and a judge that lack the verdict of an order, and so count in nothing.
-        aside: Whom nobody else is ranked against: the canaries.
+        aside: The canaries, against whom no other system is ranked.
     """
 
     baseline: str | None
@@ -124,7 +124,7 @@ class Verdicts:
 
     @cached_property
     def undecided(self) -> dict[Design, list[str]]:
-        """Judges that tie everything they are shown, canaries included, and so tell nobody from anybody."""
+        """Judges that tie everything they are shown, canaries included, and so say nothing."""
         pairs: dict[str, set[tuple[float, float]]] = defaultdict(set)
         for by_judge in (one for by_name in self.pairs.values() for one in by_name.values()):
             for judge, pair in by_judge.items():
@@ -156,7 +156,7 @@ def majority(means: Sequence[float], *, jury: bool) -> float:
 
     Args:
         means: Each in 0 to 1; above .5 a win.
-        jury: Whether the run has several judges, even where only one had a verdict; one judge's mean stands as it is.
+        jury: Whether the run has several judges, even where only one had a verdict; one judge's mean is taken as it is.
     """
     if not jury:
         return math.fsum(means) / len(means)
@@ -209,7 +209,7 @@ def _reasons(one: Judgement, baseline: str | None) -> list[tuple[str, str]]:
 
 
 def list_above(lists: Mapping[str, Sequence[Judgement]], name: str, other: str) -> float | None:
-    """Share of the lists in which one stood above another, over the lists of each judge, then over the judges."""
+    """Share of the lists in which one was ranked above another, over the lists of each judge, then over the judges."""
     return _over_judges(lists, lambda one: above(one, name, other))
 
 
@@ -294,7 +294,7 @@ class Tally:
     def by_place(
         self, values: Mapping[str, Mapping[str, float]], *, shares: bool = False
     ) -> dict[str, dict[str, dict[str, Any]]]:
-        """dict[str, Any]s by role and by category, for several systems at once.
+        """Estimates by role and by category, for several systems at once.
 
         Args:
             values: System to row id to value.
@@ -355,8 +355,8 @@ def estimates(
     """The JSON object of each sample's mean and interval, ``None`` where it has no value.
 
     Samples over the same questions share their draws, so that equal values have equal intervals; and each interval
-    depends on its own sample alone, so that one more system changes nobody's. Of shares that are all 0, or all 1,
-    the ends are exact ones, see `share_ends`.
+    depends on its own sample alone, so that one more system changes no other interval. Shares that are all 0, or all
+    1, get exact ends, see `share_ends`.
     """
     found: dict[Key, dict[str, Any] | None] = dict.fromkeys(samples)
     groups: dict[frozenset[Any], list[Key]] = defaultdict(list)

@@ -29,21 +29,16 @@ class JudgeModel:
     models: Sequence[Model]
 
 
-def requests(comparison: Comparison, asks: Iterable[Ask], shown: int) -> Iterator[Request]:
-    """The requests for some verdicts, in order, made one by one.
+def requests(
+    comparison: Comparison, asks: Iterable[Ask], shown: int
+) -> Iterator[tuple[Request, dict[str, tuple[str, ...]]]]:
+    """The requests for some verdicts, in order, each with which of its answers were changed for showing, and how.
 
     Args:
         comparison: Rows and answers.
         asks: Those verdicts.
         shown: Maximum characters of any one text; what is longer is cut.
     """
-    return (request for request, _ in _requests(comparison, asks, shown))
-
-
-def _requests(
-    comparison: Comparison, asks: Iterable[Ask], shown: int
-) -> Iterator[tuple[Request, dict[str, tuple[str, ...]]]]:
-    """Each request, and which of its answers were changed for showing, and how."""
     row, found = -1, None
     for ask in asks:
         if found is None or ask.row != row:
@@ -101,11 +96,11 @@ class _Asking:
         self._comparison, self._asks, self._judge_model = comparison, asks, judge_model
         self._touched: dict[int, dict[str, tuple[str, ...]]] = {}
         self.judgements: dict[int, Judgement] = {}
-        # A request's whole text is kept only where it brought no verdict.
+        # A request's whole text is kept only where there is no verdict.
         self.transcripts: dict[int, dict[str, Any]] = {}
 
     def made(self, shown: int) -> Iterator[Request]:
-        for place, (request, touched) in enumerate(_requests(self._comparison, self._asks, shown)):
+        for place, (request, touched) in enumerate(requests(self._comparison, self._asks, shown)):
             if touched:
                 self._touched[place] = touched
             yield request

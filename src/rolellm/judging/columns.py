@@ -67,13 +67,7 @@ def check_answers(predictions: Sequence[str] | None, references: Sequence[str] |
     return found[0], found[1]
 
 
-def _whole(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(map(_whole, value))
-    return whole_text(value) if isinstance(value, str) else value
-
-
-_Text = Annotated[str, BeforeValidator(_whole)]
+_Text = Annotated[str, BeforeValidator(lambda given: whole_text(given) if isinstance(given, str) else given)]
 _Texts = Annotated[
     tuple[_Text, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given or ())
 ]

@@ -1,4 +1,4 @@
-"""What is wrong with the judging itself: missing verdicts, a taste for a place or a length, attacks, disagreement."""
+"""What is wrong with the judging itself: missing verdicts, position and length bias, attacks, disagreement."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def _pairs(tally: Tally) -> Iterator[tuple[str, Iterable[Pair]]]:
 
 
 def _in_pairs(tally: Tally) -> dict[str, Any] | None:
-    """With both orders of every pair, whoever is better stands first as often as second: what is left is the place's.
+    """Both orders of a pair show the better answer first as often as second: what is left is position bias.
 
-    ``first_preferred``: share of judgements that prefer the answer shown first, ties half; .5 is no taste.
+    ``first_preferred``: share of judgements that prefer the answer shown first, ties half; .5 means no bias.
     """
     pairs = [(row, pair) for row, found in _pairs(tally) for pair in found]
     if not pairs:
@@ -118,7 +118,7 @@ def _in_lists(tally: Tally) -> dict[str, Any] | None:
 
     ``mean_rank_by_place`` is over the lists of the most frequent length (of two such, the longer). ``slope`` is how
     much the rank grows with each place further down, by least squares in each list of two and more, and then the mean
-    of that: 0 is no taste, and above 0 the judge prefers what it reads first.
+    of that: 0 means no bias, and above 0 the judge prefers what it reads first.
     """
     lists = [
         (row.id, one.ranks)
@@ -165,7 +165,7 @@ def diagnose(tally: Tally, limit: float) -> tuple[dict[str, Any], dict[str, dict
 def _unscored(tally: Tally, limit: float) -> dict[str, Any]:
     """Judgements without a verdict, probes too; and the pairs that count in nothing for lack of an order's verdict.
 
-    A canary's pairs, and lists whose verdict was copied from one, are no system's: they are in ``canaries``.
+    Pairs with a canary, and lists whose verdict was copied from one, are counted in ``canaries`` instead.
     """
     canaries = tally.comparison.canaries
     systems = [

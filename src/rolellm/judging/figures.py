@@ -10,15 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, FiniteFloat, PlainValidator
+from pydantic import BeforeValidator, Field, FiniteFloat
 
 from rolellm.core.shown import Shown
 from rolellm.core.typed_json import read_as
-from rolellm.evaluation.score import read_metric
+from rolellm.evaluation.score import Measured
 from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.judging.types import Design, SystemKind
 
-Metric = Annotated[Interval | None, PlainValidator(read_metric)]
 Number = FiniteFloat | None
 #: What `JudgingResult.to_pandas` gives of each system; ``list_win_rate`` is the share of lists above the baseline.
 MEASURES = ("win_rate", "lc_win_rate", "consistency", "list_win_rate", "average_rank", "strength")
@@ -31,31 +30,31 @@ Group = Literal["by_role", "by_category", "by_judge"]
 class Pairwise:
     """A system against the baseline, in pairs; shares of rows run from 0 to 1."""
 
-    win_rate: Metric = None
+    win_rate: Measured = None
     wins: Number = None
     ties: Number = None
     losses: Number = None
     sign_test_p: Number = None
-    lc_win_rate: Metric = None
-    length_coefficient: Metric = None
+    lc_win_rate: Measured = None
+    length_coefficient: Measured = None
     length_problem: str | None = None
-    consistency: Metric = None
-    by_role: dict[str, Metric] = field(default_factory=dict)
-    by_category: dict[str, Metric] = field(default_factory=dict)
-    by_judge: dict[str, Metric] = field(default_factory=dict)
-    name_effect: Metric = None
+    consistency: Measured = None
+    by_role: dict[str, Measured] = field(default_factory=dict)
+    by_category: dict[str, Measured] = field(default_factory=dict)
+    by_judge: dict[str, Measured] = field(default_factory=dict)
+    name_effect: Measured = None
 
 
 @dataclass(frozen=True, slots=True)
 class Listwise:
     """A system in ranked lists; ``win_rate`` is the share of lists above the baseline."""
 
-    average_rank: Metric = None
-    win_rate: Metric = None
-    strength: Metric = None
-    by_role: dict[str, Metric] = field(default_factory=dict)
-    by_category: dict[str, Metric] = field(default_factory=dict)
-    by_judge: dict[str, Metric] = field(default_factory=dict)
+    average_rank: Measured = None
+    win_rate: Measured = None
+    strength: Measured = None
+    by_role: dict[str, Measured] = field(default_factory=dict)
+    by_category: dict[str, Measured] = field(default_factory=dict)
+    by_judge: dict[str, Measured] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class SystemFigures:
     name: str
     kind: SystemKind = "model"
     self_judged_by: tuple[str, ...] = ()
-    characters: Metric = None
+    characters: Measured = None
     pairwise: Pairwise | None = None
     listwise: Listwise | None = None
 
@@ -127,7 +126,7 @@ class SystemTest:
     measure: str
     a: str
     b: str
-    difference: Metric = None
+    difference: Measured = None
     p: Number = None
     p_adjusted: Number = None
 
@@ -148,8 +147,8 @@ class Unscored:
 class PairBias:
     """How the place in a pair bends verdicts."""
 
-    first_preferred: Metric = None
-    consistency: Metric = None
+    first_preferred: Measured = None
+    consistency: Measured = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +156,7 @@ class ListBias:
     """How the place in a list bends ranks."""
 
     mean_rank_by_place: tuple[Annotated[float, Field(ge=1, le=1e6)], ...] = ()
-    slope: Metric = None
+    slope: Measured = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,22 +171,22 @@ class PositionBias:
 class LengthBias:
     """How an answer's length bends verdicts."""
 
-    longer_preferred: Metric = None
-    coefficient: Metric = None
+    longer_preferred: Measured = None
+    coefficient: Measured = None
 
 
 @dataclass(frozen=True, slots=True)
 class NameBias:
     """How showing the names bends verdicts."""
 
-    changed: Metric = None
+    changed: Measured = None
 
 
 @dataclass(frozen=True, slots=True)
 class Jury:
     """How far several judges agree."""
 
-    fleiss_kappa: Metric = None
+    fleiss_kappa: Measured = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,15 +195,15 @@ class Attack:
 
     answers: int
     judgements: int
-    win_rate: Metric = None
+    win_rate: Measured = None
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryEffect:
     """What a canary did to the judges: shares of the judgements that show it."""
 
-    copied: Metric = None
-    unscored: Metric = None
+    copied: Measured = None
+    unscored: Measured = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,5 +309,4 @@ class JudgingResult(Shown):
 
 
 def _cell(score: Interval | None) -> str:
-    ends = "" if score is None or score.ends is None else f" [{score.ends[0]:.3f}, {score.ends[1]:.3f}]"
-    return "–" if score is None else f"{score.mean:.3f}{ends}"
+    return "–" if score is None else f"{score.mean:.3f} {score.brackets(3)}".rstrip()

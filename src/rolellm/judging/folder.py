@@ -6,8 +6,8 @@
       manifest.json        how it was judged: judges, systems, data set, settings, fingerprint
       rows.jsonl           the rows, with the data set's columns
       answers.jsonl        {"id", "answers": {system: text}} a row, in the order of rows.jsonl
-      judgements.jsonl     every verdict, and every request that brought none
-      unscored.jsonl       what brought none, with its transcript
+      judgements.jsonl     every verdict, and every request without one
+      unscored.jsonl       the requests without a verdict, with their transcripts
       result.json          what `rolellm judge --json` prints
       labels/NAME.jsonl    what people said (rankings); labels/NAME.audit.jsonl (the audit)
       journal.jsonl        every reply of a judge, see `rolellm.llm`
@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -24,7 +23,7 @@ from typing import Any
 
 from rolellm.core.errors import DataError
 from rolellm.core.files import write_json
-from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.jsonl import read_json, read_jsonl, write_jsonl
 from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
 from rolellm.judging.types import Comparison, Judgement, System
@@ -138,7 +137,11 @@ def is_judge_run(folder: Path) -> bool:
 def write_comparison(folder: Path, comparison: Comparison) -> None:
     """Write rows and answers; systems go into the manifest."""
     write_jsonl(folder / ROWS, (asdict(row) for row in comparison.rows))
-    write_jsonl(folder / ANSWERS, ({"id": row.id, "answers": _answers_of(comparison, row)} for row in comparison.rows))
+    given = [(one.name, comparison.answers[one.name]) for one in comparison.systems]
+    ids = (row.id for row in comparison.rows)
+    write_jsonl(
+        folder / ANSWERS, ({"id": row, "answers": {name: of[row] for name, of in given if row in of}} for row in ids)
+    )
 
 
 def write_judgements(folder: Path, judgements: Iterable[Judgement]) -> None:
@@ -158,7 +161,7 @@ def read_run(folder: str | Path) -> JudgeRun:
     """Read a finished run, all but its judgements.
 
     Raises:
-        DataError: When the folder is none of a judging run, or the run is not finished; says what to do.
+        DataError: When the folder is not a judging run's, or the run is not finished; says what to do.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -197,26 +200,3 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield from read_jsonl(path)
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror or error}); judge again", path=path) from error
-
-
-def _answers_of(comparison: Comparison, row: Row) -> dict[str, str]:
-    return {
-        one.name: comparison.answers[one.name][row.id]
-        for one in comparison.systems
-        if row.id in comparison.answers[one.name]
-    }
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file.
-
-    Raises:
-        DataError: When there is none.
-    """
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"cannot be read as JSON ({error})", path=path) from error
-    if not isinstance(value, dict):
-        raise DataError("expected a JSON object", path=path)
-    return value

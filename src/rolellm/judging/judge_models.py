@@ -111,7 +111,7 @@ def load_judges(names: Sequence[str | Path] = DEFAULT_JUDGES) -> list[Judge]:
         names: Names of judges that ship, or folders.
 
     Raises:
-        SettingsError: For no such judge, a folder that is none, or two of one design.
+        SettingsError: For an unknown judge, a folder that is not a judge, or two judges of one design.
     """
     judges = [load_judge(name) for name in names]
     for design in ("listwise", "pairwise"):

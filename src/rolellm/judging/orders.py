@@ -42,8 +42,8 @@ def planned(comparison: Comparison, judges: Sequence[Judge], settings: JudgingSe
     A pair is asked for where the system and the baseline both answered; a list where every system did.
 
     Raises:
-        SettingsError: When pairs are to be judged and there is no baseline, lists of fewer than two answers or of more
-            than there are letters; and where no verdict can be asked for at all.
+        SettingsError: When pairs are to be judged and there is no baseline, or lists of more answers than there are
+            letters; and where no verdict can be asked for at all.
     """
     for judge in judges:
         _check(comparison, judge)
@@ -65,8 +65,6 @@ def _check(comparison: Comparison, judge: Judge) -> None:
         raise SettingsError(
             f"{judge.settings.name} compares with a baseline, and this run has none; name one with --baseline"
         )
-    if found < 2:
-        raise SettingsError("nothing to compare with; give more predictions, or a baseline with --baseline")
     if judge.design == "listwise" and found > len(LETTERS):
         raise SettingsError(
             f"{found} systems are more than a list holds ({len(LETTERS)}); judge pairs: --judge role-pair"

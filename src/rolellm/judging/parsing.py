@@ -1,6 +1,6 @@
 """From a judge's reply to ranks.
 
-A verdict is one JSON object and nothing else (see `own_words`) that follows the judge's schema and ranks each answer
+A verdict is one JSON object and nothing else (see `refuse_prose`) that follows the judge's schema and ranks each answer
 once. Anything else is refused and asked again, except for a copied verdict: the same text would be copied again.
 """
 
@@ -81,7 +81,7 @@ class JudgeReply(NamedTuple):
 
     Attributes:
         ranks: From 1 (best); answers that tie share the mean of their places. ``None`` for a copied verdict.
-        reasons: One for each answer, or one in all for a pair; cut at 2,000 characters.
+        reasons: One for each answer, or a single one for a pair; cut at 2,000 characters.
         copied: The shown text that the judge repeated a verdict from, such as ``answer A``, instead of giving its own.
     """
 

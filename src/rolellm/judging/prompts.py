@@ -165,14 +165,14 @@ def fenced(name: str, text: str, mark: str) -> str:
     if mark in text:
         raise ValueError(f"the mark {mark} occurs in the text that it is to fence; draw it with nonce()")
     if not _NAME.fullmatch(name) or mark in name or name.startswith("end of "):
-        raise ValueError(f"{name!r:.80} is no name of a fence")
+        raise ValueError(f"{name!r:.80} is not a valid name for a fence")
     return f"<<<{mark} {name}>>>\n{text}\n<<<{mark} end of {name}>>>"
 
 
 def read_fenced(prompt: str) -> dict[str, str]:
     """The fenced texts of a prompt by their names, in order: what `fenced` put in, to the letter.
 
-    The first delimiter that has a line of its own gives the mark, so nothing of a model may stand before the first
+    The first delimiter that has a line of its own gives the mark, so nothing of a model may come before the first
     fence.
 
     Args:
@@ -247,7 +247,7 @@ def judge_request(found: Material, ask: Ask) -> Request:
     """The request for one verdict.
 
     Args:
-        found: Of the row that is asked about.
+        found: The row that is asked about, made harmless.
         ask: Who is asked, and in which order.
     """
     row, letters = found.row, LETTERS[: len(ask.order)]

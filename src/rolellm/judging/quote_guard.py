@@ -13,7 +13,7 @@ from typing import Final
 
 from rolellm.core.settings import packaged_yaml
 
-# Where characters stand that NFKC, which some tokenizers apply before they look for their tokens, turns into ASCII.
+# Ranges of characters that NFKC, which some tokenizers apply before they look for their tokens, turns into ASCII.
 _COMPATIBLE: Final = (
     *((0xA0, 0x3400), (0xA7F2, 0xA7F5), (0xFB29, 0xFB2A), (0xFE10, 0xFFF0)),
     *((0x107A5, 0x107A6), (0x1D400, 0x1D800), (0x1F100, 0x1F200), (0x1FBF0, 0x1FBFA)),

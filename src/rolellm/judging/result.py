@@ -1,7 +1,7 @@
 """From judgements to a result: win rates, ranks, tests and the judge's own faults, in one JSON object.
 
 Every mean has its interval by a bootstrap over questions (see `rolellm.evaluation.statistics`). What counts as a win, a
-rank or a verdict is said in `outcomes`. A figure of which there is nothing is ``None``, never 0.
+rank or a verdict is said in `rolellm.judging.aggregate`. A figure of which there is nothing is ``None``, never 0.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ def _listwise(tally: Tally) -> dict[str, dict[str, Any]]:
 def _strengths(tally: Tally, names: Sequence[str]) -> dict[str, dict[str, Any] | None]:
     """Bradley-Terry strengths from all pairs that the lists rank, each row counting once a pair.
 
-    The models are fitted without the canaries, and each canary with the models alone, so that attackers change nobody.
+    The models are fitted without the canaries, and each canary with the models alone, so that attackers change nothing.
     """
     aside = tally.comparison.canaries
     models = [name for name in names if name not in aside]
@@ -365,12 +365,11 @@ def summarize(
     Args:
         comparison: Rows, systems and answers.
         judgements: In any order, those without a verdict too.
-        judges: Each with ``name``, ``prompts``, ``model`` and ``family``.
+        judges: Each with ``name``, ``prompts``, ``model``, ``family`` and ``flagged``, the systems of its own family.
         settings: Resamples, seed, and how many missing verdicts are too many.
         data: The dataset, to be named with the result.
     """
     tally, data = Tally(comparison, judgements, settings.bootstrap), data or DatasetName()
-    flagged = [_flagged(judge, comparison) for judge in judges]
     diagnostics, name_effects = diagnose(tally, settings.max_unscored)
     result = {
         "config": data.config,
@@ -378,18 +377,10 @@ def summarize(
         "rows": len(comparison.rows),
         "questions": len(set(tally.clusters.values())),
         "baseline": tally.verdicts.baseline,
-        "judges": flagged,
-        "models": standings(tally, flagged, name_effects),
+        "judges": list(judges),
+        "models": standings(tally, judges, name_effects),
         "tests": significance(tally),
         "diagnostics": diagnostics,
     }
     valid = _is_valid(result, tally)
     return {**result, "valid": valid, "problems": _problems(result, tally, valid=valid)}
-
-
-def _flagged(judge: Mapping[str, Any], comparison: Comparison) -> dict[str, Any]:
-    """A judge with the systems of its own family, whom it may favor; an unknown family is nobody's."""
-    family = judge.get("family")
-    same = judge.get("flagged", [one.name for one in comparison.systems if family and one.family == family])
-    known = {key: judge.get(key) for key in ("name", "prompts", "model", "family")}
-    return {**judge, **known, "flagged": same}

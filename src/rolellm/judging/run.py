@@ -138,9 +138,9 @@ def _predictions(name: str, answers: Any, rows: Sequence[Row], settings: Judging
 
 
 def judging_requests(comparison: Comparison, settings: JudgingSettings) -> Iterator[Request]:
-    """What one judge model would be asked, made one by one; nobody is asked."""
+    """The requests that one judge model would get, made one by one; none is sent."""
     asks = planned(comparison, load_judges(settings.judges or DEFAULT_JUDGES), settings)
-    return requests(comparison, asks, settings.shown)
+    return (request for request, _ in requests(comparison, asks, settings.shown))
 
 
 def run_judging(

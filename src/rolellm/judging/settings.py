@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rolellm.core.settings import Field, read, settings
-from rolellm.evaluation.settings import ScoreOptions
-
-if TYPE_CHECKING:
-    from rolellm.evaluation.statistics.bootstrap import Bootstrap
-
-
-class _Resampled:
-    """Settings with a bootstrap."""
-
-    resamples: int
-    seed: int
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        """Settings of the intervals, which are all 95 % intervals."""
-        from rolellm.evaluation.statistics.bootstrap import Bootstrap
-
-        return Bootstrap(self.resamples, self.seed)
+from rolellm.evaluation.settings import Resampled, ScoreOptions
 
 
 @settings
-class JudgingSettings(_Resampled):
+class JudgingSettings(Resampled):
     """Which answers are judged, and how.
 
     Attributes:
@@ -43,7 +26,6 @@ class JudgingSettings(_Resampled):
         canaries: Let a null model and an echo take part.
         shown: Maximum characters of an answer to show to a judge.
         max_unscored: Largest share of verdicts that may be missing.
-        resamples: Bootstrap resamples over questions.
         seed: Random seed for the sample, the orders, and the bootstrap.
         skip_bad: Set bad lines of prediction files aside and count them.
         budget: US dollars that the run folder may cost in all; needs prices.
@@ -61,14 +43,13 @@ class JudgingSettings(_Resampled):
     canaries: bool = True
     shown: int = Field(8000, ge=1)
     max_unscored: float = Field(0.01, ge=0, le=1)
-    resamples: int = Field(2000, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     skip_bad: bool = False
     budget: float | None = Field(None, ge=0, json_schema_extra={"cli": False})
 
 
 @settings
-class CompareSettings(_Resampled):
+class CompareSettings(Resampled):
     """How two runs are compared.
 
     Attributes:
@@ -79,8 +60,6 @@ class CompareSettings(_Resampled):
         split: For predictions: split of the dataset.
         protocol: Rouge-L protocol: rouge-score (F1) or paper (recall).
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
-        resamples: Bootstrap resamples over questions.
-        seed: Random seed for the bootstrap.
         processes: Processes that compute Rouge-L.
     """
 
@@ -91,8 +70,6 @@ class CompareSettings(_Resampled):
     split: str = "test"
     protocol: str = "rouge-score"
     data_dir: Path | None = None
-    resamples: int = Field(2000, ge=1)
-    seed: int = Field(0, ge=0)
     processes: int = Field(1, ge=1)
 
     @property
@@ -117,20 +94,12 @@ class LabelSettings:
 
     annotator: str | None = None
     sample: int = Field(50, ge=1)
-    seed: int = Field(0, ge=0)
+    seed: int = Field(default=0, ge=0)
     audit: bool = False
     system: str | None = None
     port: int = Field(0, ge=0, le=65535)
 
 
 @settings
-class AgreementSettings(_Resampled):
-    """How agreement is measured.
-
-    Attributes:
-        resamples: Bootstrap resamples over questions.
-        seed: Random seed for the bootstrap.
-    """
-
-    resamples: int = Field(2000, ge=1)
-    seed: int = Field(0, ge=0)
+class AgreementSettings(Resampled):
+    """How agreement is measured."""

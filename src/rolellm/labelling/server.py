@@ -1,4 +1,4 @@
-"""The page's server: on 127.0.0.1 only, and for nobody but the page that it serves.
+"""The page's server: on 127.0.0.1 only, and only for the page that it serves.
 
 Other programs of this machine and other pages in the same browser are kept out by four things: an address that nobody
 can guess (a random token in its path), a ``Host`` that must be this server's own (so that no outside name can be
@@ -163,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: the terminal is for the address and the end."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no request, or one of a method that is not served."""
+        """Refuse a malformed request, or one with a method that is not served."""
         status = HTTPStatus(code)
         self._send(status, _encoded({"problem": message or explain or status.phrase}), _JSON)
         self.close_connection = True

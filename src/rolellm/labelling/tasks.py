@@ -39,7 +39,7 @@ Status = Literal["open", "done", "skipped"]
 
 #: What answers are called on the page; S is the key that skips.
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRTUVWXYZ"
-#: Characters of one text that are shown; the rest is counted. Our choice: nobody reads ten pages to rank one answer.
+#: Characters of one text that are shown; the rest is counted. Our choice: no person reads ten pages to rank one answer.
 MAX_TEXT: Final = 20_000
 _LONGEST: Final = 86_400.0
 
@@ -187,7 +187,7 @@ class RankingTask(LabelTask):
         run: The judging run.
         annotator: Who ranks; a file name.
         size: Rows of the sample.
-        seed: Of the sample.
+        seed: Random seed for the sample.
 
     Raises:
         SettingsError: When the name is not a valid file name, or the run has nothing to rank.
@@ -228,7 +228,7 @@ class AuditTask(LabelTask):
         run: The judging run.
         annotator: Who audits; a file name.
         size: Answers of the sample.
-        seed: Of the sample.
+        seed: Random seed for the sample.
         system: Whose answers; everybody's (canaries aside) by default, ``reference`` for the data set's own.
 
     Raises:

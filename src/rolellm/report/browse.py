@@ -205,20 +205,16 @@ class PackedPart:
         every = ((rows, len(self.part.rows)), (texts, len(self._table.numbers)))
         return sum(round(len(pack(found)) * count / max(len(found), 1)) for found, count in every)
 
-    def index_element(self) -> str:
-        """What filters and sorting need of every row, as an element."""
-        return self._element("index", self.index())
-
     def elements(self) -> Iterator[str]:
         """The texts as elements, rows in order; before a block of rows, what it names of the table."""
         table = enumerate(zip(self._table.starts, self._table.blocks(), strict=True))
         written = next(table, None)
         for at, (first, end) in enumerate(ends(self._starts, len(self.part.rows))):
-            block = self._block(first, end)
+            block = [self._packed(row) for row in self.part.rows[first:end]]
             while written is not None and written[1][0] <= _last_number(block):
-                yield self._element(f"table-{written[0]}", written[1][1])
+                yield self.element(f"table-{written[0]}", written[1][1])
                 written = next(table, None)
-            yield self._element(f"rows-{at}", block)
+            yield self.element(f"rows-{at}", block)
 
     def index(self) -> dict[str, Any]:
         """Columns, an entry a row each: what `browse.js` filters and sorts by."""
@@ -269,9 +265,6 @@ class PackedPart:
             yield given.get(row.id)
             yield from self._reasons(row, name)
 
-    def _block(self, first: int, end: int) -> list[list[Any]]:
-        return [self._packed(row) for row in self.part.rows[first:end]]
-
     def _packed(self, row: Row) -> list[Any]:
         pack_text = self._table.pack
         return [
@@ -284,7 +277,8 @@ class PackedPart:
             [[pack_text(reason) for reason in self._reasons(row, name)] for name in self.part.answers],
         ]
 
-    def _element(self, name: str, value: Any) -> str:
+    def element(self, name: str, value: Any) -> str:
+        """A value as an element that shows nothing."""
         # A type that no browser runs.
         return f'<script type="application/octet-stream" id="browse-{self.number}-{name}">{pack(value)}</script>\n'
 
@@ -382,7 +376,7 @@ def _script() -> str:
 
 
 def _section(parts: Sequence[PackedPart], bounds: Bounds) -> Markup:
-    indexes = [Markup(part.index_element()) for part in parts]
+    indexes = [Markup(part.element("index", part.index())) for part in parts]
     count = sum(len(part.part.rows) for part in parts)
     template = environment().get_template("browse.html.jinja")
     return Markup(template.render(indexes=indexes, count=count, bounds=bounds, max_text=MAX_TEXT))

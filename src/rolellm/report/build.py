@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
+from rolellm.core.jsonl import read_json
 from rolellm.core.records import Row
 from rolellm.core.settings import read
 from rolellm.core.text import safe_name
@@ -21,7 +22,7 @@ from rolellm.evaluation.score import ScoreReport, score_rows
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.judging.aggregate import Verdicts, sort_out
 from rolellm.judging.figures import JudgingResult
-from rolellm.judging.folder import RESULT, JudgeRun, read_json, read_run
+from rolellm.judging.folder import RESULT, JudgeRun, read_run
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources, texts_by_row
 from rolellm.judging.types import Judgement
 from rolellm.report.browse import BrowsePart

@@ -1,4 +1,4 @@
-"""What making roles out of scripts brought: counts by role, and a few pairs with their receipts.
+"""What came of making roles out of scripts: counts by role, and a few pairs with their receipts.
 
 The page shows it as a section, the terminal as a table.
 """
@@ -17,7 +17,7 @@ class Receipt:
     Attributes:
         source: What it was made from, in words, such as the script's name.
         lines: The lines of it that have most of the pair's words, with their numbers; 0 where lines have none.
-        start: Where the whole segment begins in the script, in characters; -1 where it is no part of one.
+        start: Where the whole segment begins in the script, in characters; -1 where it is not part of one.
         end: Where it ends there, exclusive.
         prompt: SHA-256 of the prompt.
         model: That answered.

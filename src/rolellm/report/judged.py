@@ -18,7 +18,7 @@ from rolellm.judging.figures import (
 )
 from rolellm.judging.types import Comparison, Design
 from rolellm.report.published import PublishedTable
-from rolellm.report.score_table import COLUMNS, PERCENT, Cell, Format, ScoreTable, TableRow, interval, metric_of, number
+from rolellm.report.score_table import COLUMNS, PERCENT, Cell, Format, ScoreTable, TableRow, number
 
 PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
 RANK, STRENGTH, CONSISTENT, NAMED = "Avg. rank", "Strength", "Consistency, %", "Name effect, %"
@@ -54,7 +54,7 @@ def main_table(
     ours = []
     for one in models:
         scores = reports[one.name].metrics if one.name in reports else {}
-        cells = [*(metric_of(scores, metric) for metric in COLUMNS), *map(one.measures().get, _JUDGED.values())]
+        cells = [*map(scores.get, COLUMNS), *map(one.measures().get, _JUDGED.values())]
         ours.append(TableRow((one.name,), tuple(cells[: len(heads)]), one.marks, one.band))
     rows = [*(_published(published, heads, ours) if published else []), *ours]
     kept = [at for at in range(len(heads)) if any(row.scores[at] is not None for row in rows)]
@@ -192,7 +192,7 @@ def _scaled(score: Interval | None, form: Format) -> Cell:
     if score is None:
         return None
     unit = " %" if form == PERCENT else ""
-    mean, ends = number(score.mean * form.scale, form.digits), interval(score, form.digits, form.scale)
+    mean, ends = number(score.mean * form.scale, form.digits), score.brackets(form.digits, form.scale)
     return f"{mean}{unit}" + (f" {ends}" if ends else "") + (f", n = {score.n:,}" if score.n else "")
 
 

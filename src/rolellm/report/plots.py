@@ -19,7 +19,7 @@ from rolellm.evaluation.score import METRICS, ScoreReport
 from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.judging.figures import JudgingResult, SystemFigures
 from rolellm.judging.types import Design
-from rolellm.report.score_table import ABSENT, interval, number, roles_of
+from rolellm.report.score_table import ABSENT, number, roles_of
 from rolellm.report.templates import environment
 
 SERIES = ("#0072b2", "#d55e00", "#008a64", "#aa4499", "#a97800", "#667085")
@@ -68,7 +68,7 @@ class Scale:
         axis: Under it.
         low: Where the axis begins, in the unit of the scores.
         high: Where it ends.
-        digits: Of a number written next to a dot.
+        digits: Digits of a number written next to a dot.
         times: What a score is multiplied by to be written, such as 100 for percent.
         center: Where a dashed line marks "no difference"; ``None`` for no such line.
     """
@@ -102,7 +102,7 @@ class Heat:
         series: The number of each column's color and marker, which are at its head.
         low: What gets the first color.
         high: What gets the last one.
-        digits: Of the numbers in the cells.
+        digits: Digits of the numbers in the cells.
         times: What they are multiplied by.
     """
 
@@ -169,7 +169,7 @@ def dots_svg(lines: Sequence[Dot], scale: Scale, title: str) -> str:
         score, shown = line.score, ABSENT
         if score is not None:
             mean = number(score.mean * scale.times, scale.digits)
-            shown = f"{mean} {interval(score, scale.digits, scale.times)}".rstrip()
+            shown = f"{mean} {score.brackets(scale.digits, scale.times)}".rstrip()
         drawn.append(
             {
                 "name": label(line.name, 28),
@@ -345,5 +345,5 @@ def role_heat(judged: JudgingResult, design: Design) -> Heat | None:
     values, numbers = [one.group(design, "by_role") for one in models], [series[one.name] for one in models]
     if design == "pairwise":
         return Heat("Win rate by role, %", roles, values, numbers)
-    # Low ranks are good, and the colors of "more" stand for good.
+    # Low ranks are good, and the colors of "more" mean good.
     return Heat("Average rank by role", roles, values, numbers, float(_last_places(judged)[1]), 1.0, 1, 1.0)

@@ -11,7 +11,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ _LATEX = {
     ABSENT: "--",
     "−": r"\ensuremath{-}",
     **{mark: f"\\{mark}" for mark in "&%$#_"},
-    # Two of these are a ligature, or close a group of braces early, only where they stand bare.
+    # Two of these are a ligature, or close a group of braces early, only where they are bare.
     "[": "{[}",
     "]": "{]}",
     "`": "{`}",
@@ -154,23 +154,19 @@ class Line:
 
     Attributes:
         opened: The name cells that begin here, each with the number of lines it spans; ``None`` under such a cell.
-        scores: As in the table.
-        marks: As in the table.
-        band: As in the table.
+        row: The row of the table.
         closes: Whether a group of lines ends here.
     """
 
     opened: tuple[tuple[str, int] | None, ...]
-    scores: tuple[Cell, ...]
-    marks: tuple[str, ...] = ()
-    band: str = ""
+    row: TableRow
     closes: bool = False
 
     @property
     def names(self) -> list[str]:
         """The names that the line opens with, the last with its marks; empty under one that continues."""
         names = [cell[0] if cell else "" for cell in self.opened]
-        return [*names[:-1], f"{names[-1]} ({', '.join(self.marks)})" if self.marks else names[-1]]
+        return [*names[:-1], f"{names[-1]} ({', '.join(self.row.marks)})" if self.row.marks else names[-1]]
 
 
 def lines(table: ScoreTable) -> list[Line]:
@@ -186,10 +182,10 @@ def lines(table: ScoreTable) -> list[Line]:
             joined = (first, len(rows)) if at == 0 else None
             rest = tuple((name, 1) for name in (row.names if alone else row.names[1:]))
             opened = rest if alone else (joined, *rest)
-            found.append(Line(opened, row.scores, row.marks, row.band, closes=at + 1 == len(rows)))
+            found.append(Line(opened, row, closes=at + 1 == len(rows)))
     if alone and found:
         # Under the last line the table itself ends.
-        found[-1] = Line(found[-1].opened, found[-1].scores, found[-1].marks, found[-1].band)
+        found[-1] = replace(found[-1], closes=False)
     return found
 
 
@@ -198,30 +194,19 @@ def number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}"
 
 
-def interval(score: Interval, digits: int, scale: float = 1.0) -> str:
-    """The 95 % interval in brackets, or nothing where it is not known."""
-    return "" if score.ends is None else f"[{', '.join(number(end * scale, digits) for end in score.ends)}]"
-
-
 def _shown(cell: Cell, form: Format, *, counted: bool) -> Shown:
     if cell is None:
         return Shown("none", ABSENT)
     if isinstance(cell, str):
         return Shown("words", cell)
     count = f"{cell.n:,}" if cell.n and not counted else ""
-    return Shown("score", number(cell.mean * form.scale, form.digits), interval(cell, form.digits, form.scale), count)
+    return Shown("score", number(cell.mean * form.scale, form.digits), cell.brackets(form.digits, form.scale), count)
 
 
 def head_text(table: ScoreTable, column: str) -> str:
     """A column's head, with the count that all of its scores share where the table folds it."""
     count = table.counts().get(column)
     return column if count is None else f"{column} (n = {count:,})"
-
-
-def metric_of(summary: Summary, metric: str) -> Interval | None:
-    """A metric as a cell; an average of three metrics has no count of its own."""
-    found = summary.get(metric)
-    return found._replace(n=0, clusters=0) if found is not None and metric == "avg" else found
 
 
 def roles_of(reports: Iterable[ScoreReport]) -> tuple[str, ...]:
@@ -241,7 +226,7 @@ def score_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L") -
 
 def summary_table(title: str, head: str, summaries: Mapping[str, Summary], note: str = "") -> ScoreTable:
     """Anything that has CUS, RAW, SPE and avg, a line each."""
-    rows = (TableRow((name,), tuple(metric_of(one, m) for m in COLUMNS)) for name, one in summaries.items())
+    rows = (TableRow((name,), tuple(map(one.get, COLUMNS))) for name, one in summaries.items())
     return ScoreTable(title, (head,), COLUMNS, tuple(rows), note)
 
 
@@ -306,7 +291,7 @@ def to_rich(table: ScoreTable, *, digits: int = 4) -> RichTable:
         shown.add_column(Text(visible(head_text(table, head))), justify="left" if head in table.left else "right")
     for line in lines(table):
         names = [Text(visible(name)) for name in line.names]
-        cells = (_rich_score(cell) for cell in table.shown(line.scores, digits))
+        cells = (_rich_score(cell) for cell in table.shown(line.row.scores, digits))
         shown.add_row(*names, *cells, end_section=line.closes)
     return shown
 
@@ -331,7 +316,7 @@ def to_markdown(table: ScoreTable, *, digits: int = 4) -> str:
     heads = map(markdown_text, (*table.heads, *(head_text(table, column) for column in table.columns)))
     rules = (*("---" for _ in table.heads), *("---" if head in table.left else "---:" for head in table.columns))
     body = [
-        [*map(markdown_text, line.names), *map(_markdown_score, table.shown(line.scores, digits))]
+        [*map(markdown_text, line.names), *map(_markdown_score, table.shown(line.row.scores, digits))]
         for line in lines(table)
     ]
     note = ["", markdown_text(table.note)] if table.note else []
@@ -354,7 +339,7 @@ def to_html(table: ScoreTable, *, digits: int = 4) -> str:
         digits: Digits after the point; the paper prints four.
     """
     template = environment().get_template("table.html.jinja")
-    body = [(line, table.shown(line.scores, digits)) for line in lines(table)]
+    body = [(line, table.shown(line.row.scores, digits)) for line in lines(table)]
     return template.render(table=table, lines=body, counts=table.counts())
 
 
@@ -439,7 +424,7 @@ def to_latex(table: ScoreTable, *, digits: int = 4, label: str = "") -> str:
     body += [f"\\begin{{tabular}}{{{columns}}}", r"\toprule", _line(map(_latex, heads)), r"\midrule"]
     rows = lines(table)
     for at, line in enumerate(rows, start=1):
-        cells = [_latex_cell(cell) for cell in table.shown(line.scores, digits)]
+        cells = [_latex_cell(cell) for cell in table.shown(line.row.scores, digits)]
         body.append(_line([*map(_latex, line.names), *cells]))
         body += [r"\midrule"] if line.closes and at < len(rows) else []
     body += [r"\bottomrule", r"\end{tabular}"]

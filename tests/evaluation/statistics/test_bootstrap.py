@@ -126,13 +126,12 @@ def test_a_metric_that_some_questions_lack_keeps_its_own_counts() -> None:
     assert [(interval.n, interval.clusters) for interval in both.intervals] == [(3, 3), (2, 2)]
     low, high = both.intervals[1].low, both.intervals[1].high
     assert (low, high) == pytest.approx((0.5, 0.7))  # resamples that drew neither "a" nor "b" are left out
-    assert mean_of_means([both]).n == 5
 
 
 def test_the_average_has_no_interval_where_one_metric_has_none() -> None:
     wide = bootstrap_stratum([Sample([0.2, 0.4], "ab")], Bootstrap(resamples=50))
     single = bootstrap_stratum([Sample([0.6], "a")], Bootstrap(resamples=50), key=1)
-    assert mean_of_means([wide, single]) == Interval(pytest.approx(0.45), None, None, 3, 3)
+    assert mean_of_means([wide, single]) == Interval(pytest.approx(0.45), None, None)
 
 
 @pytest.mark.parametrize(

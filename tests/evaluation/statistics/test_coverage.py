@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from rolellm.evaluation.statistics.agreement import agreement_ci, cohen_kappa
-from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval
+from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, Sample, bootstrap_stratum
 from rolellm.evaluation.statistics.length import length_control
 from rolellm.evaluation.statistics.ranking import bradley_terry_ci
 
@@ -56,9 +56,12 @@ def test_win_rate_controlled_rate_and_length_coefficient() -> None:
     truth = np.array([raw, float(sigmoid(THETA)), PHI])
     held, fooled = np.zeros(3), 0
     for seed in range(RUNS):
-        fit = length_control(*judged(seed, 200), Bootstrap(resamples=500, seed=seed))
-        held += [holds(one, value) for one, value in zip(fit[:3], truth, strict=True)]
-        fooled += not holds(fit.raw, truth[1])
+        outcomes, own, other, questions = judged(seed, 200)
+        settings = Bootstrap(resamples=500, seed=seed)
+        fit = length_control(outcomes, own, other, questions, settings)
+        (raw_rate,) = bootstrap_stratum([Sample(outcomes.tolist(), questions)], settings).intervals
+        held += [holds(one, value) for one, value in zip((raw_rate, *fit[:2]), truth, strict=True)]
+        fooled += not holds(raw_rate, truth[1])
     assert ((held / RUNS >= 0.93) & (held / RUNS <= 0.97)).all(), held / RUNS
     assert fooled / RUNS > 0.5  # the raw rate is not the rate at equal length
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from rolellm.evaluation.statistics import length
-from rolellm.evaluation.statistics.bootstrap import Bootstrap, Sample, bootstrap_stratum
+from rolellm.evaluation.statistics.bootstrap import Bootstrap
 from rolellm.evaluation.statistics.length import LengthControl, length_control
 
 Numbers = npt.NDArray[np.float64]
@@ -80,7 +80,7 @@ def test_a_planted_length_bias_is_found_and_undone() -> None:
     # An equal model that writes one and a half deviations more, before a judge who likes that.
     outcomes, own, other = judged(3, 3000, theta=0.0, phi=1.2, longer=1.5)
     fit = length_control(outcomes, own, other, range(3000))
-    assert fit.raw.low > 0.65  # type: ignore[operator]
+    assert outcomes.mean() > 0.65
     assert fit.rate is not None
     assert fit.coefficient is not None
     assert fit.rate.low <= 0.5 <= fit.rate.high  # type: ignore[operator]
@@ -93,17 +93,15 @@ def test_a_fair_judge_is_left_alone() -> None:
     fit = length_control(outcomes, own, other, range(2000))
     assert fit.rate is not None
     assert fit.coefficient is not None
-    assert fit.rate.mean == pytest.approx(fit.raw.mean, abs=0.02)
+    assert fit.rate.mean == pytest.approx(outcomes.mean(), abs=0.02)
     assert fit.coefficient.low < 0 < fit.coefficient.high  # type: ignore[operator]
 
 
-def test_identical_models_get_identical_numbers_and_raw_is_the_plain_bootstrap() -> None:
+def test_identical_models_get_identical_numbers() -> None:
     outcomes, own, other = judged(5, 200, theta=-0.5, phi=0.5)
     questions = [f"q{number % 70}" for number in range(200)]
     fit = length_control(outcomes, own, other, questions)
     assert length_control(outcomes.copy(), own.copy(), other.copy(), list(questions)) == fit
-    assert fit.raw.mean == pytest.approx(outcomes.mean())
-    assert fit.raw == bootstrap_stratum([Sample(outcomes.tolist(), questions)], Bootstrap()).intervals[0]
     assert fit.rate is not None
     assert (fit.rate.n, fit.rate.clusters) == (200, 70)
 
@@ -179,7 +177,6 @@ def test_what_cannot_be_controlled_is_said_in_words(
     assert fit.coefficient is None
     assert fit.problem is not None
     assert re.search(words, fit.problem)
-    assert fit.raw.mean == pytest.approx(np.mean(outcomes))
 
 
 row = st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(0, 9), st.integers(0, 9))
@@ -220,11 +217,8 @@ def test_a_whole_release_takes_seconds() -> None:
         pytest.param([], [], [], [], "empty input", id="nothing"),
         pytest.param([1.0], [5], [5, 6], ["a"], "lengths differ: .* 2 baseline lengths", id="lengths"),
         pytest.param([1.0], [5], [5], [], "0 clusters", id="clusters"),
-        pytest.param([1.1], [5], [5], ["a"], "between 0", id="above-one"),
-        pytest.param([-0.1], [5], [5], ["a"], "between 0", id="below-zero"),
         pytest.param([float("nan")], [5], [5], ["a"], "outcomes: value 0", id="nan-outcome"),
         pytest.param([1.0], [float("nan")], [5], ["a"], "lengths: value 0", id="nan-length"),
-        pytest.param([1.0], [5], [-1], ["a"], "0 or more", id="negative-length"),
     ],
 )
 def test_bad_rows_are_refused_in_words(outcomes: list, own: list, other: list, questions: list, words: str) -> None:

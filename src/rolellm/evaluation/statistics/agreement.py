@@ -137,13 +137,11 @@ def agreement_ci(
         ``None`` where the measure is not defined; the ends are ``None`` with fewer than two clusters.
 
     Raises:
-        ValueError: On no columns or items, lengths that differ, or what the function refuses.
+        ValueError: On no items, lengths that differ, or what the function refuses.
 
     >>> agreement_ci(cohen_kappa, [["a", "b"], ["a", "b"]], ["q1", "q2"]).mean
     1.0
     """
-    if not columns:
-        raise ValueError("empty input: no columns")
     n = same_length({f"in column {number}": column for number, column in enumerate(columns)} | {"clusters": clusters})
     codes = cluster_codes(clusters)
     # In one order, whatever order the rows came in: sums then agree to the last digit.

@@ -8,7 +8,7 @@ together, as they would if the benchmark had been written again.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,6 +46,10 @@ class Interval(NamedTuple):
     def ends(self) -> tuple[float, float] | None:
         """Both ends of the interval, low first; ``None`` where it is not known."""
         return None if self.low is None or self.high is None else (self.low, self.high)
+
+    def brackets(self, digits: int, times: float = 1.0) -> str:
+        """Both ends in brackets, each multiplied and rounded; empty where they are not known."""
+        return "" if self.ends is None else f"[{', '.join(f'{end * times:.{digits}f}' for end in self.ends)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +135,14 @@ def mean_of_means(strata: Sequence[Stratum], *, level: float = 0.95) -> Interval
         level: Share of resampled means inside the interval.
 
     Returns:
-        ``n`` is summed over the metrics, ``clusters`` over the widest metric of each stratum; the interval is ``None``
-        when any metric has fewer than two clusters.
+        Without counts; the interval is ``None`` when any metric has fewer than two clusters.
     """
     intervals = [interval for stratum in strata for interval in stratum.intervals]
     mean = math.fsum(interval.mean for interval in intervals) / len(intervals)
     low, high = None, None
     if all(interval.low is not None for interval in intervals):
         low, high = percentiles(np.concatenate([stratum.means for stratum in strata]).mean(axis=0), level)
-    clusters = sum(max(interval.clusters for interval in stratum.intervals) for stratum in strata)
-    return Interval(mean, low, high, sum(interval.n for interval in intervals), clusters)
+    return Interval(mean, low, high)
 
 
 def _cluster_sums(sample: Sample, codes: dict[Any, int]) -> tuple[Floats, Floats]:
@@ -246,9 +248,9 @@ def same_length(columns: Mapping[str, Sequence[object] | Floats]) -> int:
     return count
 
 
-def cluster_codes(clusters: Sequence[Hashable]) -> Codes:
+def cluster_codes(clusters: Sequence[Any]) -> Codes:
     """A number from 0 for each row's cluster, as the clusters sort, so that the order of rows does not matter."""
-    numbers = {name: number for number, name in enumerate(sorted(set(clusters)))}  # type: ignore[type-var]
+    numbers = {name: number for number, name in enumerate(sorted(set(clusters)))}
     return np.fromiter((numbers[name] for name in clusters), dtype=np.int64, count=len(clusters))
 
 

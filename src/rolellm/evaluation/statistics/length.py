@@ -32,8 +32,6 @@ from rolellm.evaluation.statistics.bootstrap import (
     Codes,
     Floats,
     Interval,
-    Sample,
-    bootstrap_stratum,
     cluster_codes,
     finite,
     percentiles,
@@ -57,17 +55,15 @@ _DIGITS = 12
 
 
 class LengthControl(NamedTuple):
-    """A win rate as it is, and as it would be at equal length.
+    """A win rate as it would be at equal length.
 
     Attributes:
-        raw: The mean outcome.
         rate: The length-controlled win rate, from 0 to 1; ``None`` where it cannot be estimated.
         coefficient: The effect of length: log-odds of a win per unit of tanh(length difference / its standard
             deviation), above 0 where the longer answer is preferred; ``None`` where it cannot be estimated.
         problem: Why there is none, in words; ``None`` where there is one.
     """
 
-    raw: Interval
     rate: Interval | None
     coefficient: Interval | None
     problem: str | None
@@ -104,23 +100,21 @@ def length_control(
         settings: Resamples, seed and level.
 
     Raises:
-        ValueError: On no rows, lengths that differ, a value that is not a finite number, an outcome outside 0 to 1, or
-            a negative length.
+        ValueError: On no rows, lengths that differ, or a value that is not a finite number.
     """
     data, differences = _read(outcomes, lengths, baseline_lengths, clusters)
-    raw = bootstrap_stratum([Sample(data.outcomes.tolist(), data.codes.tolist())], settings).intervals[0]
-    problem = _problem(data, differences)
+    questions = int(data.codes[-1]) + 1
+    problem = _problem(data, differences, questions)
     if problem is not None:
-        return LengthControl(raw, None, None, problem)
+        return LengthControl(None, None, problem)
     rates, coefficients = _resample(data, settings)
     won, tilted = data.outcomes.sum(keepdims=True), (data.outcomes @ data.terms)[None]
-    (theta,), (phi,) = _fit(data.terms, np.ones((1, raw.n)), won, tilted)
-    return LengthControl(
-        raw,
-        _interval(float(_sigmoid(theta)), rates, raw, settings),
-        _interval(float(phi), coefficients, raw, settings),
-        None,
-    )
+    (theta,), (phi,) = _fit(data.terms, np.ones((1, len(data.terms))), won, tilted)
+    found = []
+    for mean, values in ((_sigmoid(theta), rates), (phi, coefficients)):
+        low, high = percentiles(values, settings.level)
+        found.append(Interval(round(float(mean), _DIGITS), low, high, len(data.terms), questions))
+    return LengthControl(found[0], found[1], None)
 
 
 def _read(
@@ -129,10 +123,6 @@ def _read(
     columns = {"outcomes": outcomes, "lengths": lengths, "baseline lengths": baseline_lengths}
     same_length({**columns, "clusters": clusters})
     won, own, other = (finite(name, values) for name, values in columns.items())
-    if ((won < 0) | (won > 1)).any():
-        raise ValueError("outcomes must be between 0 (loss) and 1 (win)")
-    if (own < 0).any() or (other < 0).any():
-        raise ValueError("lengths must be 0 or more")
     codes, differences = cluster_codes(clusters), own - other
     order = np.lexsort((differences, won, codes))
     differences = differences[order]
@@ -142,8 +132,8 @@ def _read(
     return _Data(won[order], terms, codes[order]), differences
 
 
-def _problem(data: _Data, differences: Floats) -> str | None:
-    questions, shortest, longest = int(data.codes[-1]) + 1, differences.min(), differences.max()
+def _problem(data: _Data, differences: Floats, questions: int) -> str | None:
+    shortest, longest = differences.min(), differences.max()
     if questions < MIN_QUESTIONS:
         return f"only {questions} questions; a length-controlled rate needs at least {MIN_QUESTIONS}"
     if data.outcomes.min() == data.outcomes.max():
@@ -224,8 +214,3 @@ def _fit(points: Floats, weights: Floats, wins: Floats, tilted: Floats) -> tuple
 
 def _sigmoid(values: Floats) -> Floats:
     return 0.5 * (1 + np.tanh(values / 2))
-
-
-def _interval(mean: float, values: Floats, raw: Interval, settings: Bootstrap) -> Interval:
-    low, high = percentiles(values, settings.level)
-    return Interval(round(mean, _DIGITS), low, high, raw.n, raw.clusters)

@@ -46,21 +46,20 @@ def bradley_terry_ci(
         they come from.
 
     Raises:
-        ValueError: On tables of another shape, a count that is negative, not finite or on the diagonal, models that no
-            chain of comparisons connects, so that nothing says which of them is stronger, or no model ``against``.
+        ValueError: On models that no chain of comparisons connects, so that nothing says which of them is stronger.
 
     >>> [round(one.mean, 2) for one in bradley_terry_ci([[[0, 3], [1, 0]]])]  # log(3) = 1.10 apart, less the ridge
     [0.55, -0.55]
     """
     from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
 
     wins = np.asarray(tables, dtype=np.float64)
-    if wins.ndim != 3 or not len(wins):
-        raise ValueError(f"tables must be of shape (clusters, k, k) with at least one cluster, not {wins.shape}")
-    _check(wins)
+    groups, group = connected_components(wins.sum(axis=0) > 0, directed=False)
+    if groups > 1:
+        apart = np.flatnonzero(group != group[0]).tolist()
+        raise ValueError(f"models {apart} were never compared with model 0, not even through other models")
     clusters, k, _ = wins.shape
-    if against is not None and not 0 <= against < k:
-        raise ValueError(f"against must name one of {k} models, from 0, not {against}")
     flat = wins.reshape(clusters, k * k)
     # In one order, whatever order the clusters came in.
     flat = flat[np.lexsort(flat.T)]
@@ -70,7 +69,9 @@ def bradley_terry_ci(
     if against is not None:
         strengths = strengths - strengths[:, [against]]
     strengths = strengths.round(_DIGITS)
-    firm = _firm(wins.sum(axis=0), against)
+    # Those whose strengths the results bound on both sides (Ford, 1957).
+    _, group = connected_components(wins.sum(axis=0) > 0, directed=True, connection="strong")
+    firm = group == (np.argmax(np.bincount(group)) if against is None else group[against])
     games = (wins + wins.transpose(0, 2, 1)).sum(axis=2)
     intervals = []
     for model in range(k):
@@ -78,32 +79,6 @@ def bradley_terry_ci(
         low, high = percentiles(strengths[1:, model], settings.level) if firm[model] and present > 1 else (None, None)
         intervals.append(Interval(float(strengths[0, model]), low, high, round(games[:, model].sum()), present))
     return intervals
-
-
-def _check(tables: Floats) -> None:
-    from scipy.sparse.csgraph import connected_components
-
-    k = tables.shape[-1]
-    if tables.shape[-2] != k or k < 2:
-        raise ValueError(f"a table of wins must be square, of 2 models or more, not {tables.shape[-2:]}")
-    if not (np.isfinite(tables) & (tables >= 0)).all():
-        raise ValueError("wins must be finite numbers, 0 or more")
-    if np.diagonal(tables, axis1=-2, axis2=-1).any():
-        raise ValueError("the diagonal of wins must be 0: a model cannot beat itself")
-    groups, group = connected_components(tables.sum(axis=0) > 0, directed=False)
-    if groups > 1:
-        apart = np.flatnonzero(group != group[0]).tolist()
-        raise ValueError(f"models {apart} were never compared with model 0, not even through other models")
-
-
-def _firm(wins: Floats, against: int | None) -> npt.NDArray[np.bool_]:
-    """Which models' strengths the results bound on both sides (Ford, 1957)."""
-    from scipy.sparse.csgraph import connected_components
-
-    _, group = connected_components(wins > 0, directed=True, connection="strong")
-    chosen = group[against] if against is not None else np.argmax(np.bincount(group))
-    firm: npt.NDArray[np.bool_] = group == chosen
-    return firm
 
 
 def _fit(wins: Floats) -> Floats:

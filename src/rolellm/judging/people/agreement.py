@@ -136,7 +136,7 @@ def _most(votes: Sequence[int]) -> int:
 
 
 def _signs(lists: Mapping[str, Sequence[Ranks]]) -> dict[tuple[str, ...], int]:
-    """Who stood above whom in most of a row's lists."""
+    """Who was ranked above whom in most of a row's lists."""
     lead: dict[tuple[str, ...], int] = defaultdict(int)
     for row, found in lists.items():
         for ranks in found:

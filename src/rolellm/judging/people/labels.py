@@ -1,7 +1,7 @@
 """What people said of the answers in a judging run: rankings, and the three questions of the paper's audit.
 
-Labels are appended to ``RUN/labels/NAME.jsonl`` (rankings) and ``RUN/labels/NAME.audit.jsonl``, each on the disk before
-anybody is told so. The last line for a row counts, so a person can think better of it. Every label keeps a hash of the
+Labels are appended to ``RUN/labels/NAME.jsonl`` (rankings) and ``RUN/labels/NAME.audit.jsonl``, each written to disk
+before it is confirmed. The last line for a row counts, so a person can change a label. Every label keeps a hash of the
 question and the answers it is about; one that is about others than the run's is refused, not counted.
 """
 
@@ -39,7 +39,7 @@ def sample_rows(comparison: Comparison, size: int, seed: int = 0) -> list[Row]:
     Args:
         comparison: Rows that one of its systems (canaries aside) did not answer are left out.
         size: Rows wanted; all there are, where there are fewer.
-        seed: Of the sample.
+        seed: Random seed for the sample.
 
     Raises:
         SettingsError: When nothing can be ranked: fewer than two systems, or no row that all of them answered.
@@ -61,7 +61,7 @@ def sample_answers(
     Args:
         comparison: Rows and answers.
         size: Answers wanted; all there are, where there are fewer.
-        seed: Of the sample.
+        seed: Random seed for the sample.
         system: Whose; all systems' but canaries' by default, `REFERENCE` for the data set's first references.
 
     Raises:
@@ -248,7 +248,7 @@ def read_labels(run: JudgeRun, annotator: str, kind: type[_L]) -> dict[tuple[str
     path = label_path(run.folder, annotator, kind)
     if not path.is_file():
         return {}
-    # What follows the last line feed is half a line, of which nobody was told that it is kept.
+    # What follows the last line feed is half a line, which was never confirmed as saved.
     whole = path.read_bytes().count(b"\n")
     bad: list[DataError] = []
     found: dict[tuple[str, ...], _L] = {}
