@@ -120,8 +120,9 @@ def test_profiles_are_taken(role: str, tmp_path: Any) -> None:
     start = Sheet(role, profile.language, profile.turns)
     with Client(tmp_path, [scripted_model()], QUIET) as client:
         built = build_profile(start, client, BuildSettings(check_knowledge=False))
-    assert client.spent.calls == 3
+    assert client.spent.calls == 2 + bool(built.made["build"]["offered"])
     assert built.background
+    assert built.made["build"]["defects"] == built.made["build"]["mended"] == {}
     assert str(built.description).startswith("You are" if profile.language == "en" else "你是")
     own = " ".join(turn.content for turn in profile.turns if profile.owns(turn))
     quoted = re.findall(r"“([^”]+)”", str(built.description))

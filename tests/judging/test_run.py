@@ -182,7 +182,7 @@ def test_more_may_be_allowed_to_be_missing(tmp_path: Path) -> None:
 
 
 def test_what_is_malformed_now_and_then_is_asked_again(tmp_path: Path) -> None:
-    result = judge(tmp_path, comparison("weak", "strong"), judge_model(malformed=0.05))
+    result = judge(tmp_path, comparison("weak", "strong"), judge_model(malformed=0.04))
     assert result["valid"] and result["diagnostics"]["unscored"]["count"] == 0
     assert any(one.attempts > 1 for one in read_run(tmp_path).judgements())
     assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1

@@ -54,7 +54,6 @@ def test_scores_are_those_of_the_formula(texts: list[list[str]], query: list[str
 @given(texts=st.lists(word_lists, min_size=1, max_size=30).filter(any), query=word_lists)
 @settings(deadline=None)
 def test_scores_are_those_of_the_package_to_the_last_bit(texts: list[list[str]], query: list[str]) -> None:
-    """Its index is built at once instead of text by text, and holds the same."""
     import bm25s
 
     package = bm25s.BM25()

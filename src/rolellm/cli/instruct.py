@@ -78,6 +78,9 @@ def _show(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
         f"{counts['candidates']:,} candidates for {label(result.character.role, 40)}, {counts['distinct']:,} different"
     )
     print_table(title, ("verdict", "pairs", "such as"), rows)
+    if counts["verified"]:
+        checked = [(rated, *found.values()) for rated, found in counts["verified"].items()]
+        print_table("Names, numbers and words", ("model's rating", "in the material", "not"), checked)
     spent = manifest["spent"]
     by_type = ", ".join(f"{number:,} {name}" for name, number in counts["kept_by_type"].items())
     typer.echo(f"Kept: {by_type}; {spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,7 @@ from rolellm.core.sanitize import label
 
 if TYPE_CHECKING:
     from rolellm.construct.rolegpt.prompts import RolePrompts
-    from rolellm.construct.rolegpt.respond import Asked, Explanation
+    from rolellm.construct.rolegpt.respond import Asked
 
 _WIDE = 60
 
@@ -96,24 +96,31 @@ def _explain(prompts: RolePrompts, asked: Iterable[Asked], as_json: bool) -> Non
 
     found = list(explain(prompts, asked))
     if as_json:
-        print_json({"strategy": prompts.settings.strategy, "explained": [item.to_dict() for item in found]})
+        print_json({"strategy": prompts.settings.strategy, "explained": found})
         return
     for item in found:
         _show_explanation(item)
 
 
-def _show_explanation(item: Explanation) -> None:
+def _show_explanation(item: Mapping[str, Any]) -> None:
     rows = []
-    for line in item.lines:
-        why = {"key": "key: ", "words": "", "order": "no word; next in the script"}[line.by] + ", ".join(line.shared)
-        place = f"{line.start}–{line.end}" if line.start >= 0 else "–"
-        verdict = "shown" if line.shown else "left out"
-        said = label(f"{line.before} → {line.text}" if line.before else line.text, _WIDE)
-        cells = (f"{line.score:.2f}", label(why, 40), line.tokens, place, verdict)
-        rows.append((f"{line.kind} {line.rank}: {said}", *cells))
-    limit = "no limit" if item.limit is None else f"at most {item.limit:,}"
-    counted = "tokens" if item.exact else "tokens, estimated"
-    title = f"{label(item.question, 100)}\n{item.tokens:,} {counted} ({item.base:,} without what is below; {limit})"
+    for line in item["lines"]:
+        shared = ", ".join(line["shared"])
+        why = {"key": "key: ", "words": "", "order": "no word; next in the script"}[line["by"]] + shared
+        place = f"{line['start']}–{line['end']}" if line["start"] >= 0 else "–"
+        said = label(f"{line['before']} → {line['text']}" if line["before"] else line["text"], _WIDE)
+        cells = (
+            f"{line['score']:.2f}",
+            label(why, 40),
+            line["tokens"],
+            place,
+            "shown" if line["shown"] else "left out",
+        )
+        rows.append((f"{line['kind']} {line['rank']}: {said}", *cells))
+    limit = "no limit" if item["limit"] is None else f"at most {item['limit']:,}"
+    counted = "tokens" if item["exact"] else "tokens, estimated"
+    total = f"{item['tokens']:,} {counted} ({item['base']:,} without what is below; {limit})"
+    title = f"{label(item['question'], 100)}\n{total}"
     if not rows:
         typer.echo(f"{title}\nnothing is picked for it")
         return

@@ -266,6 +266,7 @@ def _show_character(character: Character) -> None:
     for title, lines in (
         ("Description", [character.description or "none; rolellm role build writes one"]),
         ("Catchphrases", character.catchphrases or ("none",)),
+        ("Defects", [f"{what}: {one}" for what, found in summary["defects"].items() for one in found]),
         ("Lore", [*lore, *more]),
     ):
         if lines:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.construct.cards.folder import export_card, import_card
 from rolellm.construct.context_instruct.run import instruct_folder
-from rolellm.construct.profile.folder import build_folder, counts, start_sheet
+from rolellm.construct.profile.folder import build_folder, counts, defects, start_sheet
 from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release
 from rolellm.construct.rolegpt.respond import instructions_of, respond_folder
 from rolellm.construct.scripts.parse import parse_script
@@ -255,13 +255,14 @@ class Character(Sheet):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """What there is of the character, and the state of each stage: ``done``, ``begun`` or null."""
+        """What there is of the character, its defects, and the state of each stage: ``done``, ``begun`` or null."""
         folder = self.folder
         known = {name: value for name, value in plain_fields(self).items() if name != "made"}
         return {
             **known,
             "folder": None if folder is None else str(folder),
             "counts": counts(self),
+            "defects": defects(self),
             "stages": {name: None if folder is None else _state(folder / name) for name in _STAGES},
             "card": folder is not None and (folder / CARD).is_file(),
         }

@@ -21,6 +21,7 @@ from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN
 from rolellm.llm.model import Accept, Finish, Reply, Request, UnacceptableError
+from rolellm.prompts.leaks import leak_check
 
 TextRule = Literal["hides_ai", "hides_role", "answers"]
 Patterns = Sequence[tuple[re.Pattern[str], bool]]
@@ -223,15 +224,21 @@ def clean_replies(character: Sheet, rules: Collection[Rule] = tuple(RULES)) -> A
         rules: Those to hold replies to.
 
     Returns:
-        A function that raises `rolellm.llm.model.UnacceptableError` with the reason of the first rule that is broken.
+        A function that raises `rolellm.llm.model.UnacceptableError` with the reason of the first rule that is broken,
+        and for a reply that repeats our prompt.
     """
     language, own = character.language, character.catchphrases
     machine = is_machine(character.described(), language)
+    told = [item.content for item in character.lore]
+    shown = [character.described() or "", *(turn.content for turn in character.turns), *told]
+    leak = leak_check(language, "\n".join(shown))
 
     def accept(_: Request, reply: Reply) -> str:
         for breach in broken_rules(reply.text, language, finish=reply.finish, machine=machine, own=own):
             if breach.rule in rules:
                 raise UnacceptableError(breach.reason)
+        if leak(reply.text):
+            raise UnacceptableError("repeats the instructions")
         return reply.text.strip()
 
     return accept

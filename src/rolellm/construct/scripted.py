@@ -32,6 +32,7 @@ _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]+")
 _COLON: Final = re.compile(r"[:：] ?")
 _MATERIAL: Final = re.compile(r"<<<\n(.*)\n>>>", re.DOTALL)
 _QUOTED: Final = re.compile(r"[\"“]([^\"“”]+)[\"”]")
+_WHO: Final = re.compile(r"^(?:Who is (.+)\? Write the portrait of \1 now|(.+)是谁？现在写出\2的小传)", re.MULTILINE)
 _LOUD: Final = re.compile(r"^(\d+)\. .+[!！] ?[(（]", re.MULTILINE)
 #: What is said, by language, around what is quoted.
 _SAID: Final[dict[Language, dict[str, str]]] = {
@@ -46,8 +47,16 @@ _SAID: Final[dict[Language, dict[str, str]]] = {
         "source": "According to the script, what do you know?",
         "machine": "As an AI language model, I was not there.",
         "untrue": " Old Zebulon counted 973 of them.",
-        "third": "A person with a will of their own and an answer for everyone, who says: ",
-        "second": "You are a person with a will of your own and an answer for everyone, who says: ",
+        "third": "A person with a will of their own and an answer for everyone. They want the last word, and fear to "
+        "lose face before those who look on. Whoever gets in their way hears of it at once; whoever is kind to them "
+        "is not forgotten, though thanks are seldom said aloud. They talk as they think, quickly and to the point, "
+        "and end where others would begin.",
+        "they_say": " What they say most often sounds like this: ",
+        "second": "You are a person with a will of your own and an answer for everyone. You want the last word, and "
+        "fear to lose face before those who look on. Whoever gets in your way hears of it at once; whoever is kind "
+        "to you is not forgotten, though thanks are seldom said aloud. You talk as you think, quickly and to the "
+        "point, and end where others would begin.",
+        "you_say": " What you say most often sounds like this: ",
         "unknown": "Not known. Rules answer here, not a language model; they know only what is in their prompt.",
         "reply": "{word}? {sentence}",
         "default": "So it is.",
@@ -62,8 +71,14 @@ _SAID: Final[dict[Language, dict[str, str]]] = {
         "source": "根据剧本，你知道什么？",
         "machine": "我是一个语言模型。",
         "untrue": "诸葛瑾数过，共有九百七十三个。",
-        "third": "一位凡事自有主张、对谁都有话可答、从不让人占了上风的人，常说：",
-        "second": "你是一位凡事自有主张、对谁都有话可答、从不让人占了上风的人，常说：",
+        "third": "一位凡事自有主张、对谁都有话可答、从不让人占了上风的人。他遇事先要问个明白，认准了便不肯回头；最怕"
+        "当众失了脸面，也最见不得旁人受屈。别人待他好，他嘴上不说，心里都记着；别人与他作对，当面就要讨个说法。他说话干脆，不绕弯子，往往三言"
+        "两语便见了分晓，旁人还没有想好怎么接话，那边已经说完了。",
+        "they_say": "他平日里常说：",
+        "second": "你是一位凡事自有主张、对谁都有话可答、从不让人占了上风的人。你遇事先要问个明白，认准了便不肯回头；最"
+        "怕当众失了脸面，也最见不得旁人受屈。别人待你好，你嘴上不说，心里都记着；别人与你作对，当面就要讨个说法。你说话干脆，不绕弯子，往往"
+        "三言两语便见了分晓，旁人还没有想好怎么接话，那边已经说完了。",
+        "you_say": "你平日里常说：",
         "unknown": "不知道。这里回答的是几条规则，不是语言模型；除题面所写，一概不知。",
         "reply": "说到{word}，{sentence}",
         "default": "那是自然。",
@@ -150,18 +165,26 @@ def _pair(question: str, sentence: str, said: dict[str, str]) -> dict[str, Any]:
 
 
 def _third(_: Request, asked: str, language: Language) -> str:
-    """What the person says in the excerpts, without names."""
-    role, names = (_COLON.split(line, maxsplit=1)[1] for line in asked.splitlines()[:2])
-    parts = {part.casefold() for part in re.findall(r"\w{2,}", names)}
-    own = _lines_of(role, asked)
-    fit = [text for line in own for text in _sentences(line) if not any(part in text.casefold() for part in parts)]
-    quoted = [text for text in dict.fromkeys(fit) if 8 < len(text) < 120 and not re.search(r"[\"“”]", text)][:6]
-    return _SAID[language]["third"] + " ".join(f"“{text}”" for text in quoted or [_SAID[language]["default"]])
+    """What the person says in the excerpts, without the person's name."""
+    who = _WHO.findall(asked)
+    role = max(who[-1]) if who else ""
+    parts = {part.casefold() for part in re.findall(r"\w{2,}", role)}
+    fit = [
+        text
+        for line in _lines_of(role, asked)
+        for text in _sentences(line)
+        if 8 < len(text) < 60 and not re.search(r"[\"“”]", text) and not any(part in text.casefold() for part in parts)
+    ]
+    # No more, or it would be the material copied.
+    quoted = list(dict.fromkeys(fit))[:3]
+    said = _SAID[language]
+    return said["third"] + (said["they_say"] + " ".join(f"“{text}”" for text in quoted) if quoted else "")
 
 
 def _second(_: Request, asked: str, language: Language) -> str:
     found = _MATERIAL.search(asked)
-    return (found[1] if found else "").replace(_SAID[language]["third"], _SAID[language]["second"])
+    text, said = found[1] if found else "", _SAID[language]
+    return text.replace(said["third"], said["second"]).replace(said["they_say"], said["you_say"])
 
 
 def _catchphrases(_: Request, asked: str, language: Language) -> str:

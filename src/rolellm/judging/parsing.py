@@ -19,6 +19,7 @@ from rolellm.judging.prompts import read_fenced
 from rolellm.llm.json_reply import find_json
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
 from rolellm.llm.structured import accept_json
+from rolellm.prompts.leaks import leak_check
 
 _THOUGHTS_END: Final = "</think>"
 # Words that lead to a verdict without naming one or telling whose it is. With any other, nobody can say without
@@ -107,6 +108,10 @@ def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
         read = _better if judge.design == "pairwise" else _ranking
         verdict = accept_json(judge.schema, lambda value: read(value, answers))(request, reply)
         refuse_prose(reply.text)
+        for language, (told, _) in judge.prompts.items():
+            leak = leak_check(language, request.messages[-1].content, (told.text,))
+            if any(map(leak, verdict.reasons)):
+                raise UnacceptableError("repeats the instructions instead of giving a reason", "malformed")
         return verdict
 
     return accept

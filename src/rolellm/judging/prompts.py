@@ -271,7 +271,14 @@ def judge_request(found: Material, ask: Ask) -> Request:
     )
     messages = (system(told.text), user(content))
     tag = f"judge/{ask.judge.settings.name}/{row.id}"
-    return Request(messages, ask.judge.sampling(len(letters)), schema=ask.judge.schema, tag=tag)
+    return Request(
+        messages,
+        ask.judge.sampling(len(letters)),
+        schema=ask.judge.schema,
+        tag=tag,
+        repair=words["repair"],
+        quotes=False,
+    )
 
 
 def _common(row: Row) -> dict[str, str]:

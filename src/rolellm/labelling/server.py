@@ -165,18 +165,20 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse a malformed request, or one with a method that is not served."""
         status = HTTPStatus(code)
-        self._send(status, _encoded({"problem": message or explain or status.phrase}), _JSON)
+        self._refuse(status, message or explain or status.phrase)
         self.close_connection = True
 
     def _answer(self, work: Any) -> None:
         try:
             if self.headers.get("Host", "") not in self.server.hosts:
                 raise _RefusedError(HTTPStatus.FORBIDDEN, "unknown host; open the address printed in the terminal")
-            content, kind = work()
+            self._send(HTTPStatus.OK, *work())
         except _RefusedError as refused:
-            self._send(refused.status, _encoded({"problem": refused.problem}), _JSON)
-        else:
-            self._send(HTTPStatus.OK, content, kind)
+            self._refuse(refused.status, refused.problem)
+        except IndexError:
+            self._refuse(HTTPStatus.NOT_FOUND, "no such item in this sample")
+        except DataError as error:
+            self._refuse(HTTPStatus.BAD_REQUEST, str(error))
 
     def _name(self) -> str:
         """What is asked for, below the token."""
@@ -194,10 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
         item, _, number = name.partition("/")
         if item != "item":
             raise _RefusedError(HTTPStatus.NOT_FOUND, "not found")
-        try:
-            return _encoded(self.server.task.item(_number(number))), _JSON
-        except IndexError as error:
-            raise _RefusedError(HTTPStatus.NOT_FOUND, "no such item in this sample") from error
+        return _encoded(self.server.task.item(_number(number))), _JSON
 
     def _post(self) -> tuple[bytes, str]:
         if self._name() != "label":
@@ -208,12 +207,12 @@ class _Handler(BaseHTTPRequestHandler):
             raise _RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send the label as {_JSON}")
         try:
             self.server.task.save(self._body())
-        except IndexError as error:
-            raise _RefusedError(HTTPStatus.NOT_FOUND, "no such item in this sample") from error
-        except DataError as error:
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
         except OSError as error:
-            raise _not_kept(error) from error
+            if error.errno in NO_ROOM:
+                problem = "the disk is full; free some space and save again"
+                raise _RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, problem) from error
+            problem = f"the label could not be written ({error.strerror or type(error).__name__}); save again"
+            raise _RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, problem) from error
         return _encoded(self._state()), _JSON
 
     def _body(self) -> dict[str, Any]:
@@ -225,9 +224,9 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             value = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, "not JSON") from error
+            raise DataError("not JSON") from error
         if not isinstance(value, dict):
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, "a label is a JSON object")
+            raise DataError("a label is a JSON object")
         return value
 
     def _state(self) -> dict[str, Any]:
@@ -241,6 +240,9 @@ class _Handler(BaseHTTPRequestHandler):
             # A folder's name may say who takes part.
             "commands": dict(self.server.commands) if finished else None,
         }
+
+    def _refuse(self, status: HTTPStatus, problem: str) -> None:
+        self._send(status, _encoded({"problem": problem}), _JSON)
 
     def _send(self, status: HTTPStatus, content: bytes, kind: str) -> None:
         self.send_response(status)
@@ -257,10 +259,3 @@ def _encoded(value: Mapping[str, Any]) -> bytes:
 
 def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1
-
-
-def _not_kept(error: OSError) -> _RefusedError:
-    if error.errno in NO_ROOM:
-        return _RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, "the disk is full; free some space and save again")
-    reason = error.strerror or type(error).__name__
-    return _RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, f"the label could not be written ({reason}); save again")

@@ -6,7 +6,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
@@ -91,15 +90,15 @@ class LabelTask(ABC):
 
     kind: ClassVar[Literal["ranking", "audit"]]
 
-    def __init__(self, annotator: str, path: Path, items: Sequence[_Item]) -> None:
+    def __init__(self, run: JudgeRun, annotator: str, label: type[Any], items: Sequence[_Item]) -> None:
         self.annotator = annotator
-        self.path = path
+        self.path = label_path(run.folder, annotator, label)
         self._items = items
-        self._labels: dict[tuple[str, ...], Any] = {}
         self._lock = threading.Lock()
-        if path.is_file():
+        if self.path.is_file():
             # Half a line that a crash left is taken off before anything is read.
-            JsonlAppender(path).close()
+            JsonlAppender(self.path).close()
+        self._labels: dict[tuple[str, ...], Any] = read_labels(run, annotator, label)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -205,8 +204,7 @@ class RankingTask(LabelTask):
             answers = answers_to(run.comparison, row, names)
             order = blind_order(annotator, row, answers)
             items.append(_Item(row, {name: answers[name] for name in order}, (row.id,)))
-        super().__init__(annotator, label_path(run.folder, annotator, RankingLabel), items)
-        self._labels = read_labels(run, annotator, RankingLabel)
+        super().__init__(run, annotator, RankingLabel, items)
 
     def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> RankingLabel:
         order = tuple(item.answers)
@@ -244,8 +242,7 @@ class AuditTask(LabelTask):
         items = []
         for row, name in sample_answers(run.comparison, size, seed, system=system):
             items.append(_Item(row, answers_to(run.comparison, row, [name]), (row.id, name)))
-        super().__init__(annotator, label_path(run.folder, annotator, AuditLabel), items)
-        self._labels = read_labels(run, annotator, AuditLabel)
+        super().__init__(run, annotator, AuditLabel, items)
 
     def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> AuditLabel:
         said = None if value is None else read_as(_Audited, value, "the label")

@@ -195,7 +195,7 @@ class BatchRun(Run[T]):
             self._waiting[key] = task
             self.journal.sent(key, attempt, self._endpoint.name, worst)
             self.counts.calls += 1
-            body = self._endpoint.body(task.chain[-1], attempt)
+            body = self._endpoint.body(task.chain[-1], task.paid + 1)
             yield encode_body({"custom_id": name, "method": "POST", "url": _PATH, "body": body}).decode() + "\n"
 
     async def _finish_open(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rolellm.core.errors import SettingsError
-from rolellm.llm.model import Model, Request
+from rolellm.llm.model import Model, Request, Usage
 from rolellm.llm.tokens import most_prompt_tokens
 
 
@@ -15,11 +15,7 @@ def check_prices(models: Iterable[Model]) -> None:
     Raises:
         SettingsError: For a model that has no price, and is not on this machine.
     """
-    unpriced = [
-        model.name
-        for model in models
-        if not (model.price.prompt or model.price.completion or getattr(model, "free", False))
-    ]
+    unpriced = [model.name for model in models if not (model.price or getattr(model, "free", False))]
     if unpriced:
         raise SettingsError(
             f"a budget needs prices, and there is none for {', '.join(unpriced)}; give its `price` in the settings "
@@ -29,8 +25,6 @@ def check_prices(models: Iterable[Model]) -> None:
 
 def worst_cost(model: Model, request: Request) -> float:
     """The most that a call can cost, in US dollars: no text has more tokens than bytes."""
-    price = model.price
-    if not (price.prompt or price.completion):
+    if not model.price:
         return 0.0
-    dearest = max(price.prompt, price.cached or 0.0)
-    return (most_prompt_tokens(request) * dearest + request.sampling.max_tokens * price.completion) / 1e6
+    return model.price.worst.cost(Usage(most_prompt_tokens(request), request.sampling.max_tokens))

@@ -40,8 +40,8 @@ from rolellm.version import __version__
 
 _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms")
 _FORMS: tuple[Structured, ...] = ("json_schema", "json_object", "none")
-# Replies of fewer tokens tell nothing of the pace; a form is not worth a word that takes less than so many seconds a
-# token, or so many times as long as plain text (our choice).
+# Replies of fewer tokens say nothing about the pace; a form that takes fewer seconds per token than this, or is fewer
+# times slower than plain text, is not worth a warning (our choice).
 _TOKENS_TO_COMPARE, _SLOW, _FAR_SLOWER = 16, 0.1, 4
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
-from rolellm.llm.model import Model, Price, Request, Usage
+from rolellm.llm.model import Model, Request, Usage
 from rolellm.llm.tokens import TokenCounter, most_prompt_tokens
 
 if TYPE_CHECKING:
@@ -145,8 +145,9 @@ def estimate(
         prompt += counter.request(request)
         shared += _shared_tokens(request, counter, seen)
         # As a budget counts: a bound must not depend on the tokenizer being the right one.
-        # A repair holds the reply, too.
-        bound += most_prompt_tokens(request) + (_REPAIR_BYTES * limit + len(request.repair) if request.repair else 0)
+        # A repair holds the reply, too, where it quotes it.
+        quoted = _REPAIR_BYTES * limit if request.repair and request.quotes else 0
+        bound += most_prompt_tokens(request) + quoted + len(request.repair.encode())
         short += max(round(limit * _LOW_SHARE), 1)
         longest += limit
     prices = [model.price for model in models]
@@ -157,12 +158,12 @@ def estimate(
     low = Usage(prompt, short, shared if caches else 0)
     expected = Usage(round(prompt * again), round(max(round(longest * _EXPECTED_SHARE), short) * again))
     worst = Usage(bound * max_attempts, longest * max_attempts)
-    unpriced = tuple(model.name for model in models if not (model.price.prompt or model.price.completion))
+    unpriced = tuple(model.name for model in models if not model.price)
     costs: list[float | None] = [None, None, None]
     if len(unpriced) < len(models):
         weights = [model.concurrency for model in models]
         mean = sum(weight * price.cost(expected) for weight, price in zip(weights, prices, strict=True)) / sum(weights)
-        dearest = max(Price(max(price.prompt, price.cached or 0.0), price.completion).cost(worst) for price in prices)
+        dearest = max(price.worst.cost(worst) for price in prices)
         costs = [share * min(price.cost(low) for price in prices), share * mean, share * dearest]
     return Estimate(
         requests=count,

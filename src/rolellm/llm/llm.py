@@ -80,6 +80,8 @@ class LLM:
         SettingsError: For a key that is unknown, or a value that cannot be used.
     """
 
+    options: RunOptions
+
     def __init__(
         self,
         *,
@@ -92,10 +94,13 @@ class LLM:
         **more: Any,
     ) -> None:
         given = {"base_url": base_url, "model": model, "api_key_env": api_key_env}
-        self.settings = load_settings({name: value for name, value in given.items() if value is not None} | more)
-        self.options = replace(_run_options(self.settings), retry_failed=retry_failed, batch=batch)
-        self.dry_run = False
-        self._scripted = scripted
+        self._set(load_settings({name: value for name, value in given.items() if value is not None} | more), scripted)
+        self.options = replace(self.options, retry_failed=retry_failed, batch=batch)
+
+    def _set(self, found: LLMSettings, scripted: Mapping[str, MakeScripted] | None = None) -> LLM:
+        self.settings, self.dry_run, self._scripted = found, False, scripted
+        self.options = RunOptions(max_attempts=found.max_attempts, budget=found.budget)
+        return self
 
     @classmethod
     def of(cls, given: object, scripted: Mapping[str, MakeScripted] | None = None) -> LLM:
@@ -112,9 +117,9 @@ class LLM:
             given._scripted = given._scripted or scripted
             return given
         if isinstance(given, str | Path | Mapping):
-            return cls._made(load_settings(given), scripted)
+            return cls.__new__(cls)._set(load_settings(given), scripted)
         if isinstance(given, Model):
-            made = cls._made(LLMSettings())
+            made = cls.__new__(cls)._set(LLMSettings())
             made.models = [given]
             return made
         raise SettingsError(
@@ -140,16 +145,9 @@ class LLM:
         found = _settings(chosen) if required or named else LLMSettings()
         changed = {name: getattr(chosen, name) for name in ("max_attempts", "budget", "tokenizer")}
         found = replace(found, **{name: value for name, value in changed.items() if value is not None})
-        made = cls._made(found, scripted)
+        made = cls.__new__(cls)._set(found, scripted)
         made.options = replace(made.options, batch=chosen.batch, retry_failed=chosen.retry_failed)
         made.dry_run = chosen.dry_run
-        return made
-
-    @classmethod
-    def _made(cls, found: LLMSettings, scripted: Mapping[str, MakeScripted] | None = None) -> LLM:
-        made = cls.__new__(cls)
-        made.settings, made.dry_run, made._scripted = found, False, scripted
-        made.options = _run_options(found)
         return made
 
     def __repr__(self) -> str:
@@ -197,10 +195,6 @@ class LLM:
             counter=self.counter,
             batch=self.options.batch,
         )
-
-
-def _run_options(found: LLMSettings) -> RunOptions:
-    return RunOptions(max_attempts=found.max_attempts, budget=found.budget)
 
 
 def _settings(chosen: LLMOptions) -> LLMSettings:

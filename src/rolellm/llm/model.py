@@ -14,26 +14,15 @@ from rolellm.core.settings import Field, settings
 T = TypeVar("T")
 Json = Mapping[str, Any]
 
-#: Ways in which a reply can have come back from a model, by what the model says of it.
-Finish = Literal["stop", "length", "filtered", "refused", "empty"]
-
-#: Ways to fail: those of `Finish` that are no answer, what `accept` would not take, and what never became a reply.
-FailureKind = Literal[
-    "length",
-    "filtered",
-    "refused",
-    "empty",
-    "unacceptable",
-    "malformed",
-    "bad_request",
-    "unauthorized",
-    "forbidden",
-    "not_found",
-    "rate_limited",
-    "server_error",
-    "timeout",
-    "connection",
-]
+#: How a reply ended that is not an answer, by what the model says of it.
+Unfinished = Literal["length", "filtered", "refused", "empty"]
+Finish = Literal["stop"] | Unfinished
+#: What `accept` says of a reply that it does not take.
+Rejection = Literal["unacceptable", "malformed"]
+#: What never became a reply: the server refused the request, or something broke on the way.
+Refusal = Literal["bad_request", "unauthorized", "forbidden", "not_found"]
+Fault = Literal["rate_limited", "server_error", "timeout", "connection"]
+FailureKind = Unfinished | Rejection | Refusal | Fault
 
 
 @settings
@@ -88,6 +77,8 @@ class Request:
         repair: What is said to the model where its reply is not taken, with ``{problem}`` for the reason: it is then
             asked with that reply and this in two more messages, which is a request of its own. Without it, the same is
             asked again.
+        quotes: Whether a repair shows the reply. Where it may quote what the prompt fences in, `repair` alone is added
+            to the last message.
     """
 
     messages: tuple[Message, ...]
@@ -96,6 +87,7 @@ class Request:
     schema: Schema | None = None
     tag: str = ""
     repair: str = ""
+    quotes: bool = True
 
     def payload(self) -> dict[str, Any]:
         """What decides the reply, but for who is asked; what a key is made of."""
@@ -163,16 +155,15 @@ class UnacceptableError(Exception):
     def __init__(
         self,
         reason: str,
-        kind: Literal["unacceptable", "malformed"] = "unacceptable",
+        kind: Rejection = "unacceptable",
         *,
         told: str | None = None,
         usable: Any = None,
         defects: tuple[str, ...] = (),
     ) -> None:
         super().__init__(reason)
-        self.reason, self.told = reason, told or reason
+        self.reason, self.kind, self.told = reason, kind, told or reason
         self.usable, self.defects = usable, defects
-        self.kind: Literal["unacceptable", "malformed"] = kind
 
 
 #: Makes a value of a reply, or raises `UnacceptableError`. It is called again on journaled replies, so it must not
@@ -234,6 +225,15 @@ class Price:
     prompt: NonNegativeFloat = 0.0
     completion: NonNegativeFloat = 0.0
     cached: NonNegativeFloat | None = None
+
+    def __bool__(self) -> bool:
+        """Whether it is known."""
+        return bool(self.prompt or self.completion)
+
+    @property
+    def worst(self) -> Price:
+        """The same, with the dearest that a prompt token can be."""
+        return Price(max(self.prompt, self.cached or 0.0), self.completion)
 
     def cost(self, usage: Usage) -> float:
         """What a reply cost, in US dollars."""

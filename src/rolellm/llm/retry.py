@@ -179,18 +179,14 @@ def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time
         return None
 
 
-_KINDS: dict[int, FailureKind] = {
-    400: "bad_request",
-    401: "unauthorized",
-    402: "forbidden",
-    403: "forbidden",
-    404: "not_found",
-    408: "timeout",
-    409: "server_error",
-    425: "server_error",
-    429: "rate_limited",
-    504: "timeout",
-    524: "timeout",
+#: What is not here is the server's error from 500 on, else the request's.
+_STATUSES: Mapping[FailureKind, tuple[int, ...]] = {
+    "unauthorized": (401,),
+    "forbidden": (402, 403),
+    "not_found": (404,),
+    "timeout": (408, 504, 524),
+    "server_error": (409, 425),
+    "rate_limited": (429,),
 }
 _SHOWN = 300
 _READ = 1 << 16
@@ -214,7 +210,8 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Calla
     reason = f"HTTP {status}" + (f": {shown}" if shown else "")
     if 300 <= status < 400:
         return CallError("not_found", f"{reason}; the server sends elsewhere, give that as base_url", retry=False)
-    kind = _KINDS.get(status, "server_error" if status >= 500 else "bad_request")
+    other: FailureKind = "server_error" if status >= 500 else "bad_request"
+    kind = next((kind for kind, known in _STATUSES.items() if status in known), other)
     if kind == "rate_limited" and code in _OUT_OF_MONEY:
         return CallError("forbidden", reason, retry=False)
     again = kind in ("timeout", "server_error", "rate_limited") and status != 501

@@ -97,13 +97,15 @@ class Task(Generic[T]):
     def may_change(self) -> bool:
         """Whether asking again can bring another reply than the last one.
 
-        A reply that was cut off, filtered or refused was so for what is in the request. At temperature 0 so is any
-        other, unless it can be repaired. What was no reply at all, or an empty one, was a fault.
+        A reply that was cut off, filtered or refused was so for what is in the request; at temperature 0 so is any
+        other. A model that was shown what was wrong and wrote the same again will go on doing so. What was no reply at
+        all, or an empty one, was a fault.
         """
         kind, _, reply = self.last
         if reply is None or kind == "empty":
             return True
-        return kind not in _ENDED and (self.request.sampling.temperature > 0 or self.repair is not None)
+        drawn = self.request.sampling.temperature > 0 and not (self.request.repair and self.request.quotes)
+        return kind not in _ENDED and (drawn or self.repair is not None)
 
     @property
     def repair(self) -> Request | None:
@@ -111,8 +113,12 @@ class Task(Generic[T]):
         kind, _, reply = self.last
         if not self.request.repair or reply is None or kind in _ENDED:
             return None
-        said = assistant(reply.text), user(self.request.repair.replace("{problem}", self.told))
-        mended = replace(self.request, messages=(*self.request.messages, *said))
+        *before, last = self.request.messages
+        if self.request.quotes:
+            added = [last, assistant(reply.text), user(self.request.repair.replace("{problem}", self.told))]
+        else:
+            added = [replace(last, content=f"{last.content}\n\n{self.request.repair}")]
+        mended = replace(self.request, messages=(*before, *added))
         return None if mended in self.chain else mended
 
 
@@ -318,7 +324,7 @@ class Run(Generic[T]):
         sent = pace.sent()
         task.begun = task.begun or sent
         try:
-            raw = await model.call(request, number)
+            raw = await model.call(request, task.paid + 1)
             self._keep(model, key, number, request, raw)
         except CallError as error:
             self._lost(key, number, error)

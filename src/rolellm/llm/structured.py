@@ -13,7 +13,6 @@ from rolellm.core.errors import SettingsError, require
 from rolellm.llm.json_reply import Kind, json_of
 from rolellm.llm.model import Accept, Json, Reply, Request, Schema, T, UnacceptableError
 
-_SHOWN = 160
 #: Keywords that servers in strict mode refuse, or drop without a word (OpenAI's guide on structured outputs, as quoted
 #: by several projects in 2026; which of them differs by server, so all are left to `make`).
 _NOT_STRICT = {
@@ -52,8 +51,7 @@ def accept_json(schema: Schema, make: Callable[[Any], T]) -> Accept[T]:
         value = json_of(reply.text, kind)
         problem = best_match(validator.iter_errors(value))
         if problem is not None:
-            reason = f"{_cut(problem.json_path)}: {_cut(problem.message)}"
-            raise UnacceptableError(reason, "malformed")
+            raise UnacceptableError(f"{problem.json_path:.160}: {problem.message:.160}", "malformed")
         return make(value)
 
     return accept
@@ -106,7 +104,3 @@ def _strict(node: Json, place: str, depth: int) -> dict[str, Any]:
     if "anyOf" in node:
         made["anyOf"] = [_strict(value, f"{place}|{number}", depth + 1) for number, value in enumerate(node["anyOf"])]
     return made
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError, require
+from rolellm.models.find import cached_folder
 from rolellm.models.load import load_failure
 
 if TYPE_CHECKING:
@@ -159,16 +160,12 @@ def _load(name: str) -> Any:
 
 def _folder(name: str) -> str:
     """Where a tokenizer is: transformers asks the Hub even for what it is told not to load from there."""
-    from huggingface_hub import try_to_load_from_cache
-
     if Path(name).is_dir():
         return name
     # What can be no id of the Hub is a ValueError.
     with suppress(ValueError):
-        for file in ("tokenizer_config.json", "tokenizer.json"):
-            found = try_to_load_from_cache(name, file)
-            if isinstance(found, str):
-                return str(Path(found).parent)
+        if found := cached_folder(name, "tokenizer_config.json", "tokenizer.json"):
+            return str(found)
     raise SettingsError(
         f"no tokenizer at {name}, which is neither a folder nor an id of the Hub that is in the cache; give a folder "
         "with tokenizer.json, or leave it out for an estimate"

@@ -177,21 +177,21 @@ def content_hash(name: str, revision: str | None = None) -> str:
     """
     folder = Path(name)
     if not folder.is_dir():
-        return hash_json({"hub": name, "commit": _cached_commit(name, revision)})
+        cached = cached_folder(name, "config.json", "adapter_config.json", revision=revision)
+        # snapshots/COMMIT
+        return hash_json({"hub": name, "commit": cached.name if cached else None})
     files = sorted({path for pattern in _IDENTITY for path in folder.glob(pattern) if path.is_file()})
     if not any(path.match(pattern) for path in files for pattern in _WEIGHTS):
         raise ModelError(f"{name} holds no weights; expected one of: {', '.join(_WEIGHTS)}")
     return hash_json([[path.name, path.stat().st_size, _sampled_hash(path)] for path in files])
 
 
-def _cached_commit(name: str, revision: str | None) -> str | None:
+def cached_folder(name: str, *files: str, revision: str | None = None) -> Path | None:
+    """Where the cache of the Hub has one of these files of a repository; ``None`` for nowhere."""
     from huggingface_hub import try_to_load_from_cache
 
-    for file in ("config.json", "adapter_config.json"):
-        found = try_to_load_from_cache(name, file, revision=revision)
-        if isinstance(found, str):
-            return Path(found).parent.name  # snapshots/COMMIT/FILE
-    return None
+    found = (try_to_load_from_cache(name, file, revision=revision) for file in files)
+    return next((Path(path).parent for path in found if isinstance(path, str)), None)
 
 
 def _sampled_hash(path: Path) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError
@@ -18,9 +17,6 @@ from rolellm.prompts.settle import REPLY, TURNS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-_CHECKED = 2
-_RECHECKED = 64
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]]) -> list[int]:
@@ -48,8 +44,8 @@ class PromptEncoder:
     """`encode_prompt` for many prompts that begin alike: a beginning is tokenized once.
 
     A prompt is cut at the last special token before its last message's text, where a tokenizer starts afresh. That the
-    parts give the tokens of the whole is checked on the first prompts of each beginning and on every 64th; where they
-    do not, or where a message holds a special token as text, prompts of that beginning are tokenized whole.
+    parts give the tokens of the whole is checked for each beginning; where they do not, or where a message holds a
+    special token as text, prompts are tokenized whole.
 
     Args:
         tokenizer: The model's tokenizer.
@@ -59,7 +55,8 @@ class PromptEncoder:
         self._tokenizer = tokenizer
         special = sorted((str(token) for token in tokenizer.added_tokens_decoder.values()), key=len, reverse=True)
         self._special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
-        self._heads: dict[tuple[str, ...], _Head | None] = {}
+        # By the messages before the last, what prompts begin with and its tokens; empty where they cannot be cut.
+        self._heads: dict[tuple[str, ...], tuple[str, list[int]]] = {}
 
     def __call__(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The tokens that ask a model for its reply; see `encode_prompt`, which this equals.
@@ -70,29 +67,24 @@ class PromptEncoder:
         *before, last = messages
         key = tuple(text for message in before for text in (message["role"], message["content"]))
         if key not in self._heads:
-            self._heads[key] = self._head(messages)
-        head = self._heads[key]
-        if head is None or self._special.search(last["content"]):
-            return encode_prompt(self._tokenizer, messages)
-        text = self._render(messages)
-        ids = [*head.ids, *self._plain(text[len(head.text) :])]
-        head.used += 1
-        if not text.startswith(head.text) or (head.used <= _CHECKED or not head.used % _RECHECKED):
-            whole = encode_prompt(self._tokenizer, messages)
-            if whole != ids:
-                self._heads[key] = None
-            return whole
-        return ids
+            self._heads[key] = self._head(before, last["role"])
+        head, ids = self._heads[key]
+        if ids and not self._special.search(last["content"]):
+            text = self._render(messages)
+            if text.startswith(head):
+                return [*ids, *self._plain(text[len(head) :])]
+        return encode_prompt(self._tokenizer, messages)
 
-    def _head(self, messages: Sequence[dict[str, str]]) -> _Head | None:
-        """What prompts with these messages before the last begin with, up to where they can be cut."""
-        *before, last = messages
+    def _head(self, before: list[dict[str, str]], role: str) -> tuple[str, list[int]]:
         if any(self._special.search(message["content"]) for message in before):
-            return None
-        probes = [self._render([*before, {**last, "content": content}]) for content in ("a", "b")]
-        common = os.path.commonprefix(probes)  # noqa: RUF071  # Character by character is what is meant here.
-        cuts = [found.start() for found in self._special.finditer(common)]
-        return _Head(common[: cuts[-1]], self._plain(common[: cuts[-1]])) if cuts and cuts[-1] else None
+            return "", []
+        first, second = ([*before, {"role": role, "content": content}] for content in ("a", "b"))
+        text = self._render(first)
+        common = os.path.commonprefix([text, self._render(second)])  # noqa: RUF071  # Character by character is meant.
+        head = common[: max((found.start() for found in self._special.finditer(common)), default=0)]
+        ids = self._plain(head)
+        whole = encode_prompt(self._tokenizer, first)
+        return (head, ids) if [*ids, *self._plain(text[len(head) :])] == whole else ("", [])
 
     def _render(self, messages: Sequence[dict[str, str]]) -> str:
         return str(_apply(self._tokenizer, messages, add_generation_prompt=True, tokenize=False))
@@ -100,15 +92,6 @@ class PromptEncoder:
     def _plain(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
         return ids
-
-
-@dataclass(slots=True)
-class _Head:
-    """A beginning of prompts: its text, its tokens, and how many prompts were put together with it."""
-
-    text: str
-    ids: list[int]
-    used: int = 0
 
 
 def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -> list[list[int]]:

@@ -18,7 +18,7 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Row, Turn
 
-_SLOT = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+SLOT: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Template:
     @property
     def slots(self) -> frozenset[str]:
         """The names of its slots."""
-        return frozenset(_SLOT.findall(self.text))
+        return frozenset(SLOT.findall(self.text))
 
     def fill(self, **slots: str | None) -> str:
         """Fill the slots, in one pass: what is filled in is never looked through for slots.
@@ -64,7 +64,7 @@ class Template:
             text = self.between.join(part for part in parts if values[self.optional] or named not in part)
         else:
             self._check(frozenset(slots))
-        return _SLOT.sub(lambda slot: values.get(slot.group(1), slot.group()), text)
+        return SLOT.sub(lambda slot: values.get(slot.group(1), slot.group()), text)
 
     def _check(self, given: frozenset[str]) -> None:
         lacking, unknown = sorted(given - self.slots), sorted(self.slots - given)

@@ -7,13 +7,12 @@ top 5 dialogue pairs by BM25 instead. What counts as a pair, the wording, and th
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -40,15 +39,18 @@ class TextIndex:
 
     def __init__(self, texts: Sequence[str], language: Language, *, extra: str = "train") -> None:
         require("bm25s", extra=extra)
+        import bm25s
+
         self._count = len(texts)
         #: The words of a text that count, in order, repeats included.
         self.words = _cutter(language)
-        self._index = None
+        self._index: bm25s.BM25 | None = None
         vocabulary: dict[str, int] = defaultdict(itertools.count().__next__)
         cut = [[vocabulary[word] for word in self.words(text)] for text in texts]
         # The package cannot index texts among which there is not one word.
         if vocabulary:
-            self._index = _indexed(cut, dict(vocabulary))
+            self._index = bm25s.BM25()
+            self._index.index((cut, dict(vocabulary)), create_empty_token=False, show_progress=False)
 
     def __len__(self) -> int:
         return self._count
@@ -82,21 +84,10 @@ def _best(scores: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.intp]:
     Most texts are ruled out without sorting them: each of the `count` best blocks has one text as good as the worst of
     those blocks' best, so nothing below that can be among the best `count` texts.
     """
-    count = min(count, len(scores))
-    whole = len(scores) // _BLOCK * _BLOCK
-    if count <= 0 or whole // _BLOCK < count:
-        return np.argsort(-scores, kind="stable")[: max(count, 0)]
-    bound = np.partition(scores[:whole].reshape(-1, _BLOCK).max(axis=1), -count)[-count]
-    if bound <= 0:
-        found = np.flatnonzero(scores)
-        if len(found) < count:
-            # Every place up to this one is in, or stands before the last that is.
-            first = np.flatnonzero(scores[: count + len(found)] == 0)
-            found = np.concatenate([found, first[: count - len(found)]])
-    else:
-        found = np.flatnonzero(scores >= bound)
-    best: npt.NDArray[np.intp] = found[np.lexsort((found, -scores[found]))][:count]
-    return best
+    blocks = scores[: len(scores) // _BLOCK * _BLOCK].reshape(-1, _BLOCK).max(axis=1)
+    bound = np.partition(blocks, -count)[-count] if 0 < count <= len(blocks) else 0
+    found = np.flatnonzero(scores >= bound) if bound > 0 else np.arange(len(scores))
+    return found[np.argsort(-scores[found], kind="stable")[: max(count, 0)]]
 
 
 def _cutter(language: Language) -> Callable[[str], list[str]]:
@@ -104,44 +95,10 @@ def _cutter(language: Language) -> Callable[[str], list[str]]:
     from bm25s.stopwords import STOPWORDS_CHINESE, STOPWORDS_EN_PLUS
 
     stop = frozenset(STOPWORDS_EN_PLUS if language == "en" else STOPWORDS_CHINESE)
-    if language == "zh":
-        # A Chinese word may be one character long.
-        cut = chinese_words()
-        return lambda text: [word for word in cut(text) if word not in stop]
     found = re.compile(r"\b\w\w+\b").findall
-    return lambda text: [word for word in found(text.lower()) if word not in stop]
-
-
-def _indexed(cut: list[list[int]], vocabulary: dict[str, int]) -> Any:
-    """The package's index of texts as numbers of words, all of it computed at once instead of text by text.
-
-    The package documents this way in; its scores come out the same to the last bit.
-    """
-    import bm25s
-
-    class Index(bm25s.BM25):  # type: ignore[misc]
-        def build_index_from_ids(self, unique_token_ids: Any, corpus_token_ids: Any, **_: Any) -> dict[str, Any]:
-            lengths = np.array([len(words) for words in corpus_token_ids])
-            words = np.fromiter(itertools.chain.from_iterable(corpus_token_ids), np.int64, int(lengths.sum()))
-            texts = np.repeat(np.arange(len(lengths)), lengths)
-            pairs, counts = np.unique(words << 32 | texts, return_counts=True)
-            of, word = (pairs & 0xFFFFFFFF).astype(self.int_dtype), pairs >> 32
-            holders = np.bincount(word, minlength=len(unique_token_ids))
-            rarity = [math.log(1 + (len(lengths) - held + 0.5) / (held + 0.5)) for held in holders.tolist()]
-            # Rounded to single precision where the package does.
-            weights = np.array(rarity, self.dtype)[word].astype(np.float64)
-            norms = self.k1 * ((1 - self.b) + self.b * lengths / lengths.mean())
-            self.nonoccurrence_array = None
-            return {
-                "data": (weights * (counts / (norms[of] + counts))).astype(self.dtype),
-                "indices": of,
-                "indptr": np.concatenate(([0], np.cumsum(holders))),
-                "num_docs": len(lengths),
-            }
-
-    index = Index()
-    index.index((cut, vocabulary), create_empty_token=False, show_progress=False)
-    return index
+    # A Chinese word may be one character long.
+    cut = chinese_words() if language == "zh" else lambda text: found(text.lower())
+    return lambda text: [word for word in cut(text) if word not in stop]
 
 
 RETRIEVED = 5
@@ -161,9 +118,9 @@ class Exchange:
         """Both texts, which a question is compared with."""
         return f"{self.before.content}\n{self.line.content}"
 
-    def show(self, language: Language) -> str:
-        """Both as a prompt shows them, a line each."""
-        return f"{script_line(self.before, language)}\n{script_line(self.line, language)}"
+    def show(self, language: Language, *, whole: bool = False) -> str:
+        """Both as a prompt shows them, a line each; shortened unless `whole`."""
+        return "\n".join(script_line(turn, language, whole=whole) for turn in (self.before, self.line))
 
 
 def whole_lines(turns: Iterable[Turn], language: Language) -> list[Turn]:

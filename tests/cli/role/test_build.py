@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rolellm.cli import app
+from rolellm.construct import scripted
 
 LINES = [
     ("scene", "The top of a tower. Ada counts the boats.", "direction", 0),
@@ -216,6 +217,20 @@ def test_show_is_inert(here: Path, call: Call) -> None:
     assert done.code == 0 and inert(done.out)
     assert "[red]x[/red]" in done.out and "and 2 more" in done.out
     assert call("show", "odd", "--json").json["role"] == "Ada\x1b[31m\u202e"
+
+
+def test_what_is_wrong_with_a_profile_is_said_and_shown(
+    here: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(scripted._SAID["en"], "second", "She is one who \x1b[31mhas [bold]47[/bold] answers: ")
+    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
+    assert done.code == 0 and inert(done.out + done.err)
+    assert "description, kept with a defect: It speaks of what is not in the material: 47" in done.out + done.err
+    done = call("show", "ada")
+    assert done.code == 0 and inert(done.out)
+    assert "Defects\n" in done.out and '  description: It does not open with "You are".' in done.out
+    shown = call("show", "ada", "--json").json
+    assert shown["defects"].keys() == {"description"} and len(shown["defects"]["description"]) > 2
 
 
 def test_show_of_nothing(here: Path, call: Call) -> None:

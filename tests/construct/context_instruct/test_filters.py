@@ -174,14 +174,48 @@ def test_the_first_filter_that_turns_a_pair_down_is_named(make_candidate: Make) 
     assert found == ["confidence", "standalone", "character", "grounding", None]
 
 
-def test_grounding_is_for_script_based_pairs_and_kept_in_the_receipt(make_candidate: Make) -> None:
+def test_grounding_is_kept_in_the_receipt(make_candidate: Make) -> None:
     question, answer = "Ada, who came up the stairs?", "It was that Zebulon, and I threw him out."
     based = make_candidate(question, answer, kind="script", text="Brom climbs the stairs. Ada: Out!")
-    agnostic = make_candidate("Ada, who comes up your stairs?", answer)
-    dropped, kept = only(based, agnostic)
-    assert (dropped.by, kept.by) == ("grounding", None)
+    (dropped,) = only(based)
+    assert dropped.by == "grounding"
     assert dropped.to_dict("en")["receipt"]["grounding"]["names"] == ["Zebulon"]
-    assert "grounding" not in kept.to_dict("en")["receipt"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "by"),
+    [
+        pytest.param("My father was Lucius O'Flaherty, a miller.", "grounding", id="name-of-nobody"),
+        pytest.param("I have counted 973 steps in my time.", "grounding", id="number-from-nowhere"),
+        pytest.param("I like the evening, when nobody knocks, and I count what is left.", None, id="own-words"),
+    ],
+)
+def test_what_is_made_from_the_profile_alone_has_no_names_of_its_own(
+    make_candidate: Make, answer: str, by: str | None
+) -> None:
+    (found,) = only(make_candidate("Ada, what can you tell me of yourself?", answer))
+    assert found.by == by
+
+
+@pytest.mark.parametrize(
+    ("question", "by"),
+    [
+        pytest.param("Ada, what does he say when someone is looking at him?", "character", id="he"),
+        pytest.param("Ada Fenn, what is Ada Fenn's main trade?", "character", id="name-twice"),
+        pytest.param("Ada, why did she take her bag, as you recall?", None, id="you-recall"),
+        pytest.param("Ada, what is the price of corn?", None, id="no-you"),
+    ],
+)
+def test_questions_are_put_to_the_role(make_candidate: Make, question: str, by: str | None) -> None:
+    (found,) = only(make_candidate(question, "I could not say, and I have counted all day."))
+    assert found.by == by
+
+
+def test_our_own_words_are_no_answer(make_candidate: Make) -> None:
+    (found,) = only(
+        make_candidate("Ada, how do you talk?", "I answer with my own words, rhythm and manner: one to four sentences.")
+    )
+    assert found.by == "leak" and "rhythm and manner" in str(found.reason)
 
 
 def test_of_near_duplicates_the_surest_is_kept_and_verdicts_stay_in_order(make_candidate: Make) -> None:

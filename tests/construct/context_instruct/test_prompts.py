@@ -52,7 +52,7 @@ def test_the_profile_is_shown_once() -> None:
 def test_template_syntax_in_a_script_stays_text(text: str) -> None:
     character = replace(ADA, role=text, description=text)
     content = ask(Task(replace(SCRIPT, text=text), 10, 0, asked=(text,)), character).messages[-1].content
-    assert content.count(text) == 4
+    assert content.count(text) == 6
 
 
 def test_a_role_without_description_is_said_to_be_unknown() -> None:

@@ -11,11 +11,15 @@ from rolellm.llm.scripted import ScriptedModel
 
 THIRD = (
     "A lighthouse keeper who counts everything, from the steps of the tower to the days since the supply boat came. "
-    "She trusts figures more than men, and her niece Rose more than figures."
+    "She trusts figures more than men, and her niece Rose more than figures. She wants the lamp lit on time, and she "
+    "fears the winter in which nobody comes. Those who ask her anything get a number first and an answer afterwards. "
+    "She speaks in short sentences, hardly ever smiles, and remembers the day on which she did."
 )
 SECOND = (
     "You are a lighthouse keeper who counts everything, from the steps of the tower to the days since the boat came. "
-    "You trust figures more than men, and your niece Rose more than figures."
+    "You trust figures more than men, and your niece Rose more than figures. You want the lamp lit on time, and you "
+    "fear the winter in which nobody comes. Those who ask you anything get a number first and an answer afterwards. "
+    "You speak in short sentences, hardly ever smile, and remember the day on which you did."
 )
 
 Answers = dict[str, Any]

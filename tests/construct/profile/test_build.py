@@ -55,23 +55,64 @@ def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path, scripted: M
     assert again.asked == []
 
 
-def test_replies_that_will_not_do_are_asked_again(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
+def test_a_reply_with_a_defect_is_sent_back_with_what_is_wrong(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     good = scripted()
     third, second = (good._left[step][0] for step in ("third", "second"))
+    poor = "As an AI language model, I cannot know this person at all, not even a little."
     model = scripted(
-        third=["As an AI language model, I cannot know this person at all, not even a little.", f"Ada. {third}", third],
+        third=[poor, "She counts.", f"# Ada\n\n{third}"],
         second=[third, second],
         catchphrases=[{"chosen": [99]}, "none of them", {"chosen": []}],
     )
     found = built(tmp_path, model, keeper)
     assert (found.background, found.description, found.catchphrases) == (third, second, ())
     assert len(model.asked) == 8
+    first, again, last = model.asked[:3]
+    assert again.messages[:2] == last.messages[:2] == first.messages
+    assert [message.role for message in last.messages] == ["system", "user", "assistant", "user"]
+    assert again.messages[2].content == poor and "says that it is an AI" in again.messages[3].content
+    assert last.messages[2].content == "She counts." and "It has 2 words" in last.messages[3].content
+    receipt = found.made["build"]
+    assert receipt["mended"] == {"third": ["what stood around the description was left out"]}
+    assert receipt["defects"] == {}
 
 
-def test_when_nothing_will_do_the_error_says_why_and_what_to_do(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
-    model = scripted(third="Ada is a keeper. " * 6)
+def test_the_best_of_several_is_kept_and_says_what_is_wrong_with_it(
+    tmp_path: Path, scripted: Make, keeper: Sheet
+) -> None:
+    good = scripted()
+    second = good._left["second"][0]
+    whole = second.replace(". ", "; ").removesuffix(".")
+    two = f"She is one. {whole}; you once loved Bartholomew Quist, and Lucius Grebe, too."
+    one = f"{whole}; you have kept it for 47 years."
+    model = scripted(second=[two, one, two, one])
+    found = built(tmp_path, model, keeper)
+    assert found.description == one
+    assert found.made["build"]["defects"] == {"second": ["It speaks of what is not in the material: 47."]}
+    assert built(tmp_path, scripted(second=[two, one, two, one]), keeper) == found
+
+
+def test_without_a_second_person_the_third_stays(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
+    found = built(tmp_path, scripted(second="I'm sorry, but I can't help with that request."), keeper)
+    assert found.description == found.background
+    (defect,) = found.made["build"]["defects"]["second"]
+    assert "still in the third person" in defect
+    assert found.catchphrases == ("Count the steps, child!",)
+
+
+def test_without_a_usable_pick_there_is_no_catchphrase(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
+    found = built(tmp_path, scripted(catchphrases="Count the steps, child!"), keeper)
+    assert found.catchphrases == () and found.description
+    assert found.made["build"]["defects"] == {"catchphrases": ["None were picked: no reply was usable."]}
+
+
+def test_when_nothing_is_usable_the_error_says_why_and_what_to_do(
+    tmp_path: Path, scripted: Make, keeper: Sheet
+) -> None:
+    model = scripted(third=["Ada.", "Of Ada nothing is known."])
     with pytest.raises(
-        ModelError, match=r"description, third person of Ada after 2 attempts: names the role"
+        ModelError,
+        match=r"third person of Ada after 2 attempts: It has 6 words.*before that: It has 2 words",
     ) as caught:
         built(tmp_path, model, keeper, options=replace(QUIET, max_attempts=2))
     assert "--retry-failed" in str(caught.value) and "--description" in str(caught.value)

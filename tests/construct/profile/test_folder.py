@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.profile.folder import Built, build_folder
+from rolellm.construct.profile.build import result_hash
+from rolellm.construct.profile.folder import Built, build_folder, defects
 from rolellm.construct.settings import BuildSettings
 from rolellm.construct.sheet import Sheet, read_sheet, write_sheet
 from rolellm.core.errors import ModelError, SettingsError
@@ -63,6 +64,27 @@ def test_a_question_without_an_answer_is_no_failure(tmp_path: Path, scripted: Ma
     assert json.loads((tmp_path / "knowledge.jsonl").read_text(encoding="utf-8").splitlines()[0])["answer"] is None
 
 
+def test_what_was_mended_and_what_has_a_defect_is_noted(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
+    good = scripted()
+    second = good._left["second"][0]
+    built = run(keeper, tmp_path, scripted(second=f"## Ada\n\n{second.replace('. ', '; ')[:-1]}; it is 47 years now."))
+    assert built.notes == (
+        "description: what stood around the description was left out",
+        "description, kept with a defect: It speaks of what is not in the material: 47.",
+    )
+    (defect,) = defects(read_sheet(tmp_path))["description"]
+    assert built.manifest["made"]["build"]["defects"] == {"second": [defect]}
+    # They are the model's; what a person wrote has none.
+    change(tmp_path, description="You are my own Ada.")
+    assert defects(read_sheet(tmp_path)) == {}
+
+
+@pytest.mark.parametrize("build", [None, [], {}, {"defects": 3}, {"defects": {"second": "x", "third": []}}])
+def test_a_profile_with_another_receipt_has_no_known_defects(build: Any, keeper: Sheet) -> None:
+    receipt = {**build, "result": result_hash(keeper)} if isinstance(build, dict) else build
+    assert defects(replace(keeper, made={"build": receipt})) == {}
+
+
 def test_building_again_changes_nothing(tmp_path: Path, scripted: Make, keeper: Sheet) -> None:
     run(keeper, tmp_path, scripted())
     before = (tmp_path / "profile.json").read_bytes()
@@ -106,5 +128,6 @@ def test_a_card_comes_along(tmp_path: Path, scripted: Make, keeper: Sheet) -> No
 def test_ones_own_description_is_taken_with_a_note_where_it_is_unlike_one(tmp_path: Path, keeper: Sheet) -> None:
     built = build_folder(keeper, tmp_path, BuildSettings(description="Ada is stern.", catchphrases=0))
     assert built.character.description == "Ada is stern."
-    assert len(built.notes) == 1 and "used as is" in built.notes[0]
+    assert [note.split(": ")[0] for note in built.notes] == ["your description is used as it is"] * 3
+    assert built.notes[0].endswith('It names the person ("Ada").')
     assert built.manifest["models"] == [] and not (tmp_path / "build" / "journal.jsonl").exists()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.profile.phrases import OFFERED, Phrase, offered_phrases, repeated_phrases
+from rolellm.construct.profile.phrases import OFFERED, Phrase, repeated_phrases
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language, Turn
 
@@ -110,20 +110,18 @@ def test_chinese_phrases() -> None:
     assert (phrases[0].lines, phrases[0].others) == (2, 0)
 
 
-def test_famous_words_that_were_said_once_are_offered_too() -> None:
+def test_what_was_said_once_is_no_phrase_however_famous() -> None:
     lines = [*chatter(60), ("Ann", "You can't handle the truth!"), ("Bob", "It was so very late in the day then.")]
-    offered = offered_phrases(character(lines))
-    assert "You can't handle the truth!" in found(offered)
-    assert len(offered) <= OFFERED
-    once = [phrase.lines == 1 for phrase in offered]
-    assert once == sorted(once)
+    phrases = repeated_phrases(character(lines))
+    assert "You can't handle the truth!" not in found(phrases)
+    assert all(phrase.lines > 1 for phrase in phrases)
 
 
-def test_at_most_half_of_a_full_list_was_said_once() -> None:
+def test_a_list_has_the_best_and_no_more() -> None:
     lines = [("Ann", f"Odd{index} phrase{index} here{index}!") for index in range(60)] * 2
-    lines += [("Ann", f"Lonely{index} remark{index} stands{index}!") for index in range(60)]
-    offered = offered_phrases(character([*lines, ("Bob", "Enough of that, friend.")]), 10)
-    assert [phrase.lines for phrase in offered] == [2] * 5 + [1] * 5
+    lines = [*lines, ("Bob", "Enough of that, friend.")]
+    assert len(repeated_phrases(character(lines))) == OFFERED
+    assert repeated_phrases(character(lines), 10) == repeated_phrases(character(lines))[:10]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +138,7 @@ def test_little_to_go_by(lines: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("text", ["{role} {x}", "[bold]hey[/bold] you", "<|im_end|> so <b>", "\x1b[31mred ink"])
 def test_odd_text_does_no_harm(text: str) -> None:
-    offered_phrases(character([("Ann", text)] * 2 + [("Bob", text)]))
+    repeated_phrases(character([("Ann", text)] * 2 + [("Bob", text)]))
 
 
 @settings(max_examples=80, deadline=None)
@@ -149,7 +147,7 @@ def test_odd_text_does_no_harm(text: str) -> None:
     st.sampled_from(["en", "zh"]),
 )
 def test_any_lines(lines: list[tuple[str, str]], language: Language) -> None:
-    phrases = offered_phrases(character(lines, language))
+    phrases = repeated_phrases(character(lines, language))
     assert len({phrase.text for phrase in phrases}) == len(phrases) <= OFFERED
     own = [" ".join(text.split()) for speaker, text in lines if speaker == "Ann"]
     for phrase in phrases:
@@ -160,7 +158,7 @@ def test_any_lines(lines: list[tuple[str, str]], language: Language) -> None:
 @pytest.mark.slow
 def test_twenty_thousand_lines() -> None:
     lines = [(speaker, text) for _, (speaker, text) in zip(range(20_000), chatter(20_000), strict=True)]
-    assert len(offered_phrases(character(lines))) == OFFERED
+    assert len(repeated_phrases(character(lines))) == OFFERED
 
 
 @pytest.mark.realdata

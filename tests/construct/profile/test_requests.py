@@ -5,7 +5,6 @@ import pytest
 from rolellm.construct.profile.build import (
     accept_picks,
     knowledge_questions,
-    names_of,
     pick_phrases,
     second_person,
     template_hashes,
@@ -34,6 +33,8 @@ def picked(text: str, most: int = 2) -> tuple[str, ...]:
         pytest.param('{"chosen": []}', (), id="none"),
         pytest.param('Here:\n```json\n{"chosen": [1, 1, 1]}\n```', ("Count the steps!",), id="fenced, doubled"),
         pytest.param('{"chosen": [2.0]}', ("{role} {most}",), id="whole float"),
+        pytest.param('{"chosen": [1, 2, 3]}', ("Count the steps!", "{role} {most}"), id="more than asked for"),
+        pytest.param('{"chosen": [4, 3, 0]}', ("Nine.",), id="some that are not on the list"),
     ],
 )
 def test_picks_by_number(text: str, expected: tuple[str, ...]) -> None:
@@ -43,10 +44,9 @@ def test_picks_by_number(text: str, expected: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("text", "reason", "kind"),
     [
-        pytest.param('{"chosen": [4]}', "not on the list, which has 3", "unacceptable", id="beyond"),
-        pytest.param('{"chosen": [0]}', "not on the list", "unacceptable", id="zero"),
-        pytest.param('{"chosen": [-1]}', "not on the list", "unacceptable", id="negative"),
-        pytest.param('{"chosen": [1, 2, 3]}', "more than 2", "unacceptable", id="too many"),
+        pytest.param('{"chosen": [4]}', "on the list, which has 3", "unacceptable", id="beyond"),
+        pytest.param('{"chosen": [0]}', "nothing that is on the list", "unacceptable", id="zero"),
+        pytest.param('{"chosen": [-1, 9]}', "nothing that is on the list", "unacceptable", id="negative"),
         pytest.param('{"chosen": ["Count the steps!"]}', "chosen", "malformed", id="words"),
         pytest.param('{"chosen": [true]}', "chosen", "malformed", id="boolean"),
         pytest.param('{"chosen": [1.5]}', "chosen", "malformed", id="half"),
@@ -72,19 +72,19 @@ def test_the_list_is_numbered_and_its_text_stays_text() -> None:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_third_person_shows_what_there_is(language: Any) -> None:
     character = Sheet("Ada", language, aliases=("Keeper", "{notes}"))
-    names = names_of(character)
-    full = third_person(character, names, excerpts="E {excerpts}", notes="N {role}").messages[-1].content
+    full = third_person(character, excerpts="E {excerpts}", notes="N {role}").messages[-1].content
     assert full.index("N {role}") < full.index("E {excerpts}")
-    assert "Ada" in full and "{notes}" in full
-    bare = third_person(character, names, excerpts="E", notes="").messages[-1].content
+    assert "Ada" in full and "Keeper" not in full
+    bare = third_person(character, excerpts="E", notes="").messages[-1].content
     assert bare.count("<<<") == 1
-    assert third_person(character, names, excerpts="", notes="N").messages[-1].content.count("<<<") == 1
+    assert third_person(character, excerpts="", notes="N").messages[-1].content.count("<<<") == 1
 
 
 def test_prompts_of_a_language_share_their_beginning() -> None:
     one, other = Sheet("Ada", "en"), Sheet("Brom", "en")
-    requests = [third_person(item, names_of(item), excerpts=item.role) for item in (one, other)]
+    requests = [third_person(item, excerpts=item.role) for item in (one, other)]
     assert requests[0].messages[0] == requests[1].messages[0]
+    assert all("{problem}" in request.repair for request in requests)
     assert requests[0].sampling == Sampling(temperature=0.7, top_p=0.95, max_tokens=2000)
 
 
@@ -102,8 +102,8 @@ def test_knowledge_questions_name_the_role_and_the_work() -> None:
 
 
 def test_the_second_person_holds_the_portrait() -> None:
-    character = Sheet("Ada", "en")
-    assert "{names} x" in second_person(character, names_of(character), "{names} x").messages[-1].content
+    prompt = second_person(Sheet("Ada", "en"), "{role} x").messages[-1].content
+    assert "{role} x" in prompt and "Ada" not in prompt
 
 
 def test_hashes_differ_by_language() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from rolellm.construct.cards.card import Card, Spec, backfilled, parse_card
@@ -23,10 +23,8 @@ _OTHERS = {
     b"\xff\xd8\xff": "a JPEG, which holds no card: give the PNG or JSON",
     b"GIF8": "a GIF, which holds no card: give the PNG or JSON",
 }
-_COMPARED = (
-    *("name", "description", "personality", "scenario", "first_mes", "mes_example", "alternate_greetings"),
-    *("system_prompt", "post_history_instructions", "tags", "entries"),
-)
+#: What two cards of one picture may have of their own.
+_OWN = {"spec", "creator", "character_version", "nickname", "assets", "data", "text", "notes"}
 
 
 def load_card(path: str | Path) -> Card:
@@ -159,7 +157,8 @@ def _disagreement(card: Card, other: bytes) -> list[str]:
         second = parse_card(other)
     except CardError as error:
         return [f"its `chara` chunk is not a card ({error.problem}); the `ccv3` chunk was read"]
-    different = [name for name in _COMPARED if getattr(card, name) != getattr(second, name)]
+    names = [item.name for item in fields(Card) if item.name not in _OWN]
+    different = [name for name in names if getattr(card, name) != getattr(second, name)]
     if not different:
         return []
     return [f"its two cards disagree on {', '.join(different)}; V3 (`ccv3`) was read, V2 (`chara`) was ignored"]

@@ -8,15 +8,15 @@ the answer is written are our choice.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
 from rolellm.construct.context_instruct.segments import QuestionType, Segment
 from rolellm.construct.settings import Level
 from rolellm.core.records import Language
-from rolellm.core.text import whole_text
+from rolellm.core.text import fold, whole_text
 from rolellm.llm.json_reply import items_of, json_of
 from rolellm.llm.model import Reply, Request, Schema, UnacceptableError
 
@@ -164,19 +164,25 @@ def _elsewhere(text: str) -> list[Any] | None:
     return next((list(item) for item in value.values() if isinstance(item, list) and item), None)
 
 
-def candidate_of(item: Any, origin: Origin) -> Candidate:
-    """A candidate from an item of the list; one with a `problem` if the item is not a pair."""
+def candidate_of(item: Any, origin: Origin, ours: Container[str] = ()) -> Candidate:
+    """A candidate from an item of the list; one with a `problem` if the item is not a pair.
+
+    Args:
+        item: As the model wrote it.
+        origin: Where it comes from.
+        ours: Reasons of our examples, folded: a rating that has one of them keeps its level alone.
+    """
     name = f"{origin.segment.id}/{origin.visit:03}/{origin.place:02}"
     if not isinstance(item, Mapping):
         found = Rating(None)
         return Candidate(name, "", "", found, found, origin, f"expected an object, found {type(item).__name__}")
     question, answer = _text(item.get("question")), _text(item.get("answer"))
-    problem = None
-    for key, text in (("question", question), ("answer", answer)):
-        if not text and problem is None:
-            problem = f"no text `{key}` (found: {', '.join(map(str, list(item)[:8])) or 'nothing'})"[:200]
-    ratings = (rating_of(item.get("completeness")), rating_of(item.get("factualness")))
-    return Candidate(name, question, answer, *ratings, origin, problem)
+    missing = next((key for key, text in (("question", question), ("answer", answer)) if not text), None)
+    keys = ", ".join(map(str, list(item)[:8])) or "nothing"
+    problem = f"no text `{missing}` (found: {keys})"[:200] if missing else None
+    ratings = [rating_of(item.get(key)) for key in ("completeness", "factualness")]
+    complete, factual = (replace(one, reason="") if fold(one.reason) in ours else one for one in ratings)
+    return Candidate(name, question, answer, complete, factual, origin, problem)
 
 
 def rating_of(value: Any) -> Rating:

@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
@@ -19,11 +19,13 @@ from rolellm.construct.context_instruct.candidates import LEVELS, Candidate
 from rolellm.construct.context_instruct.grounding import Grounding, grounding_check
 from rolellm.construct.context_instruct.prompts import prompts_hash
 from rolellm.construct.duplicates import repeats
+from rolellm.construct.profile.portrait import names_of
 from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.settings import FilterSettings, Level
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import fold
+from rolellm.prompts.leaks import MOST_COPIED, leak_check, share_check
 
 
 def leans_on_segment(question: str, answer: str, language: Language) -> str | None:
@@ -107,6 +109,19 @@ _FIRST: Final = MappingProxyType[Language, re.Pattern[str]](
         ),
     }
 )
+_OTHERS: Final = MappingProxyType[Language, str](
+    {
+        # With no other person before it: "what does he fear", not "what did Brom mean when he said".
+        "en": r"\b(?:do|does|did|is|was|has|had|can|could|will|would|should) (?:he|she|his|her)\b",
+        "zh": "(?<=[，,、：:])[他她](?!们)",
+    }
+)
+_ADDRESSED: Final = MappingProxyType[Language, re.Pattern[str]](
+    {
+        "en": re.compile(r"\b(?:you|your|yours|yourself|thou|thee|thy|thine)\b", re.IGNORECASE),
+        "zh": re.compile("[你您尔汝]|阁下"),
+    }
+)
 _TOLD: Final = MappingProxyType[Language, str](
     {
         "en": r"(?:'s\b|\s+(?:is|was|has|had|does|did|would|could|will|can|said|felt|thought|went|took|told|gave|knew"
@@ -143,8 +158,26 @@ def out_of_character(character: Sheet) -> Callable[[str], str | None]:
     return reason
 
 
-FilterName = Literal["form", "confidence", "standalone", "character", "grounding", "duplicate"]
-FILTERS: Final[tuple[FilterName, ...]] = ("form", "confidence", "standalone", "character", "grounding", "duplicate")
+def not_addressed(character: Sheet) -> Callable[[str], str | None]:
+    """A function that says why a question is not put to the role, as in "Owl, what does he eat?"; else ``None``.
+
+    That is one that calls the role by name, speaks of it again by name or as "he" or "she", and says no "you".
+    """
+    language = character.language
+    name = names_of(character).pattern.pattern
+    again = re.compile(f"(?:{name}).*?({character.named()}|{_OTHERS[language]})", re.IGNORECASE | re.DOTALL)
+
+    def reason(question: str) -> str | None:
+        found = None if _ADDRESSED[language].search(question) else again.match(question.strip())
+        return f'asks about the role as about somebody else ("{found.group(1)}")' if found else None
+
+    return reason
+
+
+FilterName = Literal["form", "leak", "confidence", "standalone", "character", "grounding", "duplicate"]
+FILTERS: Final[tuple[FilterName, ...]] = (
+    *("form", "leak", "confidence", "standalone", "character", "grounding", "duplicate"),
+)
 #: The longest question and answer: words in English, characters in Chinese. The release's longest have 42 and 146
 #: words, 75 and 170 characters (our count).
 LONGEST: Final[dict[Language, tuple[int, int]]] = {"en": (60, 200), "zh": (120, 300)}
@@ -158,7 +191,7 @@ class Verdict:
         candidate: The candidate.
         by: The filter that turned it down; ``None`` of one that is kept.
         reason: Why, in words.
-        grounding: Of script-based pairs that got so far, what was found of them.
+        grounding: What of a pair was found in the script and the profile; ``None`` where that is not checked.
     """
 
     candidate: Candidate
@@ -223,23 +256,40 @@ def judge(candidates: Sequence[Candidate], character: Sheet, settings: FilterSet
 def _alone(character: Sheet, settings: FilterSettings) -> Callable[[Candidate], Verdict]:
     """What a candidate is by itself, without the others."""
     language = character.language
-    voice = out_of_character(character)
+    asked, voice = not_addressed(character), out_of_character(character)
     check = lru_cache(maxsize=64)(grounding_check(character))
+    known = f"{character.described()}\n{character.background}"
+    leak, copied_share = lru_cache(maxsize=64)(partial(leak_check, language)), share_check(known)
+    script = "\n".join(f"{turn.speaker}: {turn.content}" for turn in character.turns)
+
+    def turned_down(pair: Candidate, grounding: Grounding | None) -> tuple[FilterName, str] | None:
+        evidence = f"{known}\n{pair.origin.segment.text}"
+        if copied := leak(evidence)(f"{pair.question}\n{pair.answer}"):
+            return "leak", f'repeats our instructions or examples ("{copied}")'
+        if not settings.no_confidence and (reason := _unsure(pair, settings.min_confidence)):
+            return "confidence", reason
+        if not settings.no_standalone and (reason := leans_on_segment(pair.question, pair.answer, language)):
+            return "standalone", reason
+        if not settings.no_character:
+            if reason := asked(pair.question) or voice(pair.answer):
+                return "character", reason
+            if copied_share(pair.answer) > MOST_COPIED and not _FIRST[language].search(pair.answer):
+                return "character", "repeats the description instead of speaking as the role"
+        # A profile has the matter of few answers, but no other names and numbers than they may have.
+        least = settings.min_grounding if pair.type == "script_based" else 0.0
+        ungrounded = grounding.reason(least) if grounding else None
+        return ("grounding", ungrounded) if ungrounded else None
 
     def verdict(pair: Candidate) -> Verdict:
         if reason := pair.problem or ill_formed(pair.question, pair.answer, language):
             return Verdict(pair, "form", reason)
-        if not settings.no_confidence and (reason := _unsure(pair, settings.min_confidence)):
-            return Verdict(pair, "confidence", reason)
-        if not settings.no_standalone and (reason := leans_on_segment(pair.question, pair.answer, language)):
-            return Verdict(pair, "standalone", reason)
-        if not settings.no_character and (reason := voice(pair.answer)):
-            return Verdict(pair, "character", reason)
-        if settings.no_grounding or pair.type != "script_based":
-            return Verdict(pair)
-        grounding = check(pair.origin.segment.text)(pair.question, pair.answer)
-        reason = grounding.reason(settings.min_grounding)
-        return Verdict(pair, "grounding" if reason else None, reason, grounding)
+        grounding = None
+        if not settings.no_grounding:
+            segment = pair.origin.segment
+            of = check(segment.text if segment.type == "script_based" else f"{segment.text}\n{script}")
+            grounding = of(pair.question, pair.answer)
+        by, why = turned_down(pair, grounding) or (None, None)
+        return Verdict(pair, by, why, grounding)
 
     return verdict
 

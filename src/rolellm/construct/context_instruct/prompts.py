@@ -8,6 +8,7 @@ Servers that cache prefixes so compute little twice. The wording is ours (`rolel
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -60,14 +61,16 @@ def focuses(language: Language, kind: SegmentKind) -> tuple[str, ...]:
 @functools.cache
 def prompts_hash(language: Language) -> str:
     """SHA-256 over all templates and examples of a language: what receipts and manifests name the wording by."""
-    hashes = [load_template(language, f"instruct_{name}").hash for name in _TEMPLATES]
+    names = ("repair", *(f"instruct_{name}" for name in _TEMPLATES))
+    hashes = [load_template(language, name).hash for name in names]
     return hash_json([*hashes, hash_bytes(_examples_text(language).encode("utf-8"))])
 
 
 def request_of(character: Sheet, task: Task, sampling: Sampling) -> Request:
     """The request that a task is put as; its tag is ``instruct/SEGMENT/VISIT``."""
     language = character.language
-    last = _filled(language, "round", count=str(task.count), focus=focuses(language, task.segment.kind)[task.focus])
+    focus = focuses(language, task.segment.kind)[task.focus]
+    last = _filled(language, "round", count=str(task.count), focus=focus, role=character.role)
     if task.asked:
         last += "\n" + _filled(language, "asked", asked="\n".join(f"- {question}" for question in task.asked))
     described = character.described() or character.background
@@ -78,6 +81,7 @@ def request_of(character: Sheet, task: Task, sampling: Sampling) -> Request:
         repeat=task.repeat,
         schema=pairs_schema(language),
         tag=f"instruct/{task.segment.id}/{task.visit:03}",
+        repair=load_template(language, "repair").text,
     )
 
 
@@ -88,7 +92,8 @@ def _shared(language: Language) -> tuple[Message, ...]:
         material = _material(
             language, example["kind"], example["role"], example["description"], example.get("segment", "")
         )
-        last = _filled(language, "round", count=str(len(example["pairs"])), focus=example["focus"])
+        count = str(len(example["pairs"]))
+        last = _filled(language, "round", count=count, focus=example["focus"], role=example["role"])
         reply = json.dumps({"pairs": example["pairs"]}, ensure_ascii=False)
         messages += [user(f"{material}\n\n{last}"), assistant(reply)]
     return tuple(messages)
@@ -105,6 +110,13 @@ def examples(language: Language) -> list[dict[str, Any]]:
     return found
 
 
+@functools.cache
+def reasons_of_examples(language: Language) -> frozenset[str]:
+    """The reasons of the examples' ratings, folded: a model that copies one gives none."""
+    pairs = [pair for example in examples(language) for pair in example["pairs"]]
+    return frozenset(fold(pair[key]["reason"]) for pair in pairs for key in ("completeness", "factualness"))
+
+
 def _examples_text(language: Language) -> str:
     return resources.files("rolellm.prompts").joinpath(language, _EXAMPLES).read_text(encoding="utf-8")
 
@@ -117,13 +129,8 @@ def _filled(language: Language, name: str, **texts: str) -> str:
 
 def within(questions: Sequence[str], budget: int, count: Count) -> tuple[str, ...]:
     """As many of the questions, from the first on, as fit into a budget of tokens."""
-    kept: list[str] = []
-    for question in questions:
-        budget -= count(f"- {question}\n")
-        if budget < 0:
-            break
-        kept.append(question)
-    return tuple(kept)
+    used = itertools.accumulate(count(f"- {question}\n") for question in questions)
+    return tuple(question for question, tokens in zip(questions, used, strict=True) if tokens <= budget)
 
 
 #: Tokens of a segment that one pair is worth (our choice): shorter segments are asked for fewer pairs.

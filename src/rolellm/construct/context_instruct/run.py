@@ -13,9 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolellm.construct.context_instruct.candidates import Candidate, Origin, candidate_of, pairs_of
+from rolellm.construct.context_instruct.candidates import LEVELS, Candidate, Origin, candidate_of, pairs_of
 from rolellm.construct.context_instruct.filters import FILTERS, Verdict, judge
-from rolellm.construct.context_instruct.prompts import TOKENS_A_PAIR, Lane, Task, focuses, prompts_hash, request_of
+from rolellm.construct.context_instruct.prompts import (
+    TOKENS_A_PAIR,
+    Lane,
+    Task,
+    focuses,
+    prompts_hash,
+    reasons_of_examples,
+    request_of,
+)
 from rolellm.construct.context_instruct.segments import Count, QuestionType, Segment, segments_of
 from rolellm.construct.settings import InstructSettings
 from rolellm.construct.sheet import NonBlank, Sheet, check_run_folder
@@ -83,7 +91,21 @@ class InstructResult:
             "kept_by_type": {name: by_type[name] for name in ("script_agnostic", "script_based")},
             "dropped": {name: by_filter[name] for name in FILTERS},
             "names_the_role": round(named / len(kept), 3) if kept else None,
+            "verified": self._verified(),
         }
+
+    def _verified(self) -> dict[str, dict[str, int]]:
+        """By the lower of the model's own two ratings: how many well-formed pairs the material bears out, and not."""
+        least = self.settings.filters.min_grounding
+        found: dict[str, dict[str, int]] = {}
+        for verdict in self.verdicts:
+            if verdict.grounding is not None:
+                levels = (verdict.candidate.completeness.level, verdict.candidate.factualness.level)
+                rated = min((level for level in levels if level), key=LEVELS.index, default="none")
+                counts = found.setdefault(rated, {"borne_out": 0, "not_borne_out": 0})
+                needed = least if verdict.candidate.type == "script_based" else 0.0
+                counts["not_borne_out" if verdict.grounding.reason(needed) else "borne_out"] += 1
+        return dict(sorted(found.items()))
 
 
 def context_instruct(
@@ -192,6 +214,7 @@ class _Plan:
         self.rounds: list[dict[str, Any]] = []
         self.failures: list[Failure] = []
         self.candidates: list[Candidate] = []
+        self.ours = reasons_of_examples(character.language)
         used = [segment for segment in self.segments if segment.about_role]
         if not used:
             raise DataError(
@@ -204,13 +227,10 @@ class _Plan:
         random.Random(f"{settings.seed}/{character.role}").shuffle(based)
         share = settings.script_agnostic_share if agnostic and based else float(bool(agnostic))
         target = round(settings.per_role * share)
-        parts: tuple[tuple[QuestionType, list[Segment], int], ...] = (
-            ("script_agnostic", agnostic, target),
-            ("script_based", based, settings.per_role - target),
-        )
+        shared = character.language, settings.per_request, settings.asked_tokens, count
         self.lanes = [
-            Lane(kind, group, wanted, character.language, settings.per_request, settings.asked_tokens, count)
-            for kind, group, wanted in parts
+            Lane("script_agnostic", agnostic, target, *shared),
+            Lane("script_based", based, settings.per_role - target, *shared),
         ]
 
     @property
@@ -237,7 +257,8 @@ class _Plan:
         failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
         for (lane, task, _), outcome in zip(tasks, outcomes, strict=True):
             if isinstance(outcome, Answer):
-                found = [candidate_of(item, self._origin(task, outcome, n)) for n, item in enumerate(outcome.value)]
+                items = enumerate(outcome.value)
+                found = [candidate_of(item, self._origin(task, outcome, place), self.ours) for place, item in items]
                 self.candidates += found
                 lane.note(task, [item.question for item in found if item.problem is None])
         self.failures += failed

@@ -100,24 +100,18 @@ def segments_of(character: Sheet, count: Count, *, chunk_tokens: int, overlap_to
     if profile:
         found.append(Segment("profile", "profile", profile, count(profile)))
     named = re.compile(character.named(), re.IGNORECASE).search
-    colon = "：" if character.language == "zh" else ": "
 
-    def script_text(turn: Turn) -> str:
-        return script_line(turn, character.language, whole=True)
-
-    def lore_text(turn: Turn) -> str:
-        return f"{turn.speaker}{colon}{turn.content}" if turn.speaker else turn.content
+    def line(turn: Turn) -> str:
+        nameless = turn.kind == "speech" and not turn.speaker
+        return turn.content if nameless else script_line(turn, character.language, whole=True)
 
     # An entry has nothing to do with the one before it, as a scene has with the scene before.
     lore = [
         Turn(entry.name.strip(), _SPACE.sub(" ", entry.content).strip(), scene=place)
         for place, entry in enumerate(character.lore)
     ]
-    sources: tuple[tuple[SegmentKind, Sequence[Turn], Callable[[Turn], str]], ...] = (
-        ("script", character.turns, script_text),
-        ("lore", lore, lore_text),
-    )
-    for kind, turns, line in sources:
+    sources: dict[SegmentKind, Sequence[Turn]] = {"script": character.turns, "lore": lore}
+    for kind, turns in sources.items():
         units = list(_units(turns, line, character.profile().owns, count, chunk_tokens))
         for place, chunk in enumerate(_chunks(units, chunk_tokens, overlap_tokens, count)):
             text = _joined(chunk)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from rolellm.construct.profile.build import build_profile, description_problem, knowledge_questions, result_hash
+from rolellm.construct.profile.build import build_profile, knowledge_questions, result_hash
+from rolellm.construct.profile.portrait import own_defects
 from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.scripts.turns import read_turns
 from rolellm.construct.settings import BuildSettings
@@ -82,6 +83,8 @@ def _inert(text: str) -> str:
 
 BUILD: Final = "build"
 MANIFEST: Final = "manifest.json"
+#: The fields of a profile, by the step that writes them.
+_FIELDS: Final = {"third": "background", "second": "description", "catchphrases": "catchphrases"}
 _CARDS: Final = ("card.json", "card.png")
 
 
@@ -146,7 +149,8 @@ def build_folder(
     for name in _CARDS if card is not None and not target.samefile(card) else ():
         if (Path(card or "") / name).is_file():
             shutil.copyfile(Path(card or "") / name, target / name)
-    problem = settings.description and description_problem(start, settings.description)
+    receipt: dict[str, Any] = character.made["build"]
+    own = own_defects(start, settings.description) if settings.description else []
     manifest = {
         "stage": "build",
         "rolellm": __version__,
@@ -159,8 +163,22 @@ def build_folder(
         "files": {name: hash_file(target / name) for name in (PROFILE, DIALOGUE)},
     }
     write_json(target / BUILD / MANIFEST, manifest)
-    notes = (f"your description {problem}; it is used as is",) if problem else ()
+    notes = (
+        *(f"your description is used as it is: {defect}" for defect in own),
+        *(f"{_FIELDS[what]}: {note}" for what, found in receipt["mended"].items() for note in found),
+        *(f"{what}, kept with a defect: {defect}" for what, found in defects(character).items() for defect in found),
+    )
     return Built(character, target, manifest, known, notes)
+
+
+def defects(character: Sheet) -> dict[str, list[str]]:
+    """What is wrong with what a model wrote of a character, by field; nothing once a person has changed it."""
+    build = character.made.get("build")
+    if not isinstance(build, Mapping) or build.get("result") != result_hash(character):
+        return {}
+    found = build.get("defects")
+    noted = ((field, found.get(what)) for what, field in _FIELDS.items()) if isinstance(found, Mapping) else ()
+    return {field: list(map(str, said)) for field, said in noted if isinstance(said, list) and said}
 
 
 def counts(character: Sheet) -> dict[str, int]:

@@ -20,13 +20,13 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
-from rolellm.core.text import HAN, chinese_words
+from rolellm.core.text import chinese_words
 
 _ASIDE: Final = re.compile(r"\([^()]{0,200}\)|\[[^\[\]]{0,200}\]|（[^（）]{0,200}）|【[^【】]{0,200}】")
 # A full stop after a title or an initial ends nothing.
@@ -117,7 +117,6 @@ _CHARACTERS: Final = {"en": (2, 90), "zh": (3, 24)}
 _REPEATED: Final = 2
 # Of a phrase's lines, those in which a longer one has it: from here on it is no phrase of its own.
 _ABSORBED: Final = 0.6
-_SAID_ONCE: Final = {"en": (3, 9), "zh": (3, 9)}
 _LIST: Final = """
 a about all am an and any are as at be been but by can could did do does for from had has have he her him his how
 i i'd i'll i'm i've if in is it it's its let may me might more must my no nor not now of on one or our out shall
@@ -138,7 +137,7 @@ class Phrase:
         text: As the script mostly has it.
         lines: How many of the role's lines have it.
         others: How many lines of others have it.
-        score: See the module; 0 for one that was said once.
+        score: See the module.
     """
 
     text: str
@@ -160,24 +159,7 @@ class _Seen:
 
 def repeated_phrases(character: Sheet, most: int = OFFERED) -> list[Phrase]:
     """The phrases that two or more of the role's lines have, the best first; none twice within a longer one."""
-    return _repeated(_lines(character), character.language, most)
-
-
-def offered_phrases(character: Sheet, most: int = OFFERED) -> list[Phrase]:
-    """What a model is shown: repeated phrases, and in at most half of the places short sentences that were said once.
-
-    Famous words are often said once. Those sentences come first whose words the role says more often than others do
-    (the mean over the words of the score of the module, without its last factor; one more for ``!`` or ``?``).
-    """
-    lines = _lines(character)
-    repeated = _repeated(lines, character.language, most)
-    once = _said_once(lines, character.language, {phrase.text.casefold() for phrase in repeated})
-    chosen = once[: max(most - len(repeated), most // 2)]
-    return [*repeated[: most - len(chosen)], *chosen]
-
-
-def _repeated(lines: tuple[_Lines, _Lines], language: Language, most: int) -> list[Phrase]:
-    own, others = lines
+    own, others = _lines(character)
     counts = Counter(words for line in own for words in {s.words[a:b] for s in line for a, b in _grams(s)})
     seen = {words: _Seen() for words, count in counts.items() if count >= _REPEATED}
     for line in own:
@@ -185,7 +167,7 @@ def _repeated(lines: tuple[_Lines, _Lines], language: Language, most: int) -> li
     said = (words for line in others for words in {s.words[a:b] for s in line for a, b in _grams(s)})
     against = Counter(words for words in said if words in seen)
     sums = _sums(own), _sums(others)
-    kept = {words: found for words, found in seen.items() if _is_phrase(words, found, language)}
+    kept = {words: found for words, found in seen.items() if _is_phrase(words, found, character.language)}
     phrases: list[tuple[Phrase, Words]] = []
     for words in _apart(kept):
         length, found = min(len(words), _LONGEST), kept[words]
@@ -217,15 +199,14 @@ def _sums(lines: _Lines) -> list[int]:
 
 def _look(line: Sequence[Sentence], seen: Mapping[Words, _Seen]) -> None:
     """Note the phrases of a line, each once, whatever its best place there."""
-    met: dict[Words, tuple[bool, bool, bool]] = {}
+    met: dict[Words, tuple[bool, ...]] = {}
     for sentence in line:
         for start, end in _grams(sentence):
             words = sentence.words[start:end]
             if words in seen:
                 before, after = sentence.edges[start], sentence.edges[end]
-                clause, edge, whole = met.get(words, (False, False, False))
-                here = end - start == len(sentence.words)
-                met[words] = clause or (before and after), edge or before or after, whole or here
+                here = before and after, before or after, end - start == len(sentence.words)
+                met[words] = tuple(map(max, here, met.get(words, here)))
                 seen[words].forms[sentence.shown(start, end)] += 1
     for words, (clause, edge, whole) in met.items():
         found = seen[words]
@@ -273,20 +254,3 @@ def _apart(kept: dict[Words, _Seen]) -> list[Words]:
         if (part := words[start:end]) != words and part in kept and kept[part].lines * _ABSORBED <= found.lines
     }
     return [words for words in kept if words not in absorbed]
-
-
-def _said_once(lines: tuple[_Lines, _Lines], language: Language, known: Container[str]) -> list[Phrase]:
-    counts = [Counter(word for line in part for word in {w for s in line for w in s.words}) for part in lines]
-    sums = [counter.total() for counter in counts]
-    least, most = _SAID_ONCE[language]
-    found: dict[str, float] = {}
-    for sentence in (sentence for line in lines[0] for sentence in line):
-        text = sentence.shown(0, len(sentence.words))
-        if not least <= len(sentence.words) <= most or _FUNCTION_WORDS.issuperset(sentence.words):
-            continue
-        if len(text) > _CHARACTERS[language][1] or (language == "zh" and not HAN.search(text)):
-            continue
-        scores = [_log_odds(counts[0][word], counts[1][word], *sums) for word in sentence.words]
-        found.setdefault(text, sum(scores) / len(scores) + bool(sentence.end))
-    ranked = sorted((text for text in found if text.casefold() not in known), key=lambda text: (-found[text], text))
-    return [Phrase(text, 1, 0, 0.0) for text in ranked]

@@ -19,6 +19,7 @@ from rolellm.construct.settings import PromptSettings
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
+from rolellm.core.text import fold
 from rolellm.llm.model import Message, assistant, system, user
 from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.render import load_template, script_line, system_template
@@ -26,7 +27,7 @@ from rolellm.prompts.retrieval import Exchange, TextIndex, exchanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pick:
+class Found:
     """An exchange or a piece of lore that a question calls up.
 
     Attributes:
@@ -38,6 +39,8 @@ class Pick:
         text: The role's line; of lore its content.
         start: Where the line begins in the script, in characters; -1 where that is not known.
         end: Where it ends there.
+        place: Its place among the role's exchanges or lore, from 0.
+        exchange: The exchange, where it is one.
     """
 
     kind: Literal["demonstration", "lore"]
@@ -48,12 +51,6 @@ class Pick:
     text: str
     start: int = -1
     end: int = -1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found(Pick):
-    """A pick with its place among the role's exchanges or lore, from 0, and the exchange, where it is one."""
-
     place: int
     exchange: Exchange | None = None
 
@@ -135,12 +132,9 @@ def stands_in(key: str, text: str, language: Language) -> bool:
     >>> stands_in("art", "Where do we start?", "en"), stands_in("Crow", "O crow!", "en")
     (False, True)
     """
-    wanted = " ".join(key.split()).casefold()
-    if not wanted:
-        return False
-    folded = " ".join(text.split()).casefold()
-    if language == "zh":
-        return wanted in folded
+    wanted, folded = fold(key), fold(text)
+    if not wanted or language == "zh":
+        return bool(wanted) and wanted in folded
     return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", folded) is not None
 
 
@@ -209,29 +203,19 @@ class RolePrompts:
         """
         found = self.shelf.demonstrations(question, self.settings.shown)
         notes = self.shelf.notes(question, self.settings.lore)
-        kept, kept_notes = len(found), len(notes)
         limit = self.settings.max_prompt_tokens
-        while True:
-            messages = self.messages(question, found[:kept], notes[:kept_notes])
+        for left in range(len(found) + len(notes), -1, -1):
+            # The worst demonstration goes first, lore last.
+            kept, kept_notes = max(left - len(notes), 0), min(left, len(notes))
+            shown, told = found[:kept], notes[:kept_notes]
+            messages = self.messages(question, shown, told)
             tokens = self.counter.prompt(messages)
             if limit is None or tokens <= limit:
-                break
-            if kept:
-                kept -= 1
-            elif kept_notes:
-                kept_notes -= 1
-            else:
-                raise SettingsError(
-                    f"the prompt for {question[:60]!r} has {tokens} tokens without any demonstration, and at most "
-                    f"{limit} are allowed; allow more (--max-prompt-tokens), or use a shorter question or description"
-                )
-        return Prompt(
-            messages,
-            tuple(found[:kept]),
-            tuple(notes[:kept_notes]),
-            tuple(found[kept:]),
-            tuple(notes[kept_notes:]),
-            tokens,
+                rest = tuple(found[kept:]), tuple(notes[kept_notes:])
+                return Prompt(messages, tuple(shown), tuple(told), *rest, tokens)
+        raise SettingsError(
+            f"the prompt for {question[:60]!r} has {tokens} tokens without any demonstration, and at most {limit} are "
+            "allowed; allow more (--max-prompt-tokens), or use a shorter question or description"
         )
 
     def messages(self, question: str, demonstrations: Sequence[Found], notes: Sequence[Found]) -> tuple[Message, ...]:
@@ -249,10 +233,7 @@ class RolePrompts:
         if not shown or self.settings.strategy == "zero-shot":
             return opening, user(question)
         if self.settings.strategy == "few-shot-prompt":
-            text = "\n\n".join(
-                f"{script_line(item.before, language, whole=True)}\n{script_line(item.line, language, whole=True)}"
-                for item in shown
-            )
+            text = "\n\n".join(item.show(language, whole=True) for item in shown)
             return opening, user(
                 self._templates[_PROMPT].fill(role=self.character.role, demonstrations=text, question=question)
             )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from rolellm.construct.clean import RULES, clean_replies
-from rolellm.construct.rolegpt.prompts import Pick, Prompt, RolePrompts
+from rolellm.construct.rolegpt.prompts import Prompt, RolePrompts
 from rolellm.construct.settings import RespondSettings
 from rolellm.construct.sheet import Sheet, check_run_folder
 from rolellm.core.errors import DataError
@@ -358,48 +358,17 @@ def _requests(role: str, prompts: Sequence[Prompt], settings: RespondSettings) -
             yield Request(prompt.messages, settings.sampling, repeat, tag=f"respond/{role}/{number}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line(Pick):
-    """Something that was picked for an instruction.
-
-    Attributes:
-        rank: Among its kind, from 1, the best.
-        shown: Whether the prompt shows it; else the budget left it out.
-        tokens: What it adds to the prompt, or would add.
-    """
-
-    rank: int
-    shown: bool
-    tokens: int
+_TOLD = ("kind", "score", "shared", "by", "before", "text", "start", "end")
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """An instruction and what its prompt was made of.
-
-    Attributes:
-        question: The instruction.
-        tokens: Of the whole prompt.
-        base: Of the prompt without demonstrations and lore.
-        limit: Maximum tokens; ``None`` for no limit.
-        exact: Whether tokens are counted by a tokenizer; else estimated.
-        lines: Demonstrations best first, then lore best first.
-    """
-
-    question: str
-    tokens: int
-    base: int
-    limit: int | None
-    exact: bool
-    lines: tuple[Line, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As one JSON object."""
-        return asdict(self)
-
-
-def explain(prompts: RolePrompts, instructions: Iterable[Asked | str]) -> Iterator[Explanation]:
+def explain(prompts: RolePrompts, instructions: Iterable[Asked | str]) -> Iterator[dict[str, Any]]:
     """Explain prompts; no model is asked.
+
+    Yields:
+        For each instruction the ``tokens`` of its prompt, those of the ``base`` without demonstrations and lore, their
+        ``limit``, and whether they are ``exact``, as counted by a tokenizer. Then ``lines``, demonstrations best first
+        and lore best first: a `Found`, its ``rank`` from 1, whether it is ``shown`` or the budget left it out, and the
+        ``tokens`` that it adds or would add.
 
     Raises:
         SettingsError: For an instruction that goes over the token budget.
@@ -408,7 +377,7 @@ def explain(prompts: RolePrompts, instructions: Iterable[Asked | str]) -> Iterat
         yield _explained(prompts, item.question)
 
 
-def _explained(prompts: RolePrompts, question: str) -> Explanation:
+def _explained(prompts: RolePrompts, question: str) -> dict[str, Any]:
     prompt = prompts(question)
     demonstrations, notes = (*prompt.demonstrations, *prompt.dropped), (*prompt.notes, *prompt.dropped_notes)
 
@@ -418,15 +387,16 @@ def _explained(prompts: RolePrompts, question: str) -> Explanation:
         return prompts.counter.prompt(prompts.messages(question, *shown))
 
     lines = [
-        Line(
-            **{item.name: getattr(pick, item.name) for item in fields(Pick)},
-            rank=rank,
-            shown=pick in (*prompt.demonstrations, *prompt.notes),
+        {
+            **{name: getattr(found, name) for name in _TOLD},
+            "rank": rank,
+            "shown": found in (*prompt.demonstrations, *prompt.notes),
             # What the rank-th best adds to those before it.
-            tokens=cost(pick.kind, rank) - cost(pick.kind, rank - 1),
-        )
+            "tokens": cost(found.kind, rank) - cost(found.kind, rank - 1),
+        }
         for picks in (demonstrations, notes)
-        for rank, pick in enumerate(picks, start=1)
+        for rank, found in enumerate(picks, start=1)
     ]
     limit, exact = prompts.settings.max_prompt_tokens, prompts.counter.exact
-    return Explanation(question, prompt.tokens, cost("lore", 0), limit, exact, tuple(lines))
+    numbers = {"tokens": prompt.tokens, "base": cost("lore", 0), "limit": limit, "exact": exact}
+    return {"question": question, **numbers, "lines": lines}

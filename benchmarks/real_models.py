@@ -1,0 +1,216 @@
+"""What the stages make of a real model: accepted at once, after a repair, kept with defects, refused, and why.
+
+    python benchmarks/real_models.py --llm llm.yaml [--out FOLDER] [--samples FILE] [--json]
+    python benchmarks/real_models.py --llm llm.yaml --script hamlet.txt=Hamlet --pairs 20 --replies 10 --verdicts 0
+
+Every stage runs for one English and one Chinese character of the sample, or for those of the scripts that are named. A
+run that stopped continues in its folder. `leaks` counts the kept texts that have words of our prompts in them
+(`rolellm.prompts.leaks`), the judge's reasons among them. The judge compares each role's own reply to a question with
+the other role's reply to it: a planted loser, so `own_wins` should be 1. `--samples` writes what was asked for and came
+back, unedited: the first twenty of each stage, kept or not.
+"""
+
+import argparse
+import json
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from common import environment, report
+from datasets import load_dataset
+
+import rolellm
+from rolellm.core.records import Language
+from rolellm.llm.client import Client
+from rolellm.llm.model import Answer, Failure, Outcome
+from rolellm.prompts.leaks import leak_check
+
+GOALS = "Goals: every stage ends usable, leaks = 0, pairs kept >= 0.6 of the candidates, verdicts parsed >= 0.95."
+SCRIPTS = {"Queen of Hearts": "Queen of Hearts.txt", "诸葛亮": "诸葛亮.txt"}
+INSTRUCTIONS: dict[str, tuple[str, ...]] = {
+    "en": (
+        "What is the opposite of fast?",
+        "Name three things that you would take on a long journey.",
+        "Write a short greeting for a friend's birthday.",
+        "How many days are there in a week?",
+        "Give a piece of advice to somebody who cannot sleep.",
+    ),
+    "zh": (
+        "“快”的反义词是什么？",
+        "出一趟远门，你会带哪三样东西？",
+        "给朋友写一句生日祝福。",
+        "一个星期有几天？",
+        "有人睡不着觉，请给他一个建议。",
+    ),
+}
+SAMPLES = 20
+#: A weak model that writes on without an end costs minutes for each reply.
+MOST_TOKENS = 1000
+
+
+class Watch:
+    """Takes down every outcome of every client, by the stage in its request's tag."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, list[Outcome[Any]]] = defaultdict(list)
+        noted = Client._note
+
+        def note(client: Client, outcome: Outcome[Any]) -> None:
+            stage, _, rest = outcome.request.tag.partition("/")
+            self.outcomes[f"{stage}/{rest}" if stage == "profile" else stage].append(outcome)
+            noted(client, outcome)
+
+        Client._note = note  # type: ignore[method-assign]
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """What became of each stage's requests."""
+        return {stage: _row(outcomes) for stage, outcomes in self.outcomes.items()}
+
+
+def _row(outcomes: list[Outcome[Any]]) -> dict[str, Any]:
+    answers = [outcome for outcome in outcomes if isinstance(outcome, Answer)]
+    reasons = Counter(reason for outcome in outcomes for reason in outcome.refused)
+    calls = sum(outcome.attempts for outcome in outcomes)
+    tokens = sum(one.reply.usage.completion for one in answers)
+    return {
+        "requests": len(outcomes),
+        "at_once": sum(one.attempts == 1 for one in answers),
+        "repaired": sum(one.attempts > 1 and not one.defects for one in answers),
+        "with_defects": sum(bool(one.defects) for one in answers),
+        "refused": sum(isinstance(outcome, Failure) for outcome in outcomes),
+        "calls_an_answer": calls / max(len(answers), 1),
+        "tokens_an_answer": tokens / max(len(answers), 1),
+        "reasons": dict(reasons.most_common(8)),
+    }
+
+
+def characters(scripts: list[str]) -> Iterator[tuple[str, Path]]:
+    """Roles and their scripts."""
+    if not scripts:
+        home = resources.files("rolellm.rolebench").joinpath("sample", "scripts")
+        yield from ((role, Path(str(home / name))) for role, name in SCRIPTS.items())
+    for given in scripts:
+        path, _, role = given.rpartition("=")
+        yield role, Path(path)
+
+
+def stages(role: str, script: Path, llm: Any, home: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Build, instruct and respond for one character."""
+    begun = time.monotonic()
+    folder = home / role
+    character = rolellm.Character.from_script(script, role=role, aliases=arguments.alias)
+    character = character.save(folder, overwrite=True).build(llm, overwrite=True, max_tokens=MOST_TOKENS)
+    per = min(arguments.pairs, 10)
+    character = character.instruct(llm, per_role=arguments.pairs, per_request=per, rounds=3, max_tokens=MOST_TOKENS)
+    asked = list(INSTRUCTIONS[character.language][: arguments.replies])
+    if asked:
+        character = character.respond(llm, asked, replies=1)
+    made = json.loads((folder / "instruct" / "manifest.json").read_text(encoding="utf-8"))["counts"]
+    kept = [json.loads(line) for line in (folder / "instruct" / "kept.jsonl").read_text(encoding="utf-8").splitlines()]
+    texts = [character.description or "", character.background or ""]
+    texts += [f"{pair['question']}\n{pair['answer']}" for pair in kept]
+    return {
+        "language": character.language,
+        "minutes": (time.monotonic() - begun) / 60,
+        "defects": character.made["build"]["defects"],
+        "mended": character.made["build"]["mended"],
+        "candidates": made["candidates"],
+        "pairs_kept": made["kept"] / max(made["candidates"], 1),
+        "dropped": {name: count for name, count in made["dropped"].items() if count},
+        "verified": made["verified"],
+        "leaks": leaks(character.language, texts),
+    }
+
+
+def leaks(language: Language, texts: list[str]) -> int:
+    """How many texts have words of our prompts in them."""
+    check = leak_check(language, "")
+    return sum(check(text) is not None for text in texts)
+
+
+def verdicts(language: Language, llm: Any, home: Path, most: int) -> dict[str, Any]:
+    """The judge on planted losers: another role's reply to the same question."""
+    rows = load_dataset("rolebench", "sample", split="test")
+    rows = rows.filter(lambda row: row["language"] == language and row["subset"] == "general")
+    by_question: dict[str, dict[str, Any]] = defaultdict(dict)
+    for row in rows:
+        by_question[row["question"]][row["role"]] = row
+    shared = [row for of in by_question.values() if len(of) > 1 for row in of.values()][:most]
+    other = [
+        next(of["references"][0] for role, of in by_question[row["question"]].items() if role != row["role"])
+        for row in shared
+    ]
+    chosen = rows.select([list(rows["id"]).index(row["id"]) for row in shared])
+    own = [row["references"][1] for row in shared]
+    result = rolellm.judge(
+        {"own": chosen.add_column("prediction", own), "other": chosen.add_column("prediction", other)},
+        llm=llm,
+        out=home / f"judge-{language}",
+        judges=["role-pair"],
+        baseline="other",
+        name_probe=0,
+        canaries=False,
+        max_unscored=1.0,
+    )
+    return result.to_dict()
+
+
+def samples(outcomes: dict[str, list[Outcome[Any]]]) -> str:
+    """The last message and the reply of the first requests of each stage, unedited."""
+    parts = []
+    for stage, found in outcomes.items():
+        parts.append(f"## {stage}")
+        for outcome in found[:SAMPLES]:
+            said = outcome.reply.text if outcome.reply is not None else "(no reply)"
+            state = "taken" if isinstance(outcome, Answer) else f"refused: {outcome.reason}"
+            defects = "; ".join(outcome.defects) if isinstance(outcome, Answer) else ""
+            head = [
+                outcome.request.tag,
+                state,
+                f"attempt {outcome.attempts}",
+                *([f"defects: {defects}"] if defects else []),
+            ]
+            parts += [f"**{', '.join(head)}**", f"```text\n{said}\n```"]
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Run all stages and report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llm", required=True, help="the model's settings file")
+    parser.add_argument("--out", type=Path, default=Path("real_models"), help="the folder that keeps every reply")
+    parser.add_argument("--script", action="append", default=[], metavar="FILE=ROLE")
+    parser.add_argument("--alias", action="append", default=[])
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--replies", type=int, default=5)
+    parser.add_argument("--verdicts", type=int, default=10, help="rows a language that are judged in both orders")
+    parser.add_argument("--samples", type=Path)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    watch, found = Watch(), {}
+    languages: list[Language] = []
+    for role, script in characters(arguments.script):
+        found[role] = stages(role, script, arguments.llm, arguments.out, arguments)
+        languages.append(found[role]["language"])
+    judged = {}
+    for language in dict.fromkeys(languages) if arguments.verdicts else ():
+        judged[language] = verdicts(language, arguments.llm, arguments.out, arguments.verdicts)
+    parts = {"character": found, "stage": watch.rows(), "judge": judged}
+    if arguments.samples:
+        arguments.samples.write_text(samples(watch.outcomes), encoding="utf-8")
+    figures = {
+        f"{part} {name}, {figure}": value
+        for part, named in parts.items()
+        for name, one in named.items()
+        for figure, value in one.items()
+    }
+    count = sum(map(len, watch.outcomes.values()))
+    result = {"ratios": {}, "figures": figures, "n": count, **environment("openai")}
+    report("real_models", result, [GOALS], arguments.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,450 @@
+"""A description in a model's reply: what a program can mend is mended and noted, the rest is named for a repair.
+
+Small models put headings over it, name the person, write on without an end, or leave the third person for the second.
+A description that still has a defect after the last attempt is better than none, and is kept with its defects; one that
+is empty, in another language, refuses, or repeats our instructions never is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from rolellm.construct.clean import broken_rules
+from rolellm.construct.context_instruct.grounding import grounding_check
+from rolellm.construct.scripts.parse import detect_language
+from rolellm.construct.sheet import Sheet
+from rolellm.core.records import Language
+from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, chinese_words, fold, listed
+from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
+from rolellm.prompts.leaks import MOST_COPIED, leak_check, share_check
+from rolellm.prompts.render import Template, load_template
+
+_RUN: Final = re.compile(r"[^\W_]+")
+_ARTICLE: Final = re.compile(r"(?:the|an?)\s+(?=\S)", re.IGNORECASE)
+_LATIN_EDGE: Final = ("(?<![A-Za-z0-9_\u00c0-\u024f])", "(?![A-Za-z0-9_\u00c0-\u024f])")
+_LEAST_PART: Final = 3
+#: Parts of names that name nobody by themselves.
+_WORDS: Final = """
+dr mr mrs ms miss sir madam lord lady king queen prince princess duke duchess count countess baron emperor empress
+captain colonel major general sergeant lieutenant commander admiral officer agent doctor professor judge father mother
+brother sister uncle aunt saint old young little big great first second third
+"""
+_PARTICLES: Final = "the and von van der den del los las one two who what"
+_COMMON: Final = frozenset(f"{_WORDS} {_PARTICLES}".split())
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of a role.
+
+    Attributes:
+        listed: The role's name and its aliases, as given.
+        pattern: What finds them and, of a name of several words, the words that name the role by themselves.
+    """
+
+    listed: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+    def find(self, text: str) -> str | None:
+        """The first name in a text, as written; ``None`` where there is none.
+
+        In English a name counts where it begins with a capital: a role called Soldier may be described as a soldier.
+        """
+        return next((hit.group() for hit in self.pattern.finditer(text) if not hit.group()[0].islower()), None)
+
+
+def names_of(character: Sheet) -> Names:
+    """The names of a character, its aliases among them, and which of their words name it alone.
+
+    Chinese names of one character are passed over: they would be found in other words.
+    """
+    listed = character.names
+    whole = {pattern for name in listed if (pattern := _pattern(name)) is not None}
+    parts = {_edged(part) for name in listed for part in _parts(name)}
+    # The longest first: of aliases that contain each other the whole one is what is found.
+    ordered = sorted(whole | parts, key=lambda pattern: (-len(pattern), pattern))
+    return Names(listed, re.compile("|".join(ordered) or "(?!)", re.IGNORECASE))
+
+
+def _pattern(name: str) -> str | None:
+    runs = _RUN.findall(_ARTICLE.sub("", name, count=1) if _ARTICLE.match(name) else name)
+    if not runs or (len(runs) == 1 and len(runs[0]) < 2 and (HAN.search(runs[0]) or runs[0].lower() in "ai")):
+        return None
+    return _edged(*runs)
+
+
+def _edged(*runs: str) -> str:
+    """A pattern of words with little between them that has no letter on either side; Chinese has no such sides."""
+    before = "" if HAN.match(runs[0]) else _LATIN_EDGE[0]
+    after = "" if HAN.match(runs[-1][-1]) else _LATIN_EDGE[1]
+    return before + r"[\W_]{0,3}".join(map(re.escape, runs)) + after
+
+
+def _parts(name: str) -> list[str]:
+    runs = _RUN.findall(name)
+    return [
+        run
+        for run in (runs if len(runs) > 1 else ())
+        if (len(run) > 1 if HAN.match(run) else len(run) >= _LEAST_PART and run[0].isupper())
+        and run.casefold() not in _COMMON
+    ]
+
+
+Person = Literal["third", "second"]
+#: What may be wrong with a description; the first five make it worthless.
+Defect = Literal[
+    "empty", "language", "voice", "leak", "copied", "short", "named", "third", "opening", "second", "self", "ungrounded"
+]
+_WORTHLESS: Final = ("empty", "language", "voice", "leak", "copied")
+
+#: The shortest description without a defect, and the longest, at which it is cut: words in English, characters in
+#: Chinese. 80 to 160 and 150 to 300 are asked for, and the release's are of 30 to 177 words.
+LENGTHS: Final = {"en": (60, 200), "zh": (100, 400)}
+#: The longest in bytes, so that the request that it goes into has a bound.
+MOST_BYTES: Final = 4000
+_LATIN: Final = re.compile("[A-Za-z]{2,}")
+# Fewer words, or characters, describe nobody.
+_LEAST: Final = {"en": 12, "zh": 20}
+
+#: The most times that a reply is gone over, in case of doubt.
+_ROUNDS: Final = 9
+_THOUGHTS: Final = re.compile(r".*</think>|<think>.*", re.DOTALL)
+_QUOTED: Final = re.compile(
+    r"“[^“”]{0,400}”|\"[^\"]{0,400}\"|「[^「」]{0,400}」|『[^『』]{0,400}』|‘[^‘’]{0,400}’(?!\w)"
+    r"|(?<![^\W_])'[^'\n]{1,400}'(?![^\W_])"
+)
+_OPENING: Final = re.compile(
+    r"(?:(?:sure|certainly|of course|absolutely|okay|好的|当然)(?:(?=[,，])|[.。!！:：\n])"
+    r"|(?:here(?:'s| is| are)\b|the (?:portrait|description)\b|portrait\b|description\b|以下|下面|小传|人物小传))"
+    r"(?:(?<=[.。!！:：\n])|[^.。\n]{0,80}?[:：!！\n])\s*",
+    re.IGNORECASE,
+)
+_MARKUP: Final = re.compile(
+    r"^[ \t]*(?:#{1,6}[ \t]+|[-*•+][ \t]+|\d+(?:[.)][ \t]+|、[ \t]*)|>+[ \t]?)|\*\*|__|```\w*|<<<|>>>", re.MULTILINE
+)
+_TITLE: Final = re.compile(r"[ \t]*(?:#{1,6}[ \t].*|\*\*[^*\n]{1,60}\*\*[:：]?|[^\n.!?。！？]{1,60}[:：])[ \t]*")
+_WHOLE: Final = re.compile(r"[.!?…]+[\"”’')]*(?=\s|$)|[。！？…]+[”』」’]*")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])[\"”’)]*\s+|(?<=[。！？])[”』」]*")
+_I: Final = re.compile(
+    r"\bI(?:['’](?:m|ve|ll|d)\b| (?:am|was|have|had|will|would|can|cannot|can't|could|do|don't|did|must|shall|should"
+    r"|know|see|need|think|believe|understand|apologi[sz]e)\b)|\b(?:my|myself)\b"
+)
+_YOU: Final = re.compile(r"\b(?:you|your|yours|yourself|you['’](?:re|ve|ll|d))\b", re.IGNORECASE)
+_YOU_ZH: Final = frozenset({"你", "您", "你们", "您们"})
+_I_ZH: Final = frozenset({"我", "我们", "咱", "咱们", "俺"})
+_OPENS_AS_THIRD: Final = re.compile(r"\A\W{0,3}(?:(?:she|he|they|it)\b|[他她它])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Portrait:
+    """A description as it is kept: one paragraph, and what was mended in it, in words."""
+
+    text: str
+    mended: tuple[str, ...] = ()
+
+
+def accept_portrait(
+    person: Person, character: Sheet, names: Names, material: str, portrait: str = ""
+) -> Accept[Portrait]:
+    """The `accept` that takes a description.
+
+    Args:
+        person: ``third``: nobody is addressed, and nobody speaks of itself. ``second``: the role is addressed from the
+            beginning, and in half of the sentences.
+        character: Whose it is; names and numbers in it have to be in its script or its notes.
+        names: None of them may be in it.
+        material: What the model was given of the script, and the notes.
+        portrait: The description that is to be turned, whose words may all come again.
+
+    Returns:
+        A function that raises `UnacceptableError` with every defect that is left, and with the description where that
+        is better than none.
+    """
+    language = character.language
+    script = "\n".join(f"{turn.speaker}: {turn.content}" for turn in character.turns)
+    known = f"{script}\n{material}\n{portrait}"
+    leak, copied = leak_check(language, f"{material}\n{portrait}"), share_check(material)
+    # A description that was built before vouches for nothing.
+    bare = replace(character, description=None, background=None, catchphrases=())
+    grounded, words = grounding_check(bare)(known), frozenset(_LATIN.findall(known))
+
+    def unknown(text: str) -> list[str]:
+        told = grounded("", text)
+        foreign = [word for word in _LATIN.findall(text) if language == "zh" and word not in words]
+        return [*told.names, *told.numbers, *foreign]
+
+    def accept(_: Request, reply: Reply) -> Portrait:
+        made = mended(reply.text, person, names, language)
+        rest = _without(made.text, lambda sentence: bool(unknown(sentence)), language)
+        if rest != made.text:
+            made = Portrait(rest, (*made.mended, "sentences on what the material does not have were left out"))
+        found = defects_of(made.text, person, names, language)
+        if ours := leak(made.text):
+            found["leak"] = ours
+        if copied(made.text) > MOST_COPIED:
+            found["copied"] = ""
+        if strange := unknown(made.text):
+            found["ungrounded"] = listed(strange, most=5)
+        if not found:
+            return made
+        reasons = tuple(_sentences_of(found, language, "en"))
+        worthless = any(defect in found for defect in _WORTHLESS) or _size(made.text, language) < _LEAST[language]
+        raise UnacceptableError(
+            " ".join(reasons),
+            told=" ".join(_sentences_of(found, language, language)),
+            usable=None if worthless else made,
+            defects=reasons,
+        )
+
+    return accept
+
+
+#: The languages, and what a text's length is counted in, as the other language, too, calls them.
+_CALLED_IN: Final = {
+    "en": {"en": ("English", "words"), "zh": ("Chinese", "characters")},
+    "zh": {"en": ("英文", "个词"), "zh": ("中文", "字")},
+}
+
+
+def _sentences_of(found: dict[Defect, str], language: Language, told_in: Language) -> list[str]:
+    """The defects of a description in a language as a model, or a person, is told of them."""
+    text = load_template(told_in, "profile_problems").text
+    sentences = dict(line.split(": ", 1) for line in text.splitlines())
+    tongue, units = _CALLED_IN[told_in][language]
+    wanted = str(LENGTHS[language][0])
+    return [
+        Template(sentence, optional="found").fill(found=found[defect], wanted=wanted, tongue=tongue, units=units)
+        for defect, sentence in sentences.items()
+        if defect in found
+    ]
+
+
+def mended(text: str, person: Person, names: Names, language: Language) -> Portrait:
+    """A reply as one paragraph of whole sentences, not too long, and without the role's name where that is easy."""
+    notes: dict[str, None] = {}
+    text = _THOUGHTS.sub("", text).strip()[: 2 * MOST_BYTES]
+    # What one step leaves may be for an earlier one; each leaves less, or fewer names.
+    for _ in range(_ROUNDS):
+        made, new = _mended_once(text, person, names, language)
+        notes |= dict.fromkeys(new)
+        if made == text:
+            break
+        text = made
+    return Portrait(text, tuple(notes))
+
+
+def _mended_once(text: str, person: Person, names: Names, language: Language) -> tuple[str, list[str]]:
+    notes: list[str] = []
+    bare = one_paragraph(text, language)
+    if bare != " ".join(text.split()) and re.sub(r"\W", "", bare) != re.sub(r"\W", "", text):
+        notes.append("what stood around the description was left out")
+    elif _MARKUP.search(text):
+        notes.append("headings and lists became one paragraph")
+    unnamed = without_introductions(bare, names, language)
+    unnamed = (with_pronouns if person == "third" else without_sentences)(unnamed, names, language)
+    if unnamed != bare:
+        notes.append("the role's name became a pronoun" if person == "third" else "the role's name was left out")
+    once = without_repeats(unnamed)
+    if once != unnamed:
+        notes.append("sentences that came twice were left out")
+    whole = cut(once, language)
+    if whole != once:
+        notes.append("cut at the end of a sentence")
+    return whole, notes
+
+
+def one_paragraph(text: str, language: Language) -> str:
+    """A text without headings, list marks, fences and words before it, on one line."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    while len(lines) > 1 and _TITLE.fullmatch(lines[0]):
+        del lines[0]
+    lines = [line for line in lines if not line.lstrip().startswith("#") or len(lines) == 1]
+    text = " ".join(_MARKUP.sub("", "\n".join(lines)).split())
+    while opening := _OPENING.match(text):
+        text = text[opening.end() :]
+    for first, last in ('""', "“”"):
+        inner = text[1:-1]
+        if text.startswith(first) and text.endswith(last) and first not in inner and last not in inner:
+            text = inner.strip()
+    if language == "zh":
+        text = re.sub(r"(?<=[。！？；，、：”]) +", "", SPACE_BETWEEN_HAN.sub("", text))
+    return text
+
+
+def cut(text: str, language: Language) -> str:
+    """The whole sentences of a text, as many as a description may have; what fits of it where none is whole."""
+    text = text.encode("utf-8", errors="replace")[:MOST_BYTES].decode("utf-8", errors="ignore")
+    ends = [end.end() for end in _WHOLE.finditer(text)]
+    fitting = [end for end in ends if _size(text[:end], language) <= LENGTHS[language][1]]
+    return text[: fitting[-1]] if fitting else text
+
+
+def _size(text: str, language: Language) -> int:
+    return len(text.split()) if language == "en" else sum(not character.isspace() for character in text)
+
+
+#: Words after which an English name is the one who acts, where a word follows it.
+_ACTS_AFTER: Final = """
+and but or that as when while where why how what because since though although if until before after who whom which
+than so
+"""
+_BEFORE_SUBJECT: Final = frozenset(_ACTS_AFTER.split())
+#: Words before which it is, as it is before one in -s: "In the tower Ada lives"; but not after a preposition.
+_VERBS: Final = "is was has had does did will would can could cannot must may might should"
+_BEFORE_VERB: Final = frozenset(_VERBS.split())
+_BEFORE_NOUN: Final = "to of for with by from at on in about against upon toward towards near like behind beside over"
+_PREPOSITIONS: Final = frozenset(_BEFORE_NOUN.split())
+_PRONOUNS: Final = (("he", "him", "his"), ("she", "her", "her"), ("the character", "the character", "the character's"))
+_SURNAMES: Final = "(?-i:(?: [A-Z][a-z]+)*)"
+_OLD: Final = rf"(?:{'|'.join(_WORDS.split())})\.?\s+"
+_TITLED: Final = rf"(?:\bthe\s+(?:{_OLD})*|(?:(?-i:\b(?=[A-Z])){_OLD})+)?"
+_IS: Final = r"\b(?:am|is|are|was|were|be|been|being)\s+"
+_CALLED: Final = r"\b(?:named|called|known as)\s+"
+
+
+def with_pronouns(text: str, names: Names, language: Language) -> str:
+    """The text with "he", "she" or "the character" for the role's name, by the pronouns that it has otherwise."""
+    if names.find(text) is None:
+        return text
+    he, she = (len(re.findall(pattern, text, re.IGNORECASE)) for pattern in _HE_OR_SHE[language])
+    if language == "zh":
+        return _named_zh(names, text).sub("他" if he > she else "她" if she > he else "这个人物", text)
+    subject, thing, own = _PRONOUNS[0 if he > she else 1 if she > he else 2]
+
+    def pronoun(hit: re.Match[str]) -> str:
+        if hit["name"][0].islower():
+            return hit.group()
+        before, after = text[: hit.start()].rstrip(), re.match(r"\s+(\w+)", text[hit.end() :])
+        begins = not before or before[-1] in '.!?:;"“'
+        if hit["own"]:
+            word = own if after or own.endswith("s") else f"{own}s"
+        else:
+            word = subject if begins or (after and after[1].islower() and _acts(before, after[1])) else thing
+        return word[0].upper() + word[1:] if begins else word
+
+    # A surname that the role's names do not have goes with the name before it.
+    owner = r"(?P<own>['’]s?\b|['’](?=\s))?"
+    name = names.pattern.pattern
+    found = f"{_TITLED}(?:(?:{name}) )*(?P<name>(?-i:(?![a-z]))(?:{name})){_SURNAMES}{owner}"
+    return re.compile(found, re.IGNORECASE).sub(pronoun, text)
+
+
+def _acts(before: str, after: str) -> bool:
+    """Whether a name between these words is the one who acts."""
+    word = before.rpartition(" ")[2].strip(",").casefold()
+    if before.endswith(",") or word in _BEFORE_SUBJECT:
+        return True
+    verb = after in _BEFORE_VERB or (after.endswith("s") and not word.endswith("s"))
+    return verb and word not in _PREPOSITIONS
+
+
+def _named_zh(names: Names, text: str) -> re.Pattern[str]:
+    """What finds the words of a Chinese text that have a name in them: 大圣 in 齐天大圣 is no word by itself."""
+    words = {word for word in chinese_words()(text) if names.pattern.search(word)}
+    longest = sorted(words, key=lambda word: (-len(word), word))
+    found = "|".join([*map(re.escape, longest), names.pattern.pattern])
+    return re.compile(f"(?:{found})+", re.IGNORECASE)
+
+
+def without_introductions(text: str, names: Names, language: Language) -> str:
+    """The text without the words that only say what the role is called: "You are Ada, a keeper"; 人称“大圣”."""
+    name = _named_zh(names, text).pattern if language == "zh" else f"{_TITLED}(?:{names.pattern.pattern}){_SURNAMES}"
+    text = re.sub(rf"\s*[(（]\W*{name}\W*[)）]", "", text, flags=re.IGNORECASE)
+    text = re.sub(rf"([\"“「『]){name}[,，]\s*", r"\1", text, flags=re.IGNORECASE)
+    if language == "zh":
+        text = re.sub(f"([你您他她]是){name}[，,]\\s*", r"\1", text)
+        clause = "[，、]?[^，、。；！？]*"
+        text = re.sub(f"{clause}[“「『‘]{name}[”」』’][^，、。；！？]*", "", text)
+        text = re.sub(f"{clause}(?:[名号叫称誉]|名为|称为|誉为|称作){name}(?=[，、。；！？])", "", text)
+        return re.sub(r"(^|[。！？])[，、。]+", r"\1", text)
+    text = re.sub(rf"\b(you are|s?he is) {name}, (?=an? |the )", r"\1 ", text, flags=re.IGNORECASE)
+    only = re.compile(rf"{_IS}{_CALLED}[\"“‘]?{name}|[\"“‘]{name}[.,]?[\"”’]", re.IGNORECASE)
+    text = _without(text, lambda sentence: only.search(sentence) is not None, language)
+    called = re.compile(rf"({_IS})?,?\s*{_CALLED}[\"“‘]?{name}[\"”’]?", re.IGNORECASE)
+    return called.sub(lambda hit: hit.group() if hit[1] else "", text)
+
+
+def _sentences(text: str) -> list[str]:
+    """The sentences of a text with the spaces before them; the last may be cut off."""
+    ends = [0, *(end.end() for end in _WHOLE.finditer(text)), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(ends)]
+
+
+def without_repeats(text: str) -> str:
+    """The text with each of its sentences once."""
+    once: dict[str, str] = {}
+    for sentence in _sentences(text):
+        once.setdefault(fold(sentence), sentence)
+    return "".join(once.values())
+
+
+def without_sentences(text: str, names: Names, language: Language) -> str:
+    """The text without the sentences that name the role, where enough is left."""
+    return _without(text, lambda sentence: names.find(sentence) is not None, language)
+
+
+def _without(text: str, is_out: Callable[[str], bool], language: Language) -> str:
+    rest = "".join(sentence for sentence in _sentences(text) if not is_out(sentence)).strip()
+    return rest if _size(rest, language) >= LENGTHS[language][0] else text
+
+
+_HE_OR_SHE: Final = {
+    "en": (r"\b(?:he|him|his|himself)\b", r"\b(?:she|hers?|herself)\b"),
+    "zh": ("他(?!们)", "她(?!们)"),
+}
+
+
+def defects_of(text: str, person: Person, names: Names, language: Language) -> dict[Defect, str]:
+    """What is wrong with a description by itself, with what was found; empty where nothing is."""
+    if not any(map(str.isalnum, text)):
+        return {"empty": ""}
+    bare = _QUOTED.sub(" ", text)
+    found: dict[Defect, str] = {}
+    if detect_language(text) != language:
+        found["language"] = ""
+    # A role may be a machine; that the reply speaks as one shows in the person.
+    for breach in broken_rules(bare, language, machine=True):
+        if breach.rule != "complete":
+            found["voice"] = breach.reason
+    if (size := _size(text, language)) < LENGTHS[language][0]:
+        found["short"] = str(size)
+    if name := names.find(text):
+        found["named"] = name
+    found |= dict.fromkeys(_third(bare, language) if person == "third" else _second(bare, language), "")
+    return found
+
+
+def _third(bare: str, language: Language) -> list[Defect]:
+    return ["third"] if any(_spoken_to_and_of(bare, language)) else []
+
+
+def _second(bare: str, language: Language) -> list[Defect]:
+    sentences = [sentence for sentence in _SENTENCE_END.split(bare) if any(map(str.isalnum, sentence))]
+    addressed = [_spoken_to_and_of(sentence, language)[0] > 0 for sentence in sentences]
+    found: list[Defect] = []
+    if _OPENS_AS_THIRD.search(bare) or not any(addressed[:1]):
+        found.append("opening")
+    if 2 * sum(addressed) < len(addressed):
+        found.append("second")
+    return [*found, "self"] if _spoken_to_and_of(bare, language)[1] else found
+
+
+def _spoken_to_and_of(text: str, language: Language) -> tuple[int, int]:
+    """How often a text addresses someone, and how often it speaks of itself."""
+    if language == "en":
+        return len(_YOU.findall(text)), len(_I.findall(text))
+    # By words, as 自我 and 你死我活 speak of nobody.
+    words = chinese_words()(text)
+    return sum(word in _YOU_ZH for word in words), sum(word in _I_ZH for word in words)
+
+
+def own_defects(character: Sheet, text: str) -> list[str]:
+    """What in a user's own description differs from a written one, in words; its length and matter are the user's."""
+    found = defects_of(" ".join(text.split()), "second", names_of(character), character.language)
+    return _sentences_of(
+        {defect: said for defect, said in found.items() if defect != "short"}, character.language, "en"
+    )

@@ -1,0 +1,96 @@
+"""Words of our own prompts in what a model wrote: small models repeat their instructions, and examples most of all."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterator
+from importlib import resources
+from types import MappingProxyType
+from typing import Any, Final
+
+from rolellm.core.records import Language
+from rolellm.core.text import HAN
+from rolellm.prompts.render import SLOT
+
+#: So many words in a row, in Chinese characters, may be shared with a prompt by chance (our choice): none of the
+#: release's 39,949 questions and answers in English and 45,543 in Chinese shares more.
+LONGEST_SHARED: Final = MappingProxyType[Language, int]({"en": 5, "zh": 7})
+#: The share of a text that may be a material's own words, eight or more in a row (our choice).
+MOST_COPIED: Final = 0.4
+_COPIED: Final = 8
+_WORD: Final = re.compile(rf"{HAN.pattern}|[^\W_{HAN.pattern[1:-1]}]+(?:['’-][^\W_{HAN.pattern[1:-1]}]+)*")
+
+
+def leak_check(language: Language, material: str, ours: tuple[str, ...] = ()) -> Callable[[str], str | None]:
+    """A function that finds our own words in a text.
+
+    Args:
+        language: Of the prompts.
+        material: What the model was given to work from; what is in there may be repeated.
+        ours: Further texts of ours, next to all prompts of the language.
+
+    Returns:
+        A function of a text; ``None``, or the first words in a row that it shares with a prompt of ours: six in
+        English, eight characters in Chinese, punctuation aside.
+
+    >>> check = leak_check("en", "Rose: Count the steps!")
+    >>> check("You are she, and Pronouns that mean other people stay as they are, dear.")
+    'Pronouns that mean other people stay'
+    """
+    size = LONGEST_SHARED[language] + 1
+    prompts, more = _grams_of_prompts(language), _grams_of(ours, size)
+    given: set[tuple[str, ...]] = set()
+
+    def found(text: str) -> str | None:
+        words = list(_WORD.finditer(text))
+        folded = [word.group().casefold() for word in words]
+        for start in range(len(words) - size + 1):
+            gram = tuple(folded[start : start + size])
+            if gram in prompts or gram in more:
+                given.update(_grams(material, size) if not given else ())
+                if gram not in given:
+                    return text[words[start].start() : words[start + size - 1].end()]
+        return None
+
+    return found
+
+
+def share_check(material: str) -> Callable[[str], float]:
+    """A function that gives the share of a text that is the material's: its eight words, or characters, in a row."""
+    known = set(_grams(material, _COPIED))
+
+    def share(text: str) -> float:
+        grams = list(_grams(text, _COPIED))
+        return sum(gram in known for gram in grams) / len(grams) if grams else 0.0
+
+    return share
+
+
+@functools.cache
+def _grams_of_prompts(language: Language) -> frozenset[tuple[str, ...]]:
+    """The words in a row of all templates and examples of a language; none across a slot."""
+    return _grams_of(tuple(_texts(language)), LONGEST_SHARED[language] + 1)
+
+
+@functools.cache
+def _grams_of(texts: tuple[str, ...], size: int) -> frozenset[tuple[str, ...]]:
+    return frozenset(gram for text in texts for part in SLOT.split(text) for gram in _grams(part, size))
+
+
+def _texts(language: Language) -> Iterator[str]:
+    for file in resources.files("rolellm.prompts").joinpath(language).iterdir():
+        text = file.read_text(encoding="utf-8")
+        if file.name.endswith(".json"):
+            # Every object goes in by itself, the inner ones first.
+            objects: list[dict[str, Any]] = []
+            json.loads(text, object_hook=objects.append)
+            yield from (value for item in objects for value in item.values() if isinstance(value, str))
+        else:
+            yield text
+
+
+def _grams(text: str, size: int) -> Iterator[tuple[str, ...]]:
+    words = [word.casefold() for word in _WORD.findall(text)]
+    return (tuple(words[start : start + size]) for start in range(len(words) - size + 1))
