@@ -117,3 +117,20 @@ def test_nothing_in_the_release_has_so_many_of_our_words_in_a_row(
     assert len(texts) > least
     check = leak_check(language, "")
     assert [leak for text in texts if (leak := check(text))] == []
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "leak"),
+    [
+        pytest.param(
+            "en", "Winning? I want it. Is there ever another reason?", "Is there ever another reason", id="en"
+        ),
+        pytest.param("en", "Is there ever a reason?", None, id="other-words"),
+        pytest.param("zh", "赢？我想赢。甜不甜，舔了才算。", "甜不甜，舔了才算", id="zh"),
+    ],
+)
+def test_a_whole_sentence_of_an_example_is_copied_however_short(
+    language: Language, text: str, leak: str | None
+) -> None:
+    assert leak_check(language, "")(text) == leak
+    assert leak_check(language, text)(text) is None

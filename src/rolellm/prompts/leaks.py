@@ -20,6 +20,7 @@ LONGEST_SHARED: Final = MappingProxyType[Language, int]({"en": 5, "zh": 7})
 #: The share of a text that may be a material's own words, eight or more in a row (our choice).
 MOST_COPIED: Final = 0.4
 _COPIED: Final = 8
+_SENTENCE: Final = re.compile(r"[^.!?:;。！？：；\n]+")
 _WORD: Final = re.compile(rf"{HAN.pattern}|[^\W_{HAN.pattern[1:-1]}]+(?:['’-][^\W_{HAN.pattern[1:-1]}]+)*")
 
 
@@ -33,14 +34,15 @@ def leak_check(language: Language, material: str, ours: tuple[str, ...] = ()) ->
 
     Returns:
         A function of a text; ``None``, or the first words in a row that it shares with a prompt of ours: six in
-        English, eight characters in Chinese, punctuation aside.
+        English, eight characters in Chinese, punctuation aside; or a whole sentence of an example, from four words
+        and six characters up.
 
     >>> check = leak_check("en", "Rose: Count the steps!")
-    >>> check("You are she, and Pronouns that mean other people stay as they are, dear.")
-    'Pronouns that mean other people stay'
+    >>> check("You are a keeper. Leave nothing out, add nothing, give no opinion, dear.")
+    'Leave nothing out, add nothing, give'
     """
     size = LONGEST_SHARED[language] + 1
-    prompts, more = _grams_of_prompts(language), _grams_of(ours, size)
+    prompts, more, copies = _grams_of_prompts(language), _grams_of(ours, size), _sentences_of_examples(language)
     given: set[tuple[str, ...]] = set()
 
     def found(text: str) -> str | None:
@@ -52,9 +54,24 @@ def leak_check(language: Language, material: str, ours: tuple[str, ...] = ()) ->
                 given.update(_grams(material, size) if not given else ())
                 if gram not in given:
                     return text[words[start].start() : words[start + size - 1].end()]
+        for sentence in _SENTENCE.findall(text):
+            whole = _whole(sentence)
+            if whole in copies and whole not in _grams(material, len(whole)):
+                return str(sentence).strip()
         return None
 
     return found
+
+
+@functools.cache
+def _sentences_of_examples(language: Language) -> frozenset[tuple[str, ...]]:
+    least = 4 if language == "en" else 6
+    sentences = (_whole(sentence) for text in _texts(language, ".json") for sentence in _SENTENCE.findall(text))
+    return frozenset(words for words in sentences if len(words) >= least)
+
+
+def _whole(text: str) -> tuple[str, ...]:
+    return tuple(word.casefold() for word in _WORD.findall(text))
 
 
 def share_check(material: str) -> Callable[[str], float]:
@@ -79,8 +96,10 @@ def _grams_of(texts: tuple[str, ...], size: int) -> frozenset[tuple[str, ...]]:
     return frozenset(gram for text in texts for part in SLOT.split(text) for gram in _grams(part, size))
 
 
-def _texts(language: Language) -> Iterator[str]:
+def _texts(language: Language, ending: str = "") -> Iterator[str]:
     for file in resources.files("rolellm.prompts").joinpath(language).iterdir():
+        if not file.name.endswith(ending):
+            continue
         text = file.read_text(encoding="utf-8")
         if file.name.endswith(".json"):
             # Every object goes in by itself, the inner ones first.
@@ -92,5 +111,5 @@ def _texts(language: Language) -> Iterator[str]:
 
 
 def _grams(text: str, size: int) -> Iterator[tuple[str, ...]]:
-    words = [word.casefold() for word in _WORD.findall(text)]
-    return (tuple(words[start : start + size]) for start in range(len(words) - size + 1))
+    words = _whole(text)
+    return (words[start : start + size] for start in range(len(words) - size + 1))
