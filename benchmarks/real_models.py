@@ -101,8 +101,11 @@ def stages(role: str, script: Path, llm: Any, home: Path, arguments: argparse.Na
     """Build, instruct and respond for one character."""
     begun = time.monotonic()
     folder = home / role
-    character = rolellm.Character.from_script(script, role=role, aliases=arguments.alias)
-    character = character.save(folder, overwrite=True).build(llm, overwrite=True, max_tokens=MOST_TOKENS)
+    if (folder / "profile.json").is_file():
+        character = rolellm.Character.load(folder)
+    else:
+        character = rolellm.Character.from_script(script, role=role, aliases=arguments.alias).save(folder)
+    character = character.build(llm, max_tokens=MOST_TOKENS)
     per = min(arguments.pairs, 10)
     character = character.instruct(llm, per_role=arguments.pairs, per_request=per, rounds=3, max_tokens=MOST_TOKENS)
     asked = list(INSTRUCTIONS[character.language][: arguments.replies])
