@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from common import environment, report
 from datasets import load_dataset
@@ -63,7 +64,7 @@ class Watch:
             self.outcomes[f"{stage}/{rest}" if stage == "profile" else stage].append(outcome)
             noted(client, outcome)
 
-        Client._note = note  # type: ignore[method-assign]
+        patch.object(Client, "_note", note).start()
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """What became of each stage's requests."""

@@ -106,11 +106,11 @@ class Endpoint:
         """Say so once where a form that is asked for makes this server's replies far slower."""
         usage = raw.get("usage")
         tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
-        if self._warned or not isinstance(tokens, int) or tokens < _TOKENS_TO_COMPARE:
-            return
-        self._pace[constrained] = min(seconds / tokens, self._pace.get(constrained, math.inf))
-        plain, formed = self._pace.get(False, math.inf), self._pace.get(True, 0.0)
-        if formed > max(_SLOW, _FAR_SLOWER * plain):
+        # A short reply has no pace, but shows that the form works.
+        pace = seconds / tokens if isinstance(tokens, int) and tokens >= _TOKENS_TO_COMPARE else math.inf
+        self._pace[constrained] = min(pace, self._pace.get(constrained, math.inf))
+        plain, formed = self._pace.get(False, math.inf), self._pace.get(True, math.inf)
+        if not self._warned and max(_SLOW, _FAR_SLOWER * plain) < formed < math.inf:
             self._warned = True
             times = formed / plain
             warnings.warn(

@@ -28,9 +28,9 @@ def leak_check(language: Language, material: str, ours: tuple[str, ...] = ()) ->
     """A function that finds our own words in a text.
 
     Args:
-        language: Of the prompts.
+        language: The language of the prompts.
         material: What the model was given to work from; what is in there may be repeated.
-        ours: Further texts of ours, next to all prompts of the language.
+        ours: More texts of ours, besides all prompts of the language.
 
     Returns:
         A function of a text; ``None``, or the first words in a row that it shares with a prompt of ours: six in

@@ -18,6 +18,7 @@ from rolellm.construct.clean import broken_rules, is_machine
 from rolellm.construct.context_instruct.candidates import LEVELS, Candidate
 from rolellm.construct.context_instruct.grounding import Grounding, grounding_check
 from rolellm.construct.context_instruct.prompts import prompts_hash
+from rolellm.construct.context_instruct.segments import Segment
 from rolellm.construct.duplicates import repeats
 from rolellm.construct.profile.portrait import names_of
 from rolellm.construct.scripts.parse import detect_language
@@ -257,10 +258,14 @@ def _alone(character: Sheet, settings: FilterSettings) -> Callable[[Candidate], 
     """What a candidate is by itself, without the others."""
     language = character.language
     asked, voice = not_addressed(character), out_of_character(character)
-    check = lru_cache(maxsize=64)(grounding_check(character))
+    grounding_in = grounding_check(character)
     known = f"{character.described()}\n{character.background}"
     leak, copied_share = lru_cache(maxsize=64)(partial(leak_check, language)), share_check(known)
     script = "\n".join(f"{turn.speaker}: {turn.content}" for turn in character.turns)
+
+    @lru_cache(maxsize=64)
+    def grounded(segment: Segment) -> Callable[[str, str], Grounding]:
+        return grounding_in(segment.text if segment.type == "script_based" else f"{segment.text}\n{script}")
 
     def turned_down(pair: Candidate, grounding: Grounding | None) -> tuple[FilterName, str] | None:
         evidence = f"{known}\n{pair.origin.segment.text}"
@@ -283,11 +288,7 @@ def _alone(character: Sheet, settings: FilterSettings) -> Callable[[Candidate], 
     def verdict(pair: Candidate) -> Verdict:
         if reason := pair.problem or ill_formed(pair.question, pair.answer, language):
             return Verdict(pair, "form", reason)
-        grounding = None
-        if not settings.no_grounding:
-            segment = pair.origin.segment
-            of = check(segment.text if segment.type == "script_based" else f"{segment.text}\n{script}")
-            grounding = of(pair.question, pair.answer)
+        grounding = None if settings.no_grounding else grounded(pair.origin.segment)(pair.question, pair.answer)
         by, why = turned_down(pair, grounding) or (None, None)
         return Verdict(pair, by, why, grounding)
 

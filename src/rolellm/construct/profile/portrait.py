@@ -42,11 +42,9 @@ class Names:
     """The names of a role.
 
     Attributes:
-        listed: The role's name and its aliases, as given.
-        pattern: What finds them and, of a name of several words, the words that name the role by themselves.
+        pattern: Finds the name, its aliases and, of a name of several words, the words that name the role alone.
     """
 
-    listed: tuple[str, ...]
     pattern: re.Pattern[str]
 
     def find(self, text: str) -> str | None:
@@ -62,12 +60,11 @@ def names_of(character: Sheet) -> Names:
 
     Chinese names of one character are passed over: they would be found in other words.
     """
-    listed = character.names
-    whole = {pattern for name in listed if (pattern := _pattern(name)) is not None}
-    parts = {_edged(part) for name in listed for part in _parts(name)}
+    whole = {pattern for name in character.names if (pattern := _pattern(name)) is not None}
+    parts = {_edged(part) for name in character.names for part in _parts(name)}
     # The longest first: of aliases that contain each other the whole one is what is found.
     ordered = sorted(whole | parts, key=lambda pattern: (-len(pattern), pattern))
-    return Names(listed, re.compile("|".join(ordered) or "(?!)", re.IGNORECASE))
+    return Names(re.compile("|".join(ordered) or "(?!)", re.IGNORECASE))
 
 
 def _pattern(name: str) -> str | None:
@@ -245,7 +242,10 @@ def _mended_once(text: str, person: Person, names: Names, language: Language) ->
     elif _MARKUP.search(text):
         notes.append("headings and lists became one paragraph")
     unnamed = without_introductions(bare, names, language)
-    unnamed = (with_pronouns if person == "third" else without_sentences)(unnamed, names, language)
+    if person == "third":
+        unnamed = with_pronouns(unnamed, names, language)
+    else:
+        unnamed = _without(unnamed, lambda sentence: names.find(sentence) is not None, language)
     if unnamed != bare:
         notes.append("the role's name became a pronoun" if person == "third" else "the role's name was left out")
     once = without_repeats(unnamed)
@@ -343,7 +343,7 @@ def _acts(before: str, after: str) -> bool:
 
 
 def _named_zh(names: Names, text: str) -> re.Pattern[str]:
-    """What finds the words of a Chinese text that have a name in them: 大圣 in 齐天大圣 is no word by itself."""
+    """A pattern for the words of a Chinese text that contain a name: 大圣 in 齐天大圣 is no word by itself."""
     words = {word for word in chinese_words()(text) if names.pattern.search(word)}
     longest = sorted(words, key=lambda word: (-len(word), word))
     found = "|".join([*map(re.escape, longest), names.pattern.pattern])
@@ -382,12 +382,8 @@ def without_repeats(text: str) -> str:
     return "".join(once.values())
 
 
-def without_sentences(text: str, names: Names, language: Language) -> str:
-    """The text without the sentences that name the role, where enough is left."""
-    return _without(text, lambda sentence: names.find(sentence) is not None, language)
-
-
 def _without(text: str, is_out: Callable[[str], bool], language: Language) -> str:
+    """The text without some of its sentences; the whole text where too little would be left."""
     rest = "".join(sentence for sentence in _sentences(text) if not is_out(sentence)).strip()
     return rest if _size(rest, language) >= LENGTHS[language][0] else text
 
