@@ -110,7 +110,7 @@ def agreement(
     from rolellm.judging.folder import read_run
     from rolellm.judging.people.agreement import agreement as measure
 
-    found = measure(read_run(run), settings.bootstrap)
+    found = measure(read_run(run), settings)
     for warning in found["warnings"]:
         typer.echo(f"warning: {visible(warning)}", err=True)
     if as_json:

@@ -56,11 +56,6 @@ class Columns:
     target: str | None
     input: str | None = None
 
-    @property
-    def names(self) -> list[str]:
-        """Those there are."""
-        return [name for name in (self.instruction, self.target, self.input) if name is not None]
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -111,7 +106,8 @@ def read_source(
     wanted = split or "train"
     with _loaded(dataset, wanted) as data:
         columns = _columns(data.column_names, instruction_column, target_column, dataset)
-        texts = [_pair(row, columns) for row in data.select_columns(columns.names)]
+        used = [name for name in asdict(columns).values() if name is not None]
+        texts = [_pair(row, columns) for row in data.select_columns(used)]
     name = path.resolve().name if path.is_dir() else dataset
     return Source(name, wanted, columns, hash_json(texts), texts)
 
@@ -378,19 +374,10 @@ def _draw(
 
 def _fit(source: Source, settings: SampleSettings) -> tuple[list[int], Counter[str]]:
     """The usable rows, and why the others are not."""
-    lost: Counter[str] = Counter()
-    fit: list[int] = []
-    seen: set[tuple[str, str]] = set()
-    for row, pair in enumerate(source.rows):
-        reason = _unfit(*pair, settings)
-        if reason is None and pair in seen:
-            reason = "repeated_row"
-        if reason is None:
-            seen.add(pair)
-            fit.append(row)
-        else:
-            lost[reason] += 1
-    return fit, lost
+    first = {pair: row for row, pair in reversed([*enumerate(source.rows)])}
+    repeated = ("repeated_row" if first[pair] < row else None for row, pair in enumerate(source.rows))
+    reasons = [_unfit(*pair, settings) or again for pair, again in zip(source.rows, repeated, strict=True)]
+    return [row for row, reason in enumerate(reasons) if reason is None], Counter(filter(None, reasons))
 
 
 def _unfit(instruction: str, target: str, settings: SampleSettings) -> str | None:

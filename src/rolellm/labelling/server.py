@@ -50,12 +50,7 @@ _HEADERS: Final = {
 
 
 class _RefusedError(Exception):
-    """A request that is not carried out."""
-
-    def __init__(self, status: HTTPStatus, problem: str) -> None:
-        super().__init__(problem)
-        self.status = status
-        self.problem = problem
+    """A request that is not carried out: the status of the answer, and the problem in words."""
 
 
 class LabelServer(ThreadingHTTPServer):
@@ -174,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _RefusedError(HTTPStatus.FORBIDDEN, "unknown host; open the address printed in the terminal")
             self._send(HTTPStatus.OK, *work())
         except _RefusedError as refused:
-            self._refuse(refused.status, refused.problem)
+            self._refuse(*refused.args)
         except IndexError:
             self._refuse(HTTPStatus.NOT_FOUND, "no such item in this sample")
         except DataError as error:

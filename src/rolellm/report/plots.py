@@ -116,19 +116,9 @@ class Heat:
     times: float = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """A system's name and the color and marker it goes by in the pictures."""
-
-    name: str
-    series: int
-    marker: str
-
-
-def signs(series: Mapping[str, int]) -> list[Sign]:
-    """The signs of systems, by the number of each."""
-    markers = list(MARKERS)
-    return [Sign(name, at % len(SERIES) + 1, markers[at % len(markers)]) for name, at in series.items()]
+def sign(name: str, series: int) -> dict[str, Any]:
+    """A system's name, and the color (``series``) and ``mark`` that it goes by in the pictures."""
+    return {"name": name, "series": series % len(SERIES) + 1, "mark": list(MARKERS)[series % len(MARKERS)]}
 
 
 def _mark(series: int) -> dict[str, str]:

@@ -23,7 +23,7 @@ from rolellm.report.plots import (
     role_heat,
     rouge_heat,
     series_of,
-    signs,
+    sign,
     standing_plots,
 )
 from rolellm.report.published import PUBLISHED, PublishedTable
@@ -148,7 +148,7 @@ class Section:
         return {
             "part": self,
             "prefix": prefix,
-            "systems": signs(self.series),
+            "systems": [sign(name, at) for name, at in self.series.items()],
             "tables": {name: Markup(to_html(table, digits=_DIGITS)) for name, table in tables.items()},
             "lines": {name: len(table.rows) for name, table in tables.items()},
             "columns": self.table.columns,

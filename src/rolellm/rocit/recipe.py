@@ -33,6 +33,7 @@ from rolellm.core.settings import (
     dump,
     known_keys,
     laid_over,
+    leaves,
     nearest,
     parse_yaml,
     read,
@@ -432,15 +433,6 @@ def decisive(recipe: Values) -> Values:
         if kept[section].get(key) is not None:
             kept[section][key] = Path(kept[section][key]).name
     return kept
-
-
-def leaves(values: Mapping[Any, Any], dotted: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of all sections by dotted key."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{dotted}{key}.")
-        else:
-            yield f"{dotted}{key}", value
 
 
 def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:

@@ -321,9 +321,7 @@ def encode(
             if not chat.reply.strip():
                 problem = "a blank reply, so not one token to train on"
             elif room < 1:
-                problem = (
-                    f"a prompt that alone fills training.max_length ({max_length}); raise it or leave the rows out"
-                )
+                problem = f"a prompt that alone fills {limit}; raise it or leave the rows out"
             elif len(reply) > room and not truncate_replies:
                 problem = f"a reply that does not fit {limit}; raise it, or set training.truncate_replies: true"
             else:

@@ -88,15 +88,8 @@ def convert_chatglm(
             _save_rest(partial, source, model, tokenizer, written.dtype)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{target} cannot be written: {error}") from error
-    return Converted(
-        out=target,
-        family=model.family,
-        dtype=written.dtype,
-        parameters=written.parameters,
-        bytes=written.size,
-        files=len(written.files),
-        tokenizer={"texts": texts, "differing": differing},
-    )
+    compared = {"texts": texts, "differing": differing}
+    return Converted(out=target, family=model.family, tokenizer=compared, **asdict(written))
 
 
 def _check_options(dtype: str | None, family: str | None) -> None:
