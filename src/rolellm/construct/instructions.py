@@ -28,7 +28,6 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
-from rolellm.core.records import Language
 from rolellm.core.settings import dump
 from rolellm.core.text import HAN, half_in
 from rolellm.version import __version__
@@ -316,12 +315,6 @@ class Sample:
         return {"instruction": item.instruction, "target": item.target, "source": place}
 
 
-def told_language(sources: Sequence[Source]) -> Language:
-    """The language of most instructions; English where they are even."""
-    zh = [detect_language(instruction) == "zh" for source in sources for instruction, _ in source.rows if instruction]
-    return "zh" if 2 * sum(zh) > len(zh) else "en"
-
-
 def sample_instructions(sources: Sequence[Source], counts: Sequence[int], settings: SampleSettings) -> Sample:
     """Draw instructions.
 
@@ -339,7 +332,9 @@ def sample_instructions(sources: Sequence[Source], counts: Sequence[int], settin
     if len(counts) != len(sources) or min(counts, default=0) < 1:
         raise SettingsError(f"{len(sources)} data sets and the counts {list(counts)}; give each a count of 1 or more")
     if settings.language is None:
-        settings = replace(settings, language=told_language(sources))
+        # The language of most instructions; English where they are even.
+        zh = [detect_language(asked) == "zh" for source in sources for asked, _ in source.rows if asked]
+        settings = replace(settings, language="zh" if 2 * sum(zh) > len(zh) else "en")
     drawn: list[Drawn] = []
     dropped: list[Counter[str]] = []
     for number, (source, count) in enumerate(zip(sources, counts, strict=True)):

@@ -16,7 +16,7 @@ from rolellm.construct.scripts.turns import write_turns
 from rolellm.construct.settings import SplitRule
 from rolellm.construct.sheet import Sheet, read_sheet
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.files import write_json
+from rolellm.core.files import whole_folder, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language
@@ -190,9 +190,7 @@ def write_release(
     rule = rule or SplitRule()
     _check_names(roles)
     _claim(target, overwrite)
-    part = target.with_name(f".{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    try:
+    with whole_folder(target) as part:
         made = ReleaseSummary(target)
         draft = _Draft(part, rule, made)
         for language in FOLDERS:
@@ -203,9 +201,6 @@ def write_release(
         _write_manifest(draft, roles)
         if target.exists():
             shutil.rmtree(target)
-        part.replace(target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return made
 
 

@@ -27,7 +27,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ProcessPoolExecutor
-from types import MappingProxyType
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
@@ -124,12 +123,10 @@ def _walk(rows: Iterable[tuple[int, int]], spans: Iterable[int], reach: int, mis
 Tokenize = Callable[[str], list[str] | list[bytes]]
 
 #: Protocol, then language, to the names of the tokenizers that it can be computed over; the first is the default.
-TOKENIZERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
-    {
-        "rouge-score": {"en": ("rouge_score",), "zh": ("jieba", "characters")},
-        "paper": {"en": ("whitespace",), "zh": ("spaced-characters",)},
-    }
-)
+TOKENIZERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "rouge-score": {"en": ("rouge_score",), "zh": ("jieba", "characters")},
+    "paper": {"en": ("whitespace",), "zh": ("spaced-characters",)},
+}
 
 _LANGUAGES: Final = {"en": "English", "zh": "Chinese"}
 _HAN = r"\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"

@@ -25,12 +25,11 @@ from typing import Any, Final
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import NO_ROOM
 from rolellm.labelling.tasks import LabelTask
+from rolellm.runtime.interrupts import handling
 
 HOST: Final = "127.0.0.1"
 #: Bytes of a label that are read; the longest ranking takes 300.
 MAX_BODY: Final = 1 << 14
-# Ctrl-C, and what a system sends some time before it kills.
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # A browser may open a connection and say nothing.
 _PATIENCE = 30.0
 _JSON = "application/json"
@@ -132,12 +131,10 @@ def stop_request() -> Iterator[Callable[[], object]]:
         # The system's own handler writes there. A lock or an event would miss a signal that comes as one begins to
         # wait, or block.
         before = signal.set_wakeup_fd(hears.fileno())
-        handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
         try:
-            yield lambda: heard.recv(1)
+            with handling(lambda *_: None):
+                yield lambda: heard.recv(1)
         finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler or signal.SIG_DFL)
             signal.set_wakeup_fd(before)
 
 

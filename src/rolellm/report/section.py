@@ -27,15 +27,7 @@ from rolellm.report.plots import (
     standing_plots,
 )
 from rolellm.report.published import PUBLISHED, PublishedTable
-from rolellm.report.score_table import (
-    ScoreTable,
-    disagreements,
-    recipe,
-    role_table,
-    roles_of,
-    score_table,
-    to_html,
-)
+from rolellm.report.score_table import ScoreTable, disagreements, recipe, role_table, roles_of, score_table, to_html
 
 _DIGITS = 3
 _OPEN_TESTS = 24
