@@ -153,14 +153,10 @@ def _comparisons(title: str, comparisons: list[dict[str, Any]]) -> None:
 
 def _audit(audit: Mapping[str, Any]) -> None:
     columns = ["Audit: share of yes", "answers the instruction", "reflects the style", "is correct", "cannot tell"]
-    rows = [
-        [
-            shown(name, _NAME),
-            *(_share(found[question]["share"]) for question in audit["paper"]),
-            str(found["correct"]["cannot_tell"]),
-        ]
-        for name, found in audit["systems"].items()
-    ]
+    rows = []
+    for name, found in audit["systems"].items():
+        shares = (_share(found[question]["share"]) for question in audit["paper"])
+        rows.append([shown(name, _NAME), *shares, str(found["correct"]["cannot_tell"])])
     paper = [f"{100 * share:.0f} %" for share in audit["paper"].values()]
     rows.append(["the paper's people, on its references", *paper, ABSENT])
     print_table("The paper's three questions", columns, rows)

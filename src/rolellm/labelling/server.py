@@ -224,13 +224,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _state(self) -> dict[str, Any]:
         task = self.server.task
         statuses = task.statuses()
-        finished = "open" not in statuses
         return {
             "kind": task.kind,
             "annotator": task.annotator,
             "statuses": statuses,
             # A folder's name may say who takes part.
-            "commands": dict(self.server.commands) if finished else None,
+            "commands": None if "open" in statuses else dict(self.server.commands),
         }
 
     def _refuse(self, status: HTTPStatus, problem: str) -> None:

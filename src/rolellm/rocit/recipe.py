@@ -441,8 +441,8 @@ def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:
     Raises:
         RecipeError: For an unknown key, and a value of the wrong type or outside its limits.
     """
-    with _recipe_errors(source):
-        return read(Recipe, values)
+    with _recipe_errors():
+        return read(Recipe, values, source)
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -609,9 +609,9 @@ def _library_hints(library: str) -> Mapping[str, Any]:
 
 
 @contextmanager
-def _recipe_errors(source: str = "") -> Iterator[None]:
+def _recipe_errors() -> Iterator[None]:
     """Make errors of settings errors of the recipe."""
     try:
         yield
     except SettingsError as error:
-        raise RecipeError(f"{source}: {error}" if source else str(error)) from None
+        raise RecipeError(str(error)) from None
