@@ -5,13 +5,14 @@
 
 Every stage runs for one English and one Chinese character of the sample, or for those of the scripts that are named. A
 run that stopped continues in its folder. `leaks` counts the kept texts that have words of our prompts in them
-(`rolellm.prompts.leaks`), the judge's reasons among them. The judge compares each role's own reply to a question with
-the other role's reply to it: a planted loser, so `own_wins` should be 1. `--samples` writes what was asked for and came
-back, unedited: the first twenty of each stage, kept or not.
+(`rolellm.prompts.leaks`). The judge is shown RoleGPT's reply as the role, and its reply as another role: a planted
+loser, which should win no pair. `--samples` writes what was asked for and came back, unedited: the first twenty of each
+stage, kept or not.
 """
 
 import argparse
 import json
+import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -21,13 +22,16 @@ from typing import Any
 from unittest.mock import patch
 
 from common import environment, report
-from datasets import load_dataset
 
 import rolellm
 from rolellm.core.records import Language
+from rolellm.evaluation.rows import rows_of
+from rolellm.judging.systems import planted_losers
 from rolellm.llm.client import Client
 from rolellm.llm.model import Answer, Failure, Outcome
 from rolellm.prompts.leaks import leak_check
+from rolellm.rolebench import load_rolebench
+from rolellm.rolebench.schema import FOLDERS
 
 GOALS = "Goals: every stage ends usable, leaks = 0, pairs kept >= 0.6 of the candidates, verdicts parsed >= 0.95."
 SCRIPTS = {"Queen of Hearts": "Queen of Hearts.txt", "诸葛亮": "诸葛亮.txt"}
@@ -135,31 +139,44 @@ def leaks(language: Language, texts: list[str]) -> int:
     return sum(check(text) is not None for text in texts)
 
 
-def verdicts(language: Language, llm: Any, home: Path, most: int) -> dict[str, Any]:
-    """The judge on planted losers: another role's reply to the same question."""
-    rows = load_dataset("rolebench", "sample", split="test")
-    rows = rows.filter(lambda row: row["language"] == language and row["subset"] == "general")
-    by_question: dict[str, dict[str, Any]] = defaultdict(dict)
-    for row in rows:
-        by_question[row["question"]][row["role"]] = row
-    shared = [row for of in by_question.values() if len(of) > 1 for row in of.values()][:most]
-    other = [
-        next(of["references"][0] for role, of in by_question[row["question"]].items() if role != row["role"])
-        for row in shared
-    ]
-    chosen = rows.select([list(rows["id"]).index(row["id"]) for row in shared])
-    own = [row["references"][1] for row in shared]
+def verdicts(language: Language, llm: Any, home: Path, most: int, data_dir: str | None) -> dict[str, Any]:
+    """The judge on planted losers: RoleGPT's reply as the role against its reply as another."""
+    config = f"instruction-generalization-{FOLDERS[language]}" if data_dir else "sample"
+    data = load_rolebench(config, "test", data_dir=data_dir)
+    rows = [row for row in rows_of(data) if row.language == language and row.rolegpt]
+    losers = planted_losers(rows, {row.id: row.rolegpt or "" for row in rows}, rows, most)
+    chosen = data.select([place for place, name in enumerate(data["id"]) if name in losers])
     result = rolellm.judge(
-        {"own": chosen.add_column("prediction", own), "other": chosen.add_column("prediction", other)},
+        {"another role": chosen.add_column("prediction", [losers[name] for name in chosen["id"]])},
         llm=llm,
         out=home / f"judge-{language}",
         judges=["role-pair"],
-        baseline="other",
         name_probe=0,
         canaries=False,
         max_unscored=1.0,
     )
-    return result.to_dict()
+    loser, bias = (
+        next(one for one in result.models if one.kind == "model").pairwise,
+        result.diagnostics.position.pairwise,
+    )
+    missing = result.diagnostics.unscored
+    return {
+        "rows": len(losers),
+        "verdicts": missing.of,
+        "missing": missing.count,
+        "by_reason": missing.by_reason,
+        "the planted loser wins": shown(loser and loser.win_rate),
+        "wins, ties, losses": loser and (loser.wins, loser.ties, loser.losses),
+        "both orders agree": shown(bias.consistency),
+        "the first answer wins": shown(bias.first_preferred),
+        "the longer answer wins": shown(result.diagnostics.length.longer_preferred),
+        "problems": list(result.problems),
+    }
+
+
+def shown(measured: Any) -> str:
+    """A mean with its interval."""
+    return "-" if measured is None else f"{measured.mean:.2f} [{measured.low or 0:.2f}, {measured.high or 0:.2f}]"
 
 
 def samples(outcomes: dict[str, list[Outcome[Any]]]) -> str:
@@ -191,17 +208,19 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--replies", type=int, default=5)
     parser.add_argument("--verdicts", type=int, default=10, help="rows a language that are judged in both orders")
+    parser.add_argument("--data-dir", default=os.environ.get("ROLEBENCH_DIR"), help="judge rows of this release")
+    parser.add_argument("--only-judge", action="store_true", help="leave the other stages out")
     parser.add_argument("--samples", type=Path)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     watch, found = Watch(), {}
     languages: list[Language] = []
-    for role, script in characters(arguments.script):
+    for role, script in () if arguments.only_judge else characters(arguments.script):
         found[role] = stages(role, script, arguments.llm, arguments.out, arguments)
         languages.append(found[role]["language"])
     judged = {}
-    for language in dict.fromkeys(languages) if arguments.verdicts else ():
-        judged[language] = verdicts(language, arguments.llm, arguments.out, arguments.verdicts)
+    for language in dict.fromkeys(languages or ("en", "zh")) if arguments.verdicts else ():
+        judged[language] = verdicts(language, arguments.llm, arguments.out, arguments.verdicts, arguments.data_dir)
     parts = {"character": found, "stage": watch.rows(), "judge": judged}
     if arguments.samples:
         arguments.samples.write_text(samples(watch.outcomes), encoding="utf-8")

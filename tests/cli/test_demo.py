@@ -125,7 +125,7 @@ def test_what_was_made_stands_before_the_scores(monkeypatch, tmp_path):
     made = Made("Rules.", "made/release", (role,))
     reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
     result = DemoResult(tmp_path, tmp_path / "report.html", made, reports, judged(), {})
-    monkeypatch.setattr("rolellm.demo.run_demo", lambda out, say: result)
+    monkeypatch.setattr("rolellm.demo.run_demo", lambda out, say, llm: result)
     shown = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)]).stdout
     assert "\x1b" not in shown and "[red]Eve␛[31m" in shown
     for text in ("7 speech", "1 of 9 offered", "2 form", "30 to 5", "4 complete", "16 train, 7 test", "made/release"):

@@ -6,12 +6,14 @@ import pytest
 from typer.testing import CliRunner
 
 from rolellm.cli.app import app
+from rolellm.construct.scripted import scripted_model
 from rolellm.construct.sheet import read_sheet
 from rolellm.core.errors import RunInUseError
 from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.demo import run_demo
 from rolellm.demo.making import ROLES, Clock, make_roles
+from rolellm.llm.llm import LLM
 from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.source import sample_folder
 from rolellm.runtime.locks import locked
@@ -110,6 +112,16 @@ def test_the_same_again(made, tmp_path):
     first = made.to_dict()["roles"][0]
     # Where questions are held out depends on all roles of a language, of which there is one in both.
     assert again.to_dict()["roles"] == [first]
+
+
+def test_a_model_is_asked_for_less_and_nothing_twice(tmp_path):
+    llm = LLM.of({"endpoints": [{"backend": "scripted", "rules": "quotes"}]}, {"quotes": scripted_model})
+    first = make_roles(tmp_path / "made", roles=ROLES[:1], llm=llm)
+    (role,) = first.roles
+    assert first.by == "quotes answered." and role.replies == 2 * role.instructions == 6
+    assert 0 < role.candidates <= 20 and role.calls > 10
+    again = make_roles(tmp_path / "made", roles=ROLES[:1], llm=llm)
+    assert again.roles[0].calls == 0 and again.roles[0].rows == role.rows
 
 
 def test_a_second_demo_in_the_same_folder_is_refused(tmp_path, monkeypatch):

@@ -71,6 +71,8 @@ def edit_json(path: Path, **changes: Any) -> None:
         pytest.param({"temperature": float("inf")}, "temperature", id="infinite"),
         pytest.param({"top_p": 0.0}, "top_p", id="empty-nucleus"),
         pytest.param({"top_p": 1.5}, "top_p", id="top-p-over-1"),
+        pytest.param({"num_beams": 0}, "num_beams", id="no-beam"),
+        pytest.param({"num_beams": 2, "temperature": 0.7}, "beam search does not sample", id="beams-that-sample"),
     ],
 )
 def test_decoding_out_of_range_is_refused(values: dict[str, Any], named: str) -> None:
@@ -81,6 +83,27 @@ def test_decoding_out_of_range_is_refused(values: dict[str, Any], named: str) ->
 def test_a_greedy_description_names_nothing_that_does_not_matter() -> None:
     assert Decoding(seed=1).describe() == Decoding(seed=2, top_p=0.5).describe()
     assert Decoding(temperature=1.0, seed=1).describe() != Decoding(temperature=1.0, seed=2).describe()
+
+
+def test_beams_find_likelier_replies_and_say_so(tiny_model: Path) -> None:
+    import torch
+
+    model = LocalModel(str(tiny_model), device="cpu")
+    prompts = [model.encode([{"role": "user", "content": text}]) for text in ("Who are you?", "Why?", "你是谁？")]
+    model.load()
+
+    def likelihoods(decoding: Decoding) -> list[float]:
+        found = []
+        for prompt, reply in zip(prompts, model.generate_batch(prompts, decoding), strict=True):
+            ids = model.tokenizer(reply.text, add_special_tokens=False)["input_ids"]
+            with torch.inference_mode():
+                logits = model._model(torch.tensor([[*prompt, *ids]])).logits[0].log_softmax(-1)
+            found.append(sum(float(logits[len(prompt) - 1 + at, token]) for at, token in enumerate(ids)))
+        return found
+
+    greedy, beams = Decoding(max_new_tokens=8), Decoding(max_new_tokens=8, num_beams=4)
+    assert sum(likelihoods(beams)) >= sum(likelihoods(greedy))
+    assert beams.describe() == {"strategy": "beam", "num_beams": 4, "max_new_tokens": 8}
 
 
 def test_draws_come_from_seed_and_key_alone() -> None:

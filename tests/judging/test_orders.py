@@ -14,14 +14,15 @@ from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.orders import Ask, planned, rotated
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, System
+from rolellm.judging.types import Comparison, System, SystemKind
 
 NAMES = ("base", "one", "two", "three")
 
 
 def comparison(rows: int = 6, names: tuple[str, ...] = NAMES, missing: tuple[tuple[str, int], ...] = ()) -> Comparison:
     given = [Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",)) for n in range(rows)]
-    systems = [System(name, "baseline" if name == "base" else "model") for name in names]
+    kinds: dict[str, SystemKind] = {"base": "baseline", "echo": "canary"}
+    systems = [System(name, kinds.get(name, "model")) for name in names]
     answers = {
         name: {row.id: f"{name} {row.id}" for n, row in enumerate(given) if (name, n) not in missing} for name in names
     }
@@ -79,6 +80,12 @@ def test_what_was_not_answered_is_not_asked_for() -> None:
     pairs = Counter((ask.row, frozenset(ask.order)) for ask in asks if ask.judge.design == "pairwise")
     assert (0, frozenset(("one", "base"))) in pairs and (0, frozenset(("two", "base"))) not in pairs
     assert not any(row == 1 for row, _ in pairs)
+
+
+def test_a_canary_without_an_answer_is_left_out_of_the_list() -> None:
+    found = comparison(names=(*NAMES, "echo"), missing=(("echo", 0),))
+    asks = planned(found, load_judges(["role-list"]), JudgingSettings(rotations=1, name_probe=0))
+    assert [sorted(ask.order) for ask in asks[:2]] == [sorted(NAMES), sorted((*NAMES, "echo"))]
 
 
 def test_the_probe_of_names_is_of_so_many_rows_and_of_no_canary() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import PredictionError, SettingsError
-from rolellm.core.records import Row
+from rolellm.core.records import Language, Row
 from rolellm.evaluation.matching import Finding
 from rolellm.evaluation.predictions import read_predictions
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.systems import ECHO, make_comparison, parse_sources
+from rolellm.judging.systems import ECHO, OTHER_ROLE, make_comparison, parse_sources, planted_losers
 from rolellm.judging.types import Comparison
 
 ROWS = [
@@ -137,6 +137,42 @@ def test_a_canarys_name_is_taken(tmp_path: Path) -> None:
         compared(given)
     free, _ = compared(given, canaries=False)
     assert free.answers[ECHO]["r3"] == "Says r3"
+
+
+def spoken(number: int, role: str, question: str, language: Language = "en") -> Row:
+    return Row(f"r{number}", role, language, "general", question, ("Aye.",), rolegpt=f"{role} on {question}")
+
+
+def test_a_planted_loser_is_another_roles_reply_to_the_same_question(tmp_path: Path) -> None:
+    rows = [spoken(n, role, f"Question {n // 2}?") for n, role in enumerate(["Fox", "Owl"] * 40)]
+    rows += [spoken(80, "Fox", "Alone?"), spoken(81, "狐狸", "为什么？", "zh")]
+    found, _ = compared(write(tmp_path / "a.jsonl", rows), rows=rows)
+    losers = found.answers[OTHER_ROLE]
+    assert len(losers) == 50 and [one.kind for one in found.systems if one.name == OTHER_ROLE] == ["canary"]
+    every = planted_losers(rows, {row.id: row.rolegpt or "" for row in rows}, rows, most=100)
+    assert losers.items() <= every.items()
+    for row in rows[:80]:
+        assert every[row.id] == f"{'Owl' if row.role == 'Fox' else 'Fox'} on {row.question}"
+    assert every["r80"].startswith("Owl on ") and "r81" not in every
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"baseline": "b"}, id="a baseline that may deserve to lose"),
+        pytest.param({"canaries": False}, id="without canaries"),
+    ],
+)
+def test_no_loser_is_planted(tmp_path: Path, settings: dict[str, Any]) -> None:
+    rows = [spoken(n, role, "Why?") for n, role in enumerate(["Fox", "Owl"])]
+    a, b = write(tmp_path / "a.jsonl", rows), write(tmp_path / "b.jsonl", rows)
+    found, _ = compared(a, b, rows=rows, **settings)
+    assert OTHER_ROLE not in found.answers
+
+
+def test_one_role_has_no_other(tmp_path: Path) -> None:
+    found, _ = compared(write(tmp_path / "a.jsonl"))
+    assert OTHER_ROLE not in found.answers
 
 
 @pytest.mark.parametrize("baseline", ["a", "none"])

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from rolellm.llm.model import (
     user,
 )
 from rolellm.models.local_model import LocalModel
+from rolellm.prompts.settle import SystemTurnWarning
 
 
 def requests(count: int, **sampling: Any) -> list[Request]:
@@ -56,6 +59,23 @@ def test_it_is_a_model(local: LocalModel, tiny_model: Path) -> None:
     messages = [{"role": message.role, "content": message.content} for message in requests(1)[0].messages]
     assert reply.usage.prompt == len(local.encode(messages))
     assert 1 <= reply.usage.completion <= 12
+
+
+def test_a_template_without_a_system_role_gets_the_text_in_the_user_s_turn(tiny_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_model, folder)
+    (folder / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
+        "{% endif %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    )
+    with pytest.warns(SystemTurnWarning, match="no system role; the system text goes in front of the first user turn"):
+        model = LocalModel(str(folder), device="cpu")
+    (asked,) = requests(1)
+    (raw,) = ask(LocalChat(model), [asked])
+    prompt = "<user>You are a fox.\n\nWhy, 0?<assistant>"
+    ids = model.encode([asdict(message) for message in asked.messages])
+    assert model.tokenizer.decode(ids) == prompt
+    assert LocalChat(model).read(raw).usage.prompt == len(ids)
 
 
 def test_calls_that_wait_go_together(local: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:

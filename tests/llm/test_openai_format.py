@@ -321,9 +321,14 @@ def test_bodies_that_are_no_object_are_kept_as_text(content: bytes) -> None:
     ("status", "content", "found"),
     [
         pytest.param(400, b'{"error": {"message": "Too long"}}', "HTTP 400: Too long", id="openai"),
+        pytest.param(422, b'{"detail": [{"msg": "field required"}]}', "HTTP 422: field required", id="fastapi"),
         pytest.param(
-            422, b'{"detail": [{"msg": "field required"}]}', 'HTTP 422: [{"msg": "field required"}]', id="fastapi"
+            422,
+            b'{"detail": [{"loc": ["body", "n", 0], "msg": "A", "input": "secret"}, {"loc": "n", "msg": "B"}]}',
+            "HTTP 422: body.n.0: A; B",
+            id="fastapi, several",
         ),
+        pytest.param(422, b'{"detail": ["odd"]}', 'HTTP 422: ["odd"]', id="a list of something else"),
         pytest.param(500, b'{"error": "out of memory"}', "HTTP 500: out of memory", id="a text"),
         pytest.param(500, b'{"message": "oops"}', "HTTP 500: oops", id="bare"),
         pytest.param(400, b'[{"error": {"message": "Key?"}}]', "HTTP 400: Key?", id="list"),
@@ -342,7 +347,7 @@ def test_what_a_refusal_says(status: int, content: bytes, found: str) -> None:
 @pytest.mark.parametrize("status", range(300, 600))
 def test_every_status_is_a_typed_failure(status: int) -> None:
     error = refusal(status, {}, b"", str)
-    assert error.retry == (status in (408, 409, 425, 429) or (status >= 500 and status != 501))
+    assert error.retry == (status in (408, 409, 424, 425, 429) or (status >= 500 and status != 501))
     assert error.billed == (status in (408, 504, 524))
 
 

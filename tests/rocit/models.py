@@ -2,7 +2,14 @@
 
 from typing import Any
 
+import pytest
+
+from rolellm.rocit.packing.examples import Examples
+from rolellm.rocit.packing.tree import pack
+
 FAMILIES = ("Llama", "Glm", "Glm4")
+# The norm of the difference of two gradients over the norm of one, in float32.
+BOUND = 1e-5
 
 
 def new_model(family: str, vocabulary: int, **changes: Any) -> Any:
@@ -26,7 +33,7 @@ def new_model(family: str, vocabulary: int, **changes: Any) -> Any:
     config = getattr(transformers, f"{family}Config")(**(sizes | changes))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return getattr(transformers, f"{family}ForCausalLM")(config)
+        return transformers.AutoModelForCausalLM.from_config(config)
 
 
 def with_adapter(model: Any) -> Any:
@@ -48,4 +55,39 @@ def gradient(model: Any, loss: Any) -> Any:
 
     model.zero_grad()
     loss.backward()
-    return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.requires_grad])
+    return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])
+
+
+def distance(one: Any, other: Any) -> float:
+    """The norm of the difference of two gradients over the norm of the other."""
+    return float((one - other).norm() / other.norm())
+
+
+def packed_loss(model: Any, examples: Examples, **changes: Any) -> Any:
+    """The summed loss of all examples as one pack on a CPU; `changes` replaces its tensors."""
+    from rolellm.rocit.packing.attention import attend
+    from rolellm.rocit.packing.layout import summed_loss, tree_tensors
+
+    attend(model, flex=False, longest=int(examples.lengths.max()))
+    tree = pack(examples, range(len(examples)))
+    return summed_loss(model, tree_tensors(tree, len(tree.ids), 0) | changes)
+
+
+def losses_alone(model: Any, examples: Examples) -> Any:
+    """The summed loss of the rows, each by itself and without padding, by transformers' own labels."""
+    import torch
+
+    return sum(
+        model(input_ids=torch.tensor([row.input_ids]), labels=torch.tensor([row.labels])).loss * len(row.reply_ids)
+        for row in examples
+    )
+
+
+def check_exact(model: Any, examples: Examples) -> None:
+    """Check that a pack of all examples has the loss and the gradient of its rows."""
+    # First, because a pack leaves the model with another attention.
+    rows = losses_alone(model, examples)
+    wanted = gradient(model, rows)
+    packed = packed_loss(model, examples)
+    assert packed.item() == pytest.approx(rows.item(), rel=1e-6)
+    assert distance(gradient(model, packed), wanted) < BOUND

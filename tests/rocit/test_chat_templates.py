@@ -10,13 +10,15 @@ import pytest
 from rolellm.core.errors import ModelError
 from rolellm.models.local_model import LocalModel
 from rolellm.prompts.encode import encode_prompt, encode_replies, end_token_id
-from rolellm.prompts.settle import check_settled, settle
+from rolellm.prompts.settle import SystemTurnWarning, check_settled, settle
 from rolellm.rocit.bases import build_base, load_tokenizer
 from rolellm.rocit.recipe import load_recipe
 from rolellm.rocit.rows import load_rows
 from rolellm.rocit.train import prepare, train
 
 from .tokenizers import CHATML, make_tokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore::rolellm.prompts.settle.SystemTurnWarning")
 
 # Each writes what its namesake writes around a reply, and no more.
 QWEN3 = (
@@ -118,6 +120,19 @@ def test_what_is_trained_is_what_is_asked_for_and_answered(template: str, ending
     assert ids_of(stock, turns(), add_generation_prompt=True) == prompt
     settle(stock)
     assert stock.chat_template == tokenizer.chat_template
+
+
+@pytest.mark.parametrize("template", [GEMMA, DROPS_SYSTEM], ids=["gemma", "drops-the-system-turn"])
+def test_a_system_text_in_the_user_s_turn_is_said_once(template: str, tmp_path: Path) -> None:
+    folder = folder_with(template, tmp_path)
+    with pytest.warns(SystemTurnWarning) as said:
+        tokenizers = [load_tokenizer(folder, "model") for _ in range(2)]
+    (warning,) = said
+    assert str(warning.message) == (
+        f"{folder}: its chat template has no system role; the system text goes in front of the first user turn"
+    )
+    text = tokenizers[1].decode(encode_prompt(tokenizers[1], turns()))
+    assert text.endswith(f"<start_of_turn>user\n{SYSTEM}\n\n{QUESTION}<end_of_turn>\n<start_of_turn>model\n")
 
 
 @pytest.mark.parametrize(

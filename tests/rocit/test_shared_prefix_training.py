@@ -14,13 +14,12 @@ from rolellm.rocit.packing.examples import Examples
 from rolellm.rocit.packing.plan import plan
 from rolellm.rocit.recipe import Lora, MethodRecipe, TrainingRecipe
 
-from .models import FAMILIES, gradient, new_model
+from .models import BOUND, FAMILIES, distance, gradient, new_model
 from .packing.trees import sample_examples
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
 
-BOUND = 1e-5
 PACKED = {"shared_prefix": True, "per_device_train_batch_size": 24, "gradient_accumulation_steps": 1}
 ROWS = {"shared_prefix": False, "per_device_train_batch_size": 5, "gradient_accumulation_steps": 5}
 LAYOUTS = {"packed": PACKED, "rows": ROWS}
@@ -88,10 +87,6 @@ def train(
     with gradients() as taken:
         fitted = fit(new_model(family, len(tokenizer)), tokenizer, examples, job)
     return taken, list(fitted.losses)
-
-
-def distance(one: Any, other: Any) -> float:
-    return float((one - other).norm() / other.norm())
 
 
 def test_what_is_compared_takes_several_passes_in_both_layouts(examples: Examples) -> None:

@@ -273,10 +273,6 @@ LAYERS = "down_proj, embed_tokens, gate_proj, k_proj, lm_head, o_proj, q_proj, u
 @pytest.mark.parametrize(
     ("config", "changes", "words"),
     [
-        pytest.param({"model_type": "gemma2"}, {}, "type gemma2.*training.shared_prefix: false", id="family"),
-        pytest.param(
-            {"model_type": "mistral", "sliding_window": 64}, {}, "a window of 64 tokens", id="window-too-short"
-        ),
         pytest.param(
             {},
             {"target_modules": ["q_porj"]},

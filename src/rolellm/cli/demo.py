@@ -11,17 +11,22 @@ from rolellm.cli.output import print_json, print_table, show_table
 
 
 @with_options
-def demo(out: Path = Path("rolellm-demo"), as_json: AsJson = False) -> None:
+def demo(
+    context: typer.Context, out: Path = Path("rolellm-demo"), llm: Path | None = None, as_json: AsJson = False
+) -> None:
     """Make roles of scripts; answer and score with an untuned model, tune it, do both again; judge; and report.
 
     On the embedded sample, offline, on a CPU, in minutes.
 
     Args:
         out: Where models, answers, scores and the report go; an earlier demo is replaced.
+        llm: YAML settings of a model that makes the roles and judges, instead of rules (docs/endpoints.md).
     """
+    from rolellm.cli.output import resumable
     from rolellm.demo import run_demo
 
-    result = run_demo(out, say=lambda line: typer.echo(line, err=True))
+    with resumable(context):
+        result = run_demo(out, say=lambda line: typer.echo(line, err=True), llm=llm)
     if as_json:
         print_json(result.to_dict())
         return
@@ -30,7 +35,8 @@ def demo(out: Path = Path("rolellm-demo"), as_json: AsJson = False) -> None:
     from rolellm.report.score_table import score_table, to_rich
 
     columns, rows = made_table(result.made)
-    print_table("Made from scripts, by rules in place of a language model; not tuned on", columns, rows)
+    by = "rules in place of a language model" if llm is None else "a language model"
+    print_table(f"Made from scripts, by {by}; not tuned on", columns, rows)
     show_table(to_rich(score_table(result.reports)))
     show_result(result.judged)
     typer.echo(f"Report: {result.page}")

@@ -12,6 +12,7 @@ from rolellm.core.files import write_json
 from rolellm.demo.making import Clock, make_roles
 from rolellm.evaluation.score import ScoreReport, summary_dict
 from rolellm.judging.figures import JudgingResult
+from rolellm.llm.llm import LLM
 from rolellm.report.construct_section import Made
 from rolellm.runtime.locks import locked
 
@@ -23,6 +24,8 @@ TUNED = "tuned"
 BASELINE = "RoleGPT (sample)"
 _SUMMARY = "summary.json"
 _JUDGED = "judged"
+# A verdict takes a real model seconds: few rows, and however many verdicts are missing, the page shows it.
+_FEW: Mapping[str, Any] = {"sample": 5, "judges": ("role-pair",), "name_probe": 0, "max_unscored": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +62,23 @@ class DemoResult:
         }
 
 
-def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None) -> DemoResult:
+def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None, llm: Any = None) -> DemoResult:
     """Run it; an earlier demo in the same folder is replaced.
 
     Args:
         out: The folder to write.
         say: Called with a line before each stage.
+        llm: Who makes the roles and judges: a settings file, a dict, or `rolellm.LLM`; by default rules. Replies that
+            the folder holds are not asked for again.
 
     Raises:
         SettingsError: When ``out`` holds something that no demo left there.
         RunInUseError: When another demo works in it.
         MissingExtraError: Without the extra ``demo``.
+        StoppedShortError: On Ctrl-C while a model is asked; the same call continues.
+        EndpointError: When no endpoint answers.
     """
+    asked = None if llm is None else LLM.of(llm)
     require("torch", "transformers", "trl", "peft", "accelerate", extra="demo")
     require("bm25s", "jsonschema", extra="demo")
     _settle_libraries()
@@ -78,10 +86,10 @@ def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None) ->
     _check(folder)
     with locked(folder):
         write_json(folder / _SUMMARY, {"state": "running"})
-        return _run(folder, Clock(say))
+        return _run(folder, Clock(say), asked)
 
 
-def _run(folder: Path, clock: Clock) -> DemoResult:
+def _run(folder: Path, clock: Clock, llm: LLM | None) -> DemoResult:
     from rolellm.evaluation.score import score
     from rolellm.judging.run import judge
     from rolellm.rocit.bases import build_base
@@ -89,7 +97,7 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     from rolellm.rocit.train import prepare, train
     from rolellm.rolebench import load_rolebench
 
-    made = make_roles(folder / "made", clock)
+    made = make_roles(folder / "made", clock, llm=llm)
     clock.start("load", "Loading the sample")
     data = load_rolebench(CONFIG, SPLIT)
 
@@ -105,12 +113,13 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     clock.start(TUNED, f"Answering {len(data)} held-out questions with the tuned model, and scoring")
     reports[TUNED] = _answer_and_score(data, run, folder / "tuned.jsonl")
     reports[BASELINE] = score(data.rename_column("rolegpt", "prediction"))
-    clock.start("judge", "Judging the answers against RoleGPT's, by rules in place of a language model")
+    clock.start("judge", "Judging the answers against RoleGPT's")
     answers = {name: folder / f"{name}.jsonl" for name in (UNTUNED, TUNED)}
     words = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
-    judged = judge(answers, f"{CONFIG}/{SPLIT}", llm=words, out=folder / _JUDGED)
+    few = {} if llm is None else _FEW
+    judged = judge(answers, f"{CONFIG}/{SPLIT}", llm=llm or words, out=folder / _JUDGED, **few)
     clock.start("report", "Writing the report")
-    page = _write_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, made)
+    page = _write_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, made, llm)
     result = DemoResult(folder, page, made, reports, judged, clock.stop())
     write_json(folder / _SUMMARY, result.to_dict())
     return result
@@ -147,18 +156,22 @@ def _check(folder: Path) -> None:
         raise SettingsError(f"{folder} holds other files; name another folder with --out")
 
 
-def _write_page(folder: Path, recipe: Mapping[str, Any], made: Made) -> Path:
+def _write_page(folder: Path, recipe: Mapping[str, Any], made: Made, llm: LLM | None) -> Path:
     from rolellm.report.build import build_report
     from rolellm.report.page import write_page
 
+    judge = "The judge is not a language model: it counts words that an answer shares with references and descriptions."
+    if llm is not None:
+        judge = (
+            f"The judge, {', '.join(model.name for model in llm.models)}, was shown {_FEW['sample']} of the questions."
+        )
     content = replace(
         build_report([str(folder / _JUDGED)]).content,
         title="RoleLLM demo",
         summary=(
             "A tiny LLaMA, built from the embedded sample, before and after role-conditioned tuning. The sample's "
-            "RoleGPT is its sixth reply, held out from the references and written by the same author. The judge is not "
-            "a language model: it counts words that an answer shares with references and descriptions. What was made "
-            "from scripts is shown further down; nothing was tuned on it."
+            f"RoleGPT is its sixth reply, held out from the references and written by the same author. {judge} What "
+            "was made from scripts is shown further down; nothing was tuned on it."
         ),
         split_note=(
             "One instruction of each family of four, and eight questions a role, were held out: no test question "

@@ -1,7 +1,7 @@
-"""Two roles out of the sample's own scenes, from script to data set: stages 1 to 3 of the paper, offline.
+"""Two roles out of the sample's own scenes, from script to data set: stages 1 to 3 of the paper.
 
-Rules that quote their prompt answer (`rolellm.construct.scripted`), not a language model: this shows that the stages
-work together, and nothing about how good a real model's data would be.
+Without a model, rules that quote their prompt answer (`rolellm.construct.scripted`): that shows that the stages work
+together, and nothing about how good a real model's data would be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rolellm.construct.clean import RULES
 from rolellm.construct.context_instruct.filters import FilterName, Verdict
@@ -38,11 +38,30 @@ BY = (
     "No language model was asked: rules that quote their prompt take its place, and spoil one pair in twelve on "
     "purpose, so that filters have something to do. The stages, their client and their files are the real ones."
 )
-_INSTRUCTIONS = 10
-_INSTRUCT = InstructSettings(per_role=50, chunk_tokens=300, overlap_tokens=40)
 #: Which dropped pair is shown: one with a place in the script, of the filter that says most about a pair.
 _TELLING: tuple[FilterName, ...] = ("grounding", "standalone", "character", "confidence", "duplicate", "form")
 _LINES = 4
+
+
+class _Stages(NamedTuple):
+    """How much is made of each role, and how."""
+
+    build: BuildSettings
+    instruct: InstructSettings
+    respond: RespondSettings
+    instructions: int
+
+
+_BY_RULES = _Stages(
+    BuildSettings(), InstructSettings(per_role=50, chunk_tokens=300, overlap_tokens=40), RespondSettings(), 10
+)
+# A reply takes a real model seconds, and a small one may write on without an end.
+_BY_MODEL = _Stages(
+    BuildSettings(max_tokens=1000),
+    InstructSettings(per_role=10, chunk_tokens=300, overlap_tokens=40, rounds=3, max_tokens=1000),
+    RespondSettings(replies=2),
+    3,
+)
 
 
 class Clock:
@@ -67,39 +86,50 @@ class Clock:
         return {stage: round(end - begun, 2) for (stage, begun), end in zip(self._begun.items(), ends, strict=True)}
 
 
-def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES) -> Made:
-    """Make roles of the sample's scripts, and a data set of them that loads; what the folder holds is replaced.
+def make_roles(
+    folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES, llm: LLM | None = None
+) -> Made:
+    """Make roles of the sample's scripts, and a data set of them that loads.
 
     Args:
-        folder: Gets a folder for each character, and ``release``.
+        folder: Gets a folder for each character, and ``release``. What it holds is replaced; with ``llm``, replies that
+            it holds are not asked for again.
         clock: Announces each stage and takes its time.
         roles: Roles of the sample.
+        llm: Who answers; by default rules.
 
     Raises:
         MissingExtraError: Without ``bm25s`` or ``jsonschema``.
+        StoppedShortError: On Ctrl-C with ``llm``; the same call continues.
+        EndpointError: When no endpoint answers.
     """
     require("bm25s", "jsonschema", extra="demo")
     target, clock = Path(folder), clock or Clock()
     if target.is_symlink() or target.is_file():
         target.unlink()
     elif target.is_dir():
-        shutil.rmtree(target)
-    target.mkdir(parents=True)
-    llm = LLM.of(scripted_model())
-    llm.options = replace(llm.options, show_progress=False)
+        shutil.rmtree(target if llm is None else target / "release", ignore_errors=llm is not None)
+    target.mkdir(parents=True, exist_ok=True)
+    by, stages, who = BY, _BY_RULES, "rules that quote their prompt answer, no language model"
+    if llm is None:
+        llm = LLM.of(scripted_model())
+        llm.options = replace(llm.options, show_progress=False)
+    else:
+        by, stages = f"{', '.join(model.name for model in llm.models)} answered.", _BY_MODEL
+        who = "a language model answers"
     clock.start("parse", f"Reading the scripts of {' and '.join(roles)}")
-    works = [_Work(role, target, llm) for role in roles]
+    works = [_Work(role, target, llm, stages) for role in roles]
     for stage, line in (
-        ("build", "Building their profiles; rules that quote their prompt answer, no language model"),
+        ("build", f"Building their profiles; {who}"),
         ("instruct", "Making questions and answers from profile and script (Context-Instruct), and filtering them"),
-        ("respond", f"Replying in each voice to {_INSTRUCTIONS} general and to its own questions (RoleGPT)"),
+        ("respond", f"Replying in each voice to {stages.instructions} general and to its own questions (RoleGPT)"),
     ):
         clock.start(stage, line)
         for work in works:
             getattr(work, stage)()
     clock.start("release", "Writing them as a data set, and loading it")
     rows = _release(target / "release", works)
-    return Made(BY, str(target / "release"), tuple(work.made(rows[work.role]) for work in works))
+    return Made(by, str(target / "release"), tuple(work.made(rows[work.role]) for work in works))
 
 
 class _Work:
@@ -108,8 +138,8 @@ class _Work:
     instructed: InstructResult
     responded: RespondResult
 
-    def __init__(self, role: str, target: Path, llm: LLM) -> None:
-        self.role, self.folder, self._llm = role, target / safe_name(role), llm
+    def __init__(self, role: str, target: Path, llm: LLM, stages: _Stages) -> None:
+        self.role, self.folder, self._llm, self._stages = role, target / safe_name(role), llm, stages
         self._script = sample_folder() / "scripts" / f"{role}.txt"
         self._parsed: Parsed = parse_script(self._script, role)
         turns = self.folder.with_suffix(".turns.jsonl")
@@ -118,17 +148,18 @@ class _Work:
         self._spent: list[Mapping[str, Any]] = []
 
     def build(self) -> None:
-        built = build_folder(self.character, self.folder, BuildSettings(), self._llm)
+        built = build_folder(self.character, self.folder, self._stages.build, self._llm)
         self.character, self._own_lines = built.character, built.manifest["counts"]["own_lines"]
         self._spent.append(built.manifest["spent"])
 
     def instruct(self) -> None:
-        self.instructed, manifest = instruct_folder(self.character, self.folder / "instruct", _INSTRUCT, self._llm)
+        folder, settings = self.folder / "instruct", self._stages.instruct
+        self.instructed, manifest = instruct_folder(self.character, folder, settings, self._llm)
         self._spent.append(manifest["spent"])
 
     def respond(self) -> None:
         general = sample_folder() / f"instructions-{FOLDERS[self.character.language]}" / "instructions-general.jsonl"
-        self.responded = self._reply("respond", general, RespondSettings(), _INSTRUCTIONS)
+        self.responded = self._reply("respond", general, self._stages.respond, self._stages.instructions)
         # One reply each to the role's own questions is RoleGPT's baseline for them.
         self._reply("respond-questions", self.folder / "instruct" / KEPT, RespondSettings(replies=1))
 

@@ -39,7 +39,7 @@ class Ask:
 def planned(comparison: Comparison, judges: Sequence[Judge], settings: JudgingSettings) -> list[Ask]:
     """Every verdict to ask for, row by row, so that what rows share is asked together.
 
-    A pair is asked for where the system and the baseline both answered; a list where every system did.
+    A pair is asked for where the system and the baseline both answered; a list where every system but canaries did.
 
     Raises:
         SettingsError: When pairs are to be judged and there is no baseline, or lists of more answers than there are
@@ -78,7 +78,7 @@ def _orders(
     there = [one for one in comparison.systems if row in comparison.answers[one.name]]
     baseline = comparison.baseline
     if judge.design == "listwise":
-        if len(there) == len(comparison.systems):
+        if sum(one.kind != "canary" for one in there) == sum(one.kind != "canary" for one in comparison.systems):
             yield from ((order, False) for order in rotated([one.name for one in there], settings, row))
     elif baseline is not None and baseline in there:
         for one in there:

@@ -26,6 +26,8 @@ from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, Judgement
 
 Result = Mapping[str, Any]
+#: The fewest rows on which a canary has to lose for sure (our choice).
+LEAST_LOSSES = 20
 
 
 def _is_valid(result: Result, tally: Tally) -> bool:
@@ -43,7 +45,7 @@ def _is_valid(result: Result, tally: Tally) -> bool:
 
 def _problems(result: Result, tally: Tally, *, valid: bool) -> list[str]:
     """In words: first what makes the run invalid, then what its figures must be read with."""
-    told = (_unfit(result, tally), _unscored(result), _withheld(result), _canaries(result), _flaws(result))
+    told = (_unfit(result, tally), _unscored(result), _canaries(result), _withheld(result), _flaws(result))
     return [problem for found in told for problem in found] + (_uncompared(result) if valid else [])
 
 
@@ -86,7 +88,7 @@ def _unscored(result: Result) -> list[str]:
 
 
 def _canaries(result: Result) -> Iterator[str]:
-    """A canary does not answer: where it wins, the judge can be won without an answer."""
+    """A canary has to lose: a judge that is not seen to prefer answers, and those of the right role, is not fit."""
     for one in result["models"]:
         if one["kind"] != "canary":
             continue
@@ -98,12 +100,15 @@ def _canaries(result: Result) -> Iterator[str]:
                 "that showed it: text inside an answer can bind this judge"
             )
         pairs, lists = one["pairwise"] or {}, one["listwise"] or {}
-        for rate, where in ((pairs.get("win_rate"), "pairs"), (lists.get("win_rate"), "lists")):
-            if _above(rate, 0.5):
-                low, high = rate["ci95"]
+        rates = [(f"the judge {judge}", rate, "pairs") for judge, rate in pairs.get("by_judge", {}).items()]
+        for judge, rate, where in (*rates, ("the judge", lists.get("win_rate"), "lists")):
+            low, high = (rate and rate["ci95"]) or (0, 0)
+            # On few rows an interval reaches far, however well the judge does.
+            if rate and high >= 0.5 and (rate["mean"] >= 0.5 or rate["n"] >= LEAST_LOSSES):
                 yield (
-                    f"{called} wins {rate['mean']:.1%} [{low:.1%}, {high:.1%}] of its {where} against "
-                    f"{result['baseline']}: this judge prefers a non-answer, so its verdicts say little about quality"
+                    f"{judge} does not pass the fitness test: {called} should lose, and wins {rate['mean']:.1%} "
+                    f"[{low:.1%}, {high:.1%}] of its {where} against {result['baseline']}; verdicts of this judge say "
+                    "little about quality"
                 )
         if result["baseline"] is None and _above(lists.get("strength"), 0):
             yield (

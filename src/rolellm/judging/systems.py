@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
@@ -21,12 +23,15 @@ from rolellm.judging.types import Comparison, System, SystemKind
 
 NULL_MODEL = "canary: null model"
 ECHO = "canary: echo"
+OTHER_ROLE = "canary: another role"
 #: The baseline that comes with the rows: the release's own RoleGPT replies.
 ROLEGPT = "rolegpt"
 ROLEGPT_NAME = "RoleGPT"
 NO_BASELINE = "none"
 # An echo's own verdict has to stay within what a judge is shown, however long the description is.
 _MOST_ECHOED = 1500
+#: Rows with a planted loser (our choice), so that a fitness test costs no more on a large split.
+_PLANTED = 50
 
 
 def canary_answers(rows: Sequence[Row]) -> list[tuple[System, dict[str, str]]]:
@@ -53,6 +58,38 @@ def canary_answers(rows: Sequence[Row]) -> list[tuple[System, dict[str, str]]]:
             for row in rows
         }
         found.append((System(name, "canary", source={"rules": rule, "texts_sha256": hash_json(texts)}), answers))
+    return found
+
+
+def planted_losers(
+    rows: Sequence[Row], replies: Mapping[str, str], among: Sequence[Row], most: int = _PLANTED
+) -> dict[str, str]:
+    """What the baseline said as another role, to the same question where it was asked it: a judge should notice.
+
+    Args:
+        rows: All rows of the split.
+        replies: The baseline's, by row id.
+        among: The rows that are judged.
+        most: How many of them get a loser.
+
+    Returns:
+        Row id to the planted reply, in the row's language; a row for which there is none is absent.
+    """
+    spoken: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.id in replies:
+            spoken[row.language].append(row)
+            spoken[f"{row.language} {row.question}"].append(row)
+    able = [row for row in among if row.id in replies]
+    found: dict[str, str] = {}
+    for row in sorted(able, key=lambda row: hash_json(["planted", row.id])):
+        if len(found) == most:
+            break
+        for shared in (f"{row.language} {row.question}", row.language):
+            others = [one.id for one in spoken[shared] if one.role != row.role and replies[one.id] != replies[row.id]]
+            if others:
+                found[row.id] = replies[random.Random(row.id).choice(others)]
+                break
     return found
 
 
@@ -105,9 +142,9 @@ def make_comparison(
     """
     given, base = _with_baseline(rows, given, settings, where)
     canaries = canary_answers(rows) if settings.canaries else []
-    for one, _ in canaries:
-        if one.name in given:
-            raise SettingsError(f"{one.name} is the name of a canary; give your system another name")
+    for name in (NULL_MODEL, ECHO, OTHER_ROLE) if settings.canaries else ():
+        if name in given:
+            raise SettingsError(f"{name} is the name of a canary; give your system another name")
     if len(given) < 2:
         raise SettingsError(
             f"{next(iter(given))} is alone, and there is nothing to compare it with; give another system, or a baseline"
@@ -126,6 +163,8 @@ def make_comparison(
     kept = _sampled(rows, answers, base, settings)
     if not kept:
         raise PredictionError(f"no row of {where} has two answers to compare; give predictions for the same rows")
+    if canaries and settings.baseline == ROLEGPT and (losers := planted_losers(rows, answers[ROLEGPT_NAME], kept)):
+        canaries.append((System(OTHER_ROLE, "canary", source={"rules": ROLEGPT}), losers))
     answers |= {one.name: texts for one, texts in canaries}
     shown = {name: {row.id: texts[row.id] for row in kept if row.id in texts} for name, texts in answers.items()}
     return Comparison(kept, [*systems, *(one for one, _ in canaries)], shown), findings

@@ -297,7 +297,9 @@ class BatchRun(Run[T]):
         if not isinstance(status, int):
             return CallError("timeout", "the batch ended before this request", retry=True)
         refused = self._endpoint.refusal(status, encode_body(body if isinstance(body, dict) else {"error": body}))
-        refused.retry = refused.retry or self._endpoint.learns_form(batch.form, refused)
+        if (form := self._endpoint.form_after(batch.form, refused)) is not None:
+            self._endpoint.goes_on_in(form)
+            refused.retry = True
         return refused
 
     def _came(self, name: str, came: Json | CallError) -> None:

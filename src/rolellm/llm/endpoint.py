@@ -83,22 +83,30 @@ class Endpoint:
         """Ask once.
 
         A server that refuses the form in which a schema is asked for is asked again in the next form; that costs
-        nothing, and does not count as an attempt.
+        nothing, and does not count as an attempt. The first form that brings a reply is kept: an error may name the
+        form only because it repeats the request.
 
         Raises:
             CallError: When no reply came.
             SettingsError: When the server needs a key and none is set.
         """
+        form = self.structured
         while True:
-            form = self.structured
             begun = time.monotonic()
             try:
-                response = await self.asked(partial(self._post, request, attempt), self.settings.timeout)
+                response = await self.asked(partial(self._post, request, attempt, form), self.settings.timeout)
             except CallError as error:
-                if request.schema is not None and self.learns_form(form, error):
-                    continue
-                raise
+                if request.schema is None:
+                    raise
+                if self.settings.structured == "auto" and error.kind == "timeout" and True not in self._pace:
+                    # Under a grammar, some servers take minutes for a reply.
+                    self.goes_on_in("none")
+                if (lower := self.form_after(form, error)) is None:
+                    raise
+                form = lower
+                continue
             raw = self.received(parse_body(response.content), request)
+            self.goes_on_in(form)
             self._compare_paces(raw, request.schema is not None and form != "none", time.monotonic() - begun)
             return raw
 
@@ -120,35 +128,25 @@ class Endpoint:
                 stacklevel=2,
             )
 
-    def learns_form(self, form: Structured, error: CallError) -> bool:
-        """Go over to the next form of structured output where a server refuses one; whether asking again may help.
+    def form_after(self, form: Structured, error: CallError) -> Structured | None:
+        """The form to ask in after one was refused; ``None`` where the form is not at fault, or there is no other."""
+        if self.settings.structured != "auto" or form == "none" or not error.wants_other_form:
+            return None
+        return _FORMS[_FORMS.index(form) + 1]
 
-        So does a call that gets no answer in time: under a grammar, some servers take minutes for a reply.
-
-        Calls that are on their way together all learn of a refusal; only the first of them moves on.
-
-        Args:
-            form: In which was asked.
-            error: How that failed.
-        """
-        if self.settings.structured != "auto" or form == "none":
-            return False
-        late = error.kind == "timeout" and True not in self._pace
-        if not (late or error.wants_other_form):
-            return False
-        if self.structured == form:
-            self.structured = "none" if late else _FORMS[_FORMS.index(form) + 1]
-        return error.wants_other_form
+    def goes_on_in(self, form: Structured) -> None:
+        """Ask in this form from now on, unless one that asks for less is in use already."""
+        self.structured = max(self.structured, form, key=_FORMS.index)
 
     def refusal(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> CallError:
         """The error that an answer other than 2xx stands for, secrets taken out."""
         return refusal(status, headers or {}, content, self._scrubber().text)
 
-    def body(self, request: Request, attempt: int = 1) -> dict[str, Any]:
-        """The body of a call, as it is sent now."""
+    def body(self, request: Request, attempt: int = 1, form: Structured | None = None) -> dict[str, Any]:
+        """The body of a call; in the form that is in use, if none is given."""
         settings = self.settings
         return request_body(
-            request, self._model, attempt, self.structured, settings.max_tokens_field, settings.extra_body
+            request, self._model, attempt, form or self.structured, settings.max_tokens_field, settings.extra_body
         )
 
     def read(self, raw: Json) -> Reply:
@@ -256,8 +254,8 @@ class Endpoint:
     def _scrubber(self) -> Scrubber:
         return scrubber(find_key(self._base_url, self.settings.api_key_env), *self._hidden)
 
-    async def _post(self, request: Request, attempt: int) -> httpx2.Response:
-        content = encode_body(self.body(request, attempt))
+    async def _post(self, request: Request, attempt: int, form: Structured) -> httpx2.Response:
+        content = encode_body(self.body(request, attempt, form))
         options: Any = {"headers": self.headers()}
         return await self.sdk().post("/chat/completions", cast_to=httpx2.Response, content=content, options=options)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -185,14 +186,19 @@ _STATUSES: Mapping[FailureKind, tuple[int, ...]] = {
     "forbidden": (402, 403),
     "not_found": (404,),
     "timeout": (408, 504, 524),
-    "server_error": (409, 425),
+    "server_error": (409, 424, 425),
     "rate_limited": (429,),
 }
 _SHOWN = 300
 _READ = 1 << 16
 #: Codes of a 429 that no waiting helps with.
-_OUT_OF_MONEY = ("insufficient_quota", "billing_hard_limit_reached")
-_FORM_WORDS = ("response_format", "json_schema", "json_object", "structured output", "guided", "grammar")
+_OUT_OF_MONEY = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+# What errors say, in lower case, with spaces for punctuation; the tests have real servers' words for each.
+_FORM = re.compile(r"response format|json (schema|object|mode)|structured output|\bguided\b|grammar")
+_NO_MODEL = re.compile(r"\b(model|endpoint)\b.{0,80}?\bnot (exist|found|available|running)\b")
+_OF_THIS_REQUEST = re.compile(
+    r"\b(exceeds?|longer than|maximum)\b.{0,80}?\bcontext (length|size|window)|\bvalidation errors?\b"
+)
 
 
 def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Callable[[str], str]) -> CallError:
@@ -204,7 +210,7 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Calla
         content: Its body.
         hide: Takes secrets out of text.
     """
-    message, code = _said(content)
+    message, names = _said(content)
     # Longer than what is shown, so that nothing that has to be hidden is cut in half before.
     shown = " ".join(_printable(hide(message)).split())[:_SHOWN]
     reason = f"HTTP {status}" + (f": {shown}" if shown else "")
@@ -212,32 +218,47 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Calla
         return CallError("not_found", f"{reason}; the server sends elsewhere, give that as base_url", retry=False)
     other: FailureKind = "server_error" if status >= 500 else "bad_request"
     kind = next((kind for kind, known in _STATUSES.items() if status in known), other)
-    if kind == "rate_limited" and code in _OUT_OF_MONEY:
+    if kind == "rate_limited" and not _OUT_OF_MONEY.isdisjoint(names):
         return CallError("forbidden", reason, retry=False)
+    words = re.sub(r"[\W_]+", " ", " ".join((message, *names)).casefold())
+    # Whatever the status: some servers answer 500 to a form that they do not know.
+    wants_other_form = kind != "rate_limited" and _FORM.search(words) is not None
+    if kind in ("forbidden", "server_error") and _OF_THIS_REQUEST.search(words):
+        kind = "bad_request"
+    elif kind == "bad_request" and not wants_other_form and _NO_MODEL.search(words):
+        kind = "not_found"
     again = kind in ("timeout", "server_error", "rate_limited") and status != 501
     after = retry_after(headers) if again else None
     # After a gateway's timeout the server behind it may have answered all the same.
     error = CallError(kind, reason, retry=again, after=after, billed=kind == "timeout")
-    # Whatever the status: some servers answer 500 to a form that they do not know.
-    error.wants_other_form = kind != "rate_limited" and any(word in message.casefold() for word in _FORM_WORDS)
+    error.wants_other_form = wants_other_form
     return error
 
 
-def _said(content: bytes) -> tuple[str, str | None]:
-    """The message of an error's body, in the forms that servers give it, and its code."""
+def _said(content: bytes) -> tuple[str, list[str]]:
+    """The message of an error's body, in the forms that servers give it, and what it names: a code, a parameter."""
     text = content[:_READ].decode("utf-8", errors="replace")
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
-        return text, None
+        return text, []
     if isinstance(value, list) and value:
         value = value[0]
-    error = value.get("error", value) if isinstance(value, dict) else value
+    error = value.get("error") or value if isinstance(value, dict) else value
     if not isinstance(error, dict):
-        return str(error), None
+        return str(error), []
     message = next((error[name] for name in ("message", "detail", "msg") if error.get(name)), text)
-    code = error.get("code") or error.get("type")
-    return message if isinstance(message, str) else json.dumps(message), code if isinstance(code, str) else None
+    names = [name for key in ("code", "type", "param") if isinstance(name := error.get(key), str)]
+    return message if isinstance(message, str) else _errors(message), names
+
+
+def _errors(found: Any) -> str:
+    """Errors as FastAPI lists them, in words: without the request, which each of them repeats."""
+    if not isinstance(found, list) or not all(isinstance(error, dict) and "msg" in error for error in found):
+        return json.dumps(found)
+    places = [error["loc"] if isinstance(error.get("loc"), list) else [] for error in found]
+    parts = [[".".join(map(str, place)), str(error["msg"])] for place, error in zip(places, found, strict=True)]
+    return "; ".join(": ".join(filter(None, part)) for part in parts)
 
 
 def _printable(text: str) -> str:

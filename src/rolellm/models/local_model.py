@@ -32,17 +32,25 @@ class Decoding:
         max_new_tokens: Maximum tokens per reply.
         temperature: Sampling temperature; 0 is greedy. The paper's replies use 0.7.
         top_p: Nucleus sampling threshold. The paper's replies use 0.95.
+        num_beams: Beams of a beam search; only with temperature 0.
         seed: Random seed for sampling; each row draws by seed and id.
     """
 
     max_new_tokens: int = Field(default=200, ge=1)
     temperature: float = Field(default=0.0, ge=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
+    num_beams: int = Field(default=1, ge=1)
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_beams > 1 and self.temperature > 0:
+            raise SettingsError("a beam search does not sample; leave out temperature, or num_beams")
 
     def describe(self) -> dict[str, Any]:
         """The settings that matter, for a fingerprint: greedy decoding has no top_p and no seed."""
         chosen = {name: getattr(self, name) for name in ("max_new_tokens", "temperature", "top_p", "seed")}
+        if self.num_beams > 1:
+            return {"strategy": "beam", "num_beams": self.num_beams, "max_new_tokens": self.max_new_tokens}
         if self.temperature == 0:
             return {"strategy": "greedy", "max_new_tokens": self.max_new_tokens}
         return {"strategy": "sample", **chosen}
@@ -241,7 +249,7 @@ class LocalModel:
         config = GenerationConfig(
             max_new_tokens=decoding.max_new_tokens,
             do_sample=False,
-            num_beams=1,
+            num_beams=decoding.num_beams,
             use_cache=True,
             eos_token_id=self._stops,
             pad_token_id=padding,

@@ -53,8 +53,12 @@ class PromptEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-        special = sorted((str(token) for token in tokenizer.added_tokens_decoder.values()), key=len, reverse=True)
-        self._special = re.compile("|".join(map(re.escape, special)) or r"(?!)")
+        # White space is no special token, though Gemma adds runs of new lines to its vocabulary like one.
+        added = [text for token in tokenizer.added_tokens_decoder.values() if (text := str(token)).strip()]
+        # Of Gemma's 6,400, one is only tried where its first character is.
+        first = "".join(sorted({re.escape(text[0]) for text in added}))
+        tried = "|".join(map(re.escape, sorted(added, key=len, reverse=True)))
+        self._special = re.compile(f"(?=[{first}])(?:{tried})" if added else r"(?!)")
         # By the messages before the last, what prompts begin with and its tokens; empty where they cannot be cut.
         self._heads: dict[tuple[str, ...], tuple[str, list[int]]] = {}
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError
@@ -33,12 +35,16 @@ _FOLD = (
 )
 
 
+class SystemTurnWarning(UserWarning):
+    """A chat template has no system role: the system text goes in front of the first user turn. Said once a model."""
+
+
 def settle(tokenizer: PreTrainedTokenizerBase) -> None:
     """Change a tokenizer's own chat template where it does not ask for a reply as it shows one.
 
-    A system text that the template does not take goes in front of the first user turn; switches for thinking are off;
-    what the template writes between a prompt and its reply, other than white space, goes to the end of the prompt. A
-    template that needs none of this, or that this does not help, is left as it is.
+    A system text that the template does not take goes in front of the first user turn, which a warning says once;
+    switches for thinking are off; what the template writes between a prompt and its reply, other than white space, goes
+    to the end of the prompt. A template that needs none of this, or that this does not help, is left as it is.
 
     Args:
         tokenizer: The model's tokenizer; one without a chat template is left alone.
@@ -59,6 +65,17 @@ def settle(tokenizer: PreTrainedTokenizerBase) -> None:
         template = template.removesuffix("\n") + f"{{% if add_generation_prompt %}}{{{{ {ending} }}}}{{% endif %}}"
     if template != original and _mismatch(*_pair(tokenizer, template)) is None:
         tokenizer.chat_template = template
+    if _FOLD in _own(tokenizer):
+        _say_folded(tokenizer.name_or_path or "the tokenizer")
+
+
+@cache
+def _say_folded(name: str) -> None:
+    warnings.warn(
+        f"{name}: its chat template has no system role; the system text goes in front of the first user turn",
+        SystemTurnWarning,
+        stacklevel=3,
+    )
 
 
 def check_settled(tokenizer: PreTrainedTokenizerBase) -> None:

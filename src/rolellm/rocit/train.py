@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -23,13 +24,17 @@ from rolellm.prompts.settle import switched_off
 from rolellm.rocit import rows as data
 from rolellm.rocit.bases import base_config, base_tokenizer, build_base, check_targets, load_model, pinned
 from rolellm.rocit.packing.examples import Examples
-from rolellm.rocit.recipe import OutputRecipe, Recipe, check_recipe, load_recipe
+from rolellm.rocit.recipe import OutputRecipe, Recipe, TrainingRecipe, check_recipe, load_recipe
 from rolellm.rocit.run_folder import METRICS, Start, begun, check_free, claim, file_hashes, stopped_short, versions
 from rolellm.runtime.folders import temporary_folder
 from rolellm.runtime.locks import check_unlocked, locked
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+class RowByRowWarning(UserWarning):
+    """Shared prefixes are not known to be exact for the base, so that it is trained row by row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class Prepared:
     Attributes:
         rows: The rows that a built base is made from.
         tokenizer: The base's tokenizer.
+        training: How to train: as the recipe has it, row by row where packs are not known to be exact for the base.
         examples: One for each trained reply: a (row, reference), a line of a script, or an assistant turn.
         seen: The roles and instructions among them.
         system_hashes: The hash of the system instruction's template, by language.
@@ -49,6 +55,7 @@ class Prepared:
 
     rows: list[Row]
     tokenizer: PreTrainedTokenizerBase
+    training: TrainingRecipe
     examples: Examples
     seen: Seen
     system_hashes: dict[str, str]
@@ -69,7 +76,7 @@ def prepare(
         held_out: What to evaluate on; by default split off the training rows, by instruction.
 
     Raises:
-        ModelError: When the base is missing, or packs are not known to be exact for it.
+        ModelError: When the base is missing.
         RecipeError: When a row cannot be trained on, or a target of the adapter is not a layer of the base; names it.
     """
     require("torch", "transformers", extra="train")
@@ -95,19 +102,36 @@ def prepare(
     examples = encoded(replies)
     held = encoded(held_out) if held_out and training.eval_strategy != "no" else None
     if training.shared_prefix and config is not None:
-        from rolellm.rocit.packing.attention import check_packing
+        from rolellm.rocit.packing.attention import why_rows
 
         longest = max(int(some.lengths.max()) for some in (examples, held) if some is not None)
-        check_packing(config, flex=not training.on_cpu, longest=longest)
+        if reason := why_rows(config, flex=not training.on_cpu, longest=longest):
+            training = _row_by_row(training, longest)
+            warnings.warn(
+                "replies are trained row by row, without shared prefixes, "
+                f"{training.per_device_train_batch_size} in a forward pass: the base is {reason}",
+                RowByRowWarning,
+                stacklevel=2,
+            )
     return Prepared(
         rows=chosen,
         tokenizer=tokenizer,
+        training=training,
         examples=examples,
         seen=data.seen(recipe, replies),
         system_hashes=hashes,
         trained=len(replies),
         held_out=held,
         fingerprint=None if rows is None else hash_json([asdict(item) for item in replies]),
+    )
+
+
+def _row_by_row(training: TrainingRecipe, longest: int) -> TrainingRecipe:
+    """The same steps in rows: as many in a forward pass as a pack has room for, up to the recipe's own number."""
+    step, most = training.replies_per_step, training.per_device_train_batch_size
+    rows = max(n for n in range(1, most + 1) if step % n == 0 and n * longest <= training.pack_tokens)
+    return replace(
+        training, shared_prefix=False, per_device_train_batch_size=rows, gradient_accumulation_steps=step // rows
     )
 
 
@@ -257,7 +281,7 @@ def _train(
         # By the first process alone, and once: a large base takes a while to read.
         hashes = file_hashes(base) if here.is_main_process else {}
         job = Fit(
-            training=recipe.training,
+            training=prepared.training,
             method=recipe.method,
             folder=run,
             label="tuning",

@@ -5,7 +5,7 @@ This module imports torch at its head; import it inside functions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ from rolellm.core.errors import ModelError
 
 # Types of models in which tokens meet in attention alone, and there under the mask that they are given; others (with
 # recurrent or convolutional layers, say) would let replies see each other without a word. Each is tested.
-EXACT = ("glm", "glm4", "llama", "mistral", "qwen2", "qwen3")
+EXACT = ("gemma2", "gemma3_text", "glm", "glm4", "llama", "mistral", "phi", "phi3", "qwen2", "qwen3")
 
 _BLOCKS, _FLEX = "rolellm_blocks", "rolellm_flex"
 # Tokens a block on a CPU: measured, 96 to 192 are alike.
@@ -32,9 +32,10 @@ def attend(model: Any, *, flex: bool, longest: int) -> None:
         longest: Tokens of the longest prompt with its reply.
 
     Raises:
-        ModelError: As `check_packing` does.
+        ModelError: When packs are not known to be exact for the model; see `why_rows`.
     """
-    check_packing(model.config, flex=flex, longest=longest)
+    if reason := why_rows(model.config, flex=flex, longest=longest):
+        raise ModelError(f"the base is {reason}; set training.shared_prefix: false")
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import flex_attention_mask, sdpa_mask
 
@@ -46,29 +47,30 @@ def attend(model: Any, *, flex: bool, longest: int) -> None:
     model.set_attn_implementation(name)
 
 
-def check_packing(config: Any, *, flex: bool, longest: int) -> None:
-    """Check by a model's configuration alone that packs are exact for it.
+def why_rows(config: Any, *, flex: bool, longest: int) -> str | None:
+    """What a model is for which packs are not known to be exact, by its configuration alone.
 
     Args:
         config: The configuration.
         flex: As in `attend`.
         longest: As in `attend`.
 
-    Raises:
-        ModelError: For a type of model that packs are not known to be exact for, or one with a shorter window.
+    Returns:
+        The end of a sentence that begins with "the base is"; ``None`` where packs are exact.
     """
-    kind, window = config.model_type, getattr(config, "sliding_window", None)
-    found = None
-    if kind not in EXACT:
-        found = f"a model of type {kind}; replies that share a prefix are known to be exact for {', '.join(EXACT)}"
-    elif window is not None and longest > window:
-        found = (
-            f"one with attention in a window of {window} tokens, which packs cannot keep to with examples of {longest}"
-        )
-    elif flex and getattr(config, "attention_dropout", None):
-        found = "one with dropout in its attention, which FlexAttention does not have"
-    if found is not None:
-        raise ModelError(f"the base is {found}; set training.shared_prefix: false")
+    if config.model_type not in EXACT:
+        return f"a model of type {config.model_type}; shared prefixes are known to be exact for {', '.join(EXACT)}"
+    if getattr(config, "use_bidirectional_attention", None):
+        return "one whose tokens see those after them"
+    ropes = config.rope_parameters or {}
+    for rope in (ropes, *ropes.values()):
+        if isinstance(rope, dict) and rope.get("rope_type") == "longrope":
+            limit = rope["original_max_position_embeddings"]
+            if longest > limit:
+                return f"one that encodes positions in another way beyond {limit} tokens; the longest row has {longest}"
+    if flex and getattr(config, "attention_dropout", None):
+        return "one with dropout in its attention, which FlexAttention does not have"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +82,30 @@ class Block:
         stop: Where they end.
         before: ``(seen,)``: places of earlier tokens that one of them sees; those at the start's own path.
         mask: ``(1, 1, stop - start, seen + stop - start)`` booleans: which token sees which of these and of its own.
+        depths: ``(seen + stop - start,)``: the place of each of these on its own path.
     """
 
     start: int
     stop: int
     before: torch.Tensor
     mask: torch.Tensor
+    depths: torch.Tensor
+
+    def within(self, window: int | None) -> torch.Tensor:
+        """The mask under a sliding window of that many tokens, a token itself included; with ``None``, under none."""
+        if window is None:
+            return self.mask
+        return self.mask & (self.depths[self.start - self.stop :, None] - self.depths < window)
 
 
-def blocks(ends: torch.Tensor, size: int = _BLOCK) -> list[Block]:
+def blocks(ends: torch.Tensor, depths: torch.Tensor, size: int = _BLOCK) -> list[Block]:
     """Cut a packed sequence into blocks.
 
     A mask over the whole sequence would cost its length squared, though no token sees more than its own path.
 
     Args:
         ends: ``(length,)``, as in `rolellm.rocit.packing.tree.Packed`.
+        depths: ``(length,)``: the ``positions`` there.
         size: Tokens a block.
     """
     places = torch.arange(len(ends), device=ends.device)
@@ -104,7 +115,7 @@ def blocks(ends: torch.Tensor, size: int = _BLOCK) -> list[Block]:
         before = (ends[:start] > start).nonzero().flatten()
         keys, queries = torch.cat([before, places[start:stop]]), places[start:stop]
         mask = (keys[None, :] <= queries[:, None]) & (queries[:, None] < ends[keys][None, :])
-        made.append(Block(start, stop, before, mask[None, None]))
+        made.append(Block(start, stop, before, mask[None, None], depths[keys]))
     return made
 
 
@@ -116,9 +127,10 @@ def block_attention(
     attention_mask: torch.Tensor | None,
     *,
     tree: Sequence[Block] | None = None,
+    sliding_window: int | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """SDPA over one packed sequence, block by block; an attention function as transformers calls them.
+    """Attention over one packed sequence, block by block; an attention function as transformers calls them.
 
     Args:
         module: The attention layer.
@@ -127,42 +139,63 @@ def block_attention(
         value: As ``key``.
         attention_mask: For a batch that is no packed sequence.
         tree: The blocks of the sequence; without them this is transformers' own SDPA.
-        options: ``scaling``, ``dropout`` and what else transformers hands on.
+        sliding_window: How far back the layer's tokens see.
+        options: ``scaling``, ``dropout`` and what else transformers hands on; SDPA has no ``softcap``, so that goes
+            through transformers' attention in plain torch.
 
     Returns:
         ``(1, length, heads, width)``, and no weights.
     """
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward as attention
 
     if tree is None:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)  # type: ignore[no-any-return]
+        return attention(module, query, key, value, attention_mask, **options)  # type: ignore[no-any-return]
+    capped = options.get("softcap") is not None
+    if capped:
+        from transformers.models.gemma2.modeling_gemma2 import eager_attention_forward as attention
     parts = []
     for block in tree:
         here = slice(block.start, block.stop)
         keys, values = (torch.cat([side[:, :, block.before], side[:, :, here]], dim=2) for side in (key, value))
-        part, _ = sdpa_attention_forward(module, query[:, :, here], keys, values, block.mask, **options)
+        mask = block.within(sliding_window)
+        if capped:
+            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, torch.finfo(query.dtype).min)
+        part, _ = attention(module, query[:, :, here], keys, values, mask, **options)
         parts.append(part)
     return torch.cat(parts, dim=1), None
 
 
 def flex_attention(
-    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **options: Any
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any,
+    *,
+    tree: Callable[[int], Any] | None = None,
+    sliding_window: int | None = None,
+    **options: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """FlexAttention in one type; an attention function as transformers calls them.
 
-    Under autocast, rotated queries and keys of float32 weights come in float32 next to values in bfloat16.
+    Under autocast, rotated queries and keys of float32 weights come in float32 next to values in bfloat16. A layer that
+    sees no further back than a window takes the mask that ``tree`` gives for it.
     """
     from transformers.integrations.flex_attention import flex_attention_forward
 
+    if tree is not None and sliding_window is not None:
+        attention_mask = tree(sliding_window)
     query, key = query.to(value.dtype), key.to(value.dtype)
     return flex_attention_forward(module, query, key, value, attention_mask, **options)  # type: ignore[no-any-return]
 
 
-def block_mask(ends: torch.Tensor) -> Any:
+def block_mask(ends: torch.Tensor, depths: torch.Tensor, window: int | None = None) -> Any:
     """The same as a ``BlockMask`` for FlexAttention, which skips the blocks in which no token sees another.
 
     Args:
         ends: ``(length,)`` on the device of the attention.
+        depths: As for `blocks`.
+        window: As for `Block.within`.
 
     Returns:
         A ``torch.nn.attention.flex_attention.BlockMask`` for one sequence and all heads.
@@ -170,7 +203,8 @@ def block_mask(ends: torch.Tensor) -> Any:
     from torch.nn.attention.flex_attention import create_block_mask
 
     def seen(batch: Any, head: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        return (key <= query) & (query < ends[key])
+        on_path = (key <= query) & (query < ends[key])
+        return on_path if window is None else on_path & (depths[query] - depths[key] < window)
 
     build = _compiled(create_block_mask) if ends.device.type == "cuda" else create_block_mask
     return build(seen, B=None, H=None, Q_LEN=len(ends), KV_LEN=len(ends), device=str(ends.device))

@@ -6,6 +6,7 @@ This module imports torch at its head; import it inside functions.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -125,9 +126,13 @@ def summed_loss(
         tally: ``(3,)``: trained tokens, those predicted right, and the entropy of their predictions in nats are added.
     """
     if "targets" in batch:
-        ends = batch["ends"]
+        places = batch["ends"], batch["position_ids"][0]
         # An empty mask, so that an attention that does not know of blocks fails instead of seeing everything.
-        sight = {"attention_mask": block_mask(ends)} if flex else {"attention_mask": _NOTHING, "tree": blocks(ends)}
+        sight = (
+            {"attention_mask": block_mask(*places), "tree": cache(partial(block_mask, *places))}
+            if flex
+            else {"attention_mask": _NOTHING, "tree": blocks(*places)}
+        )
         logits = model(
             input_ids=batch["input_ids"],
             position_ids=batch["position_ids"],

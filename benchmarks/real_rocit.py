@@ -1,0 +1,122 @@
+"""A real base tuned on real rows, answered and scored: untuned, at each checkpoint, RoleGPT's replies, and floors.
+
+    python benchmarks/real_rocit.py RECIPE.yaml --base FOLDER [--rows N] [--decoding-rows N] [--set training.KEY=VALUE]
+
+Test rows are drawn by their ids, half of them general (CUS, RAW), half role-specific (SPE), from those that the release
+has a RoleGPT reply for. The floors are another role's reply, to the same question where there is one, and the question
+itself. Every answer and score stays in the run's folder, and a stopped run continues where it was. Figures are means
+with 95 % intervals by a bootstrap over questions.
+"""
+
+import argparse
+import json
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from common import environment, report
+from datasets import Dataset, load_dataset
+
+import rolellm
+from rolellm.core.fingerprint import hash_json
+
+DECODINGS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "sampled (0.7, 0.95)": {"temperature": 0.7, "top_p": 0.95},
+    "5 beams": {"num_beams": 5},
+}
+METRICS = ("CUS", "RAW", "SPE")
+
+
+def drawn(rows: Dataset, most: int) -> Dataset:
+    """So many rows of a dataset, drawn by their ids, half of each subset."""
+    able = [(hash_json(row["id"]), place, row["subset"]) for place, row in enumerate(rows) if row["rolegpt"]]
+    found: list[int] = []
+    for subset in ("general", "role_specific"):
+        found += [place for _, place, kind in sorted(able) if kind == subset][: most // 2]
+    return rows.select(sorted(found))
+
+
+def floors(rows: Dataset, among: Dataset) -> dict[str, list[str]]:
+    """For each row, what any answer must beat: another role's reply, and the question itself."""
+    same: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in among:
+        same[row["question"]].append(row)
+    others = []
+    for row in rows:
+        shared = [one for one in same[row["question"]] if one["role"] != row["role"] and one["references"]]
+        pool = shared or [one for one in among if one["role"] != row["role"] and one["subset"] == row["subset"]]
+        others.append(min(pool, key=lambda one: hash_json([row["id"], one["id"]]))["references"][0])
+    return {"floor: another role's reply": others, "floor: the question": list(rows["question"])}
+
+
+def scored(rows: Dataset) -> dict[str, Any]:
+    """Each metric in both protocols, as mean and ends of its interval."""
+    found = {}
+    for protocol in ("paper", "rouge-score"):
+        metrics = rolellm.score(rows, protocol=protocol).metrics
+        for name in METRICS:
+            one = metrics[name]
+            if one is not None:
+                found[f"{name} ({protocol})"] = f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]"
+    return found
+
+
+def main() -> None:
+    """Tune, answer, score, and report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", type=Path)
+    parser.add_argument("--base", type=Path, required=True, help="the folder of the base")
+    parser.add_argument("--rows", type=int, default=120)
+    parser.add_argument("--decoding-rows", type=int, default=40, help="rows to compare decodings on; 0 skips it")
+    parser.add_argument("--max-new-tokens", type=int, default=100)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    from rolellm.rocit.recipe import load_recipe
+
+    recipe = load_recipe(arguments.recipe, threads=arguments.threads).to_dict()
+    recipe["base"]["path"] = str(arguments.base.resolve())
+    out = arguments.out or Path(recipe["output"]["dir"])
+    run = out / "run"
+    if not (run / "manifest.json").is_file():
+        rolellm.train(recipe, out=run, resume=run.is_dir())
+    among = load_dataset("rolebench", recipe["data"]["config"], split="test")
+    rows = drawn(among, arguments.rows)
+    few = drawn(among, arguments.decoding_rows)
+    options = {"max_new_tokens": arguments.max_new_tokens, "batch_size": 16}
+    steps = sorted(run.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    models = {"untuned": arguments.base} | {path.name: path for path in steps[:-1]} | {"tuned": run}
+    found = {}
+    for name, model in models.items():
+        found[name] = scored(rolellm.generate(model, rows, out=out / f"{name}.jsonl", **options))
+    found["RoleGPT"] = scored(rows.add_column("prediction", rows["rolegpt"]))
+    for name, texts in floors(rows, among).items():
+        found[name] = scored(rows.add_column("prediction", texts))
+    for name, decoding in DECODINGS.items() if arguments.decoding_rows else ():
+        for which in ("untuned", "tuned"):
+            path = out / f"{which}-{name.split()[0]}.jsonl"
+            answers = rolellm.generate(models[which], few, out=path, **options, **decoding)
+            found[f"{which}, {name}, {len(few)} rows"] = scored(answers)
+    losses = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for step in losses:
+        if "eval_loss" in step or step["step"] == 1:
+            found[f"step {step['step']}"] = {
+                key: round(step[key], 4) for key in ("loss", "eval_loss", "mean_token_accuracy") if key in step
+            }
+    figures = {f"{name}, {figure}": value for name, of in found.items() for figure, value in of.items()}
+    seconds = json.loads((run / "manifest.json").read_text(encoding="utf-8")).get("times", {})
+    figures["seconds"] = seconds
+    notes = [f"{arguments.recipe.name}: {len(rows)} test rows of {recipe['data']['config']}"]
+    report(
+        "real_rocit",
+        {"ratios": {}, "figures": figures, "n": len(rows), **environment("trl", "torch")},
+        notes,
+        arguments.json,
+    )
+
+
+if __name__ == "__main__":
+    main()
