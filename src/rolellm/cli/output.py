@@ -48,6 +48,17 @@ def say(text: str, *, err: bool = False) -> None:
     typer.echo(visible(text), err=err)
 
 
+def console() -> Console:
+    """Where tables go: standard output, as wide as the terminal.
+
+    In a file or a pipe nothing limits the width, and a table cut at 80 columns is hard to read.
+    """
+    from rich.console import Console
+
+    found = Console()
+    return found if found.is_terminal else Console(width=_WIDTH_OF_FILES)
+
+
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> None:
     """Print a table to standard output; the first column is a name, the others are flush right.
 
@@ -78,20 +89,19 @@ def show_table(table: Table) -> None:
     """Print a table to standard output; where a terminal is too narrow for its figures, a block of lines for each row.
 
     Args:
-        table: Of texts; its first column names the rows. In a file or a pipe, where nothing limits the width, it is as
-            wide as it needs to be: a table cut at 80 columns is hard to read.
+        table: Of texts; its first column names the rows. In a file it is as wide as it needs to be.
     """
     from rich.console import Console
     from rich.measure import Measurement
 
-    found = Console()
+    found = console()
     wide = Measurement.get(found, found.options.update(width=_ROOM), table).maximum
-    if not found.is_terminal:
-        Console(width=max(wide, _WIDTH_OF_FILES)).print(table)
-    elif wide <= found.width:
+    if wide <= found.width:
         found.print(table)
-    else:
+    elif found.is_terminal:
         _show_rows(found, table)
+    else:
+        Console(width=wide).print(table)
 
 
 def _show_rows(found: Console, table: Table) -> None:
