@@ -9,9 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
-# Ctrl-C, and what clusters send some time before they kill.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 def run_to_end(work: Callable[[], Awaitable[None]], stop: Callable[[], None]) -> None:
     """Run work from here, or, where a loop runs already as in a notebook, from a thread of its own.
@@ -86,7 +83,8 @@ def _listening(loop: asyncio.AbstractEventLoop, heard: Callable[[], None]) -> It
     before = {}
     if threading.current_thread() is threading.main_thread():
         with suppress(NotImplementedError):
-            for number in _SIGNALS:
+            # Ctrl-C, and what clusters send some time before they kill.
+            for number in (signal.SIGINT, signal.SIGTERM):
                 handler = signal.getsignal(number)
                 loop.add_signal_handler(number, heard)
                 before[number] = handler
