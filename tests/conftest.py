@@ -41,6 +41,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs Debian's chromium and chromium-driver"))
         if item.get_closest_marker("realdata") and _REAL_DIR is None:
             item.add_marker(pytest.mark.skip(reason="needs the release at $ROLEBENCH_DIR"))
+        if item.get_closest_marker("realmodel") and not {"ROLELLM_REAL_LLM", "ROLELLM_REAL_BASE"} <= os.environ.keys():
+            item.add_marker(pytest.mark.skip(reason="needs $ROLELLM_REAL_LLM and $ROLELLM_REAL_BASE"))
         if item.get_closest_marker("network"):
             item.add_marker(pytest.mark.skip(reason="reaches outside this machine"))
     # Long ones first, so that no worker is left with one at the end.

@@ -22,7 +22,7 @@ import inspect
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
@@ -178,6 +178,15 @@ def laid_over(under: Mapping[Any, Any], over: Mapping[Any, Any]) -> Values:
         else:
             merged[key] = value
     return merged
+
+
+def leaves(values: Mapping[Any, Any], dotted: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of all sections by dotted key."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{dotted}{key}.")
+        else:
+            yield f"{dotted}{key}", value
 
 
 def nearest(key: str, known: Iterable[str]) -> str:

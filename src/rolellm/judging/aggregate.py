@@ -354,6 +354,6 @@ def estimates(
     for keys in groups.values():
         intervals: Sequence[Interval] = bootstrap_stratum([samples[key] for key in keys], settings).intervals
         if shares:
-            intervals = [share_ends(interval, settings.level) for interval in intervals]
+            intervals = [share_ends(interval) for interval in intervals]
         found.update((key, metric_dict(interval)) for key, interval in zip(keys, intervals, strict=True))
     return found

@@ -371,7 +371,7 @@ def summarize(
         settings: Resamples, seed, and how many missing verdicts are too many.
         data: The dataset, to be named with the result.
     """
-    tally, data = Tally(comparison, judgements, settings.bootstrap), data or DatasetName()
+    tally, data = Tally(comparison, judgements, settings), data or DatasetName()
     diagnostics, name_effects = diagnose(tally, settings.max_unscored)
     result = {
         "config": data.config,

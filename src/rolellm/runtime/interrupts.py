@@ -8,6 +8,10 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from types import FrameType
+
+# Ctrl-C, and what systems and clusters send some time before they kill.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_to_end(work: Callable[[], Awaitable[None]], stop: Callable[[], None]) -> None:
@@ -78,13 +82,23 @@ class _Interruptible:
 
 
 @contextmanager
+def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Within the block, a handler hears of signals to stop; only in the main thread."""
+    before = {number: signal.signal(number, handler) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier or signal.SIG_DFL)
+
+
+@contextmanager
 def _listening(loop: asyncio.AbstractEventLoop, heard: Callable[[], None]) -> Iterator[None]:
     """Have a loop hear of signals within the block; only the main thread does, and not on Windows."""
     before = {}
     if threading.current_thread() is threading.main_thread():
         with suppress(NotImplementedError):
-            # Ctrl-C, and what clusters send some time before they kill.
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _SIGNALS:
                 handler = signal.getsignal(number)
                 loop.add_signal_handler(number, heard)
                 before[number] = handler

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rolellm.construct.cards.card import Card, Entry, first_notes
+from rolellm.construct.cards.card import Card, first_notes
 from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.errors import CardError, SettingsError
@@ -160,7 +160,8 @@ def read_as_character(
     notes = list(card.notes)
     name = _name(card, role, notes)
     if language is None:
-        language = _language(card)
+        parts = (card.description, card.personality, card.first_mes, card.mes_example)
+        language = detect_language(" ".join(part[:20_000] for part in parts))
         notes.append(f"no language was given; by its texts the card is taken for {language}")
     own, nickname = clean_name(card.name[:MAX_NAME]), clean_name(card.nickname)
     if len(nickname) > MAX_NAME:
@@ -218,11 +219,6 @@ def _name(card: Card, given: str | None, notes: list[str]) -> str:
     return name
 
 
-def _language(card: Card) -> Language:
-    parts = (card.description, card.personality, card.first_mes, card.mes_example)
-    return detect_language(" ".join(part[:20_000] for part in parts))
-
-
 def _turns(card: Card, names: Names, notes: list[str]) -> tuple[list[Turn], dict[int, int], dict[int, str]]:
     turns: list[Turn] = []
     greetings: dict[int, int] = {}
@@ -258,8 +254,10 @@ def _lore(card: Card, names: Names, notes: list[str]) -> tuple[tuple[Lore, ...],
     counts: Counter[str] = Counter()
     for place in sorted(range(len(card.entries)), key=lambda place: card.entries[place].insertion_order):
         entry = card.entries[place]
-        decorators, content = _undecorated(entry, card)
-        content = fill(plain(content), names).strip()
+        # Lines that begin with @@ (V3).
+        opening = _DECORATORS.match(entry.content) if card.spec == "v3" else None
+        decorators = opening[0] if opening else ""
+        content = fill(plain(entry.content[len(decorators) :]), names).strip()
         if not entry.enabled or ("@@dont_activate" in decorators.split() and "@@activate" not in decorators.split()):
             counts["disabled"] += 1
             continue
@@ -277,12 +275,6 @@ def _lore(card: Card, names: Names, notes: list[str]) -> tuple[tuple[Lore, ...],
         if counts[kind]:
             notes.append(f"{counts[kind]:,} of {len(card.entries):,} lorebook entries {what}")
     return tuple(lore for _, _, lore in found), tuple((place, decorators) for place, decorators, _ in found)
-
-
-def _undecorated(entry: Entry, card: Card) -> tuple[str, str]:
-    """An entry's decorators (V3: lines that begin with ``@@``), and its content without them."""
-    found = _DECORATORS.match(entry.content) if card.spec == "v3" else None
-    return (found[0], entry.content[found.end() :]) if found else ("", entry.content)
 
 
 def _made(card: Card, character: Sheet, given: str | None, notes: tuple[str, ...]) -> dict[str, Any]:

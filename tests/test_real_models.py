@@ -1,0 +1,51 @@
+"""What holds with real models: stages through a real server, and shared prefixes on a real base."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import rolellm
+from rolellm.prompts.leaks import leak_check
+from rolellm.rolebench import load_rolebench
+from rolellm.rolebench.source import sample_folder
+
+pytestmark = [pytest.mark.realmodel, pytest.mark.slow, pytest.mark.timeout(3000)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_stage_ends_usable_and_without_our_own_words(tmp_path: Path) -> None:
+    script = Path(str(sample_folder() / "scripts" / "Queen of Hearts.txt"))
+    llm = os.environ["ROLELLM_REAL_LLM"]
+    character = rolellm.Character.from_script(script, role="Queen of Hearts").save(tmp_path / "queen")
+    character = character.build(llm, max_tokens=1000).instruct(llm, per_role=6, rounds=2, max_tokens=1000)
+    character = character.respond(llm, ["How many days are there in a week?"], replies=2)
+    leak = leak_check("en", script.read_text(encoding="utf-8"))
+    rows = character.to_dataset()
+    texts = [character.description or "", *rows["question"], *(text for of in rows["references"] for text in of)]
+    assert len(rows) > 1 and all(map(str.strip, texts))
+    assert [found for text in texts if (found := leak(text))] == []
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_step_on_packs_is_a_step_on_rows_of_a_real_base(tmp_path: Path) -> None:
+    rows = load_rolebench("sample", "train").select(range(8))
+    recipe = {
+        "base": {"path": os.environ["ROLELLM_REAL_BASE"]},
+        "method": {"name": "lora", "lora": {"r": 4, "target_modules": "all-linear"}},
+        "training": {
+            "max_steps": 2,
+            "per_device_train_batch_size": 4,
+            "gradient_accumulation_steps": 2,
+            "max_length": 512,
+            "pack_tokens": 1024,
+            "bf16": False,
+            "use_cpu": True,
+        },
+    }
+    losses = {}
+    for shared in (True, False):
+        run = rolellm.train(recipe, train_dataset=rows, out=tmp_path / str(shared), shared_prefix=shared)
+        losses[shared] = [step["loss"] for step in run.metrics if "loss" in step]
+    assert losses[True][0] == pytest.approx(losses[False][0], rel=1e-5)
+    assert losses[True] == pytest.approx(losses[False], rel=1e-3)
