@@ -242,8 +242,6 @@ def _talk(value: Any) -> tuple[str, str]:
 
 
 _LETTER: Final = re.compile(r"[^\W\d_]")
-# More than is wanted, as some will be near-duplicates; of the rest nothing need be compared.
-_POOL: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +352,8 @@ def _draw(
     """The rows to take in the order of their turns, and how many of those looked at repeat another."""
     size = count
     while True:
-        size = min(int(size * _POOL) + 100, len(ordered))
+        # More than is wanted, as some will be near-duplicates; of the rest nothing need be compared.
+        size = min(int(size * 1.25) + 100, len(ordered))
         texts = [*before, *(source.rows[row][0] for row in ordered[:size])]
         repeated = repeats(texts, settings.language or "en", settings.duplicates, settings.similarity)
         kept = [place for place in range(len(before), len(texts)) if place not in repeated]

@@ -203,7 +203,7 @@ def nearest(key: str, known: Iterable[str]) -> str:
 def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
     """The dotted names of all keys of a settings class, those of its sections included."""
     keys: list[str] = []
-    for name, hint in _hints(cls).items():
+    for name, hint in get_type_hints(cls, include_extras=True).items():
         keys.append(f"{dotted}{name}")
         if inner := section_of(hint) or section_of(next(iter(get_args(bare(hint))), None)):
             keys.extend(known_keys(inner, f"{dotted}{name}."))
@@ -211,10 +211,6 @@ def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
 
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls, include_extras=True)
 
 
 def bare(hint: Any) -> Any:
@@ -250,13 +246,10 @@ def _told(error: ValidationError, cls: type, *, secret: bool) -> str:
     for theirs, ours in _WORDS.items():
         message = message.replace(theirs, ours)
     message = message[0].lower() + message[1:]
-    shown = _kind(value) if secret else f"{value!r} ({_kind(value)})" if _is_scalar(value) else _kind(value)
+    plain = not secret and isinstance(value, str | int | float)
+    shown = f"{value!r} ({_kind(value)})" if plain else _kind(value)
     close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", message), n=1) if not secret else []
     return f"{dotted}: {message}, found {shown}" + (f"; did you mean {close[0]}?" if close else "")
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool)
 
 
 def _kind(value: Any) -> str:
