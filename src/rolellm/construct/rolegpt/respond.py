@@ -24,7 +24,7 @@ from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.text import half_in
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Failure, Outcome, Request
+from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.tokens import TokenCounter
 from rolellm.version import __version__
 
@@ -291,8 +291,9 @@ def respond(
     made = [prompts(item.question) for item in asked]
     requests = list(_requests(character.role, made, chosen))
     # A reply that is cut off breaks a rule like others do, and is counted among them.
+    also: tuple[Finish, ...] = ("length",)
     outcomes = client.ask(
-        requests, clean_replies(character, chosen.rules), label=f"RoleGPT {character.role}", also=("length",)
+        requests, clean_replies(character, chosen.rules), label=f"RoleGPT {character.role}", also=also
     )
     each = chosen.replies
     rows = tuple(
