@@ -112,8 +112,7 @@ def main() -> None:
                 key: round(step[key], 4) for key in ("loss", "eval_loss", "mean_token_accuracy") if key in step
             }
     figures = {f"{name}, {figure}": value for name, of in found.items() for figure, value in of.items()}
-    seconds = json.loads((run / "manifest.json").read_text(encoding="utf-8")).get("times", {})
-    figures["seconds"] = seconds
+    figures["seconds"] = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["seconds"]
     notes = [f"{arguments.recipe.name}: {len(rows)} test rows of {recipe['data']['config']}"]
     report(
         "real_rocit",
