@@ -111,7 +111,7 @@ def test_a_dry_run_counts_and_opens_nothing(place: Path, capsys: pytest.CaptureF
     )
     assert run(*ASK, "--sample", "10", "--name-probe", "0", "--dry-run", "--json") == 0
     alone = result_of(capsys)
-    assert alone["requests"] == 10 * (4 * 2 + 2)
+    assert alone["requests"] == 10 * (5 * 2 + 2)
     assert run(*ASK, "--sample", "10", "--name-probe", "0", "--dry-run", "--json", "--jury") == 0
     assert result_of(capsys)["requests"] == 2 * alone["requests"]
     assert not (place / "run").exists()
@@ -149,7 +149,7 @@ def test_a_jury_of_servers_asks_each_of_them_everything(
         "contrary",
     ]
     asked = Counter(body["model"] for body in server.bodies)
-    assert asked == dict.fromkeys(("one", "two", "contrary"), 6 * (4 * 2 + 2))
+    assert asked == dict.fromkeys(("one", "two", "contrary"), 6 * (5 * 2 + 2))
     assert result["diagnostics"]["jury"]["judges"] == 3
     # No name of a system was ever sent.
     assert not any(
@@ -192,7 +192,7 @@ def test_a_killed_run_goes_on_and_pays_for_nothing_twice(
     server = llm_server(words, latency=0.02)
     (place / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local, concurrency: 4}}]\n")
     command = [sys.executable, "-m", "rolellm", "judge", *ASK, "--sample", "30", "--name-probe", "5", "--json"]
-    wanted = 30 * (4 * 2 + 2) + 5 * 2 * 2
+    wanted = 30 * (5 * 2 + 2) + 5 * 2 * 2
     with subprocess.Popen(
         command, env=clean_env, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as first:
@@ -221,7 +221,7 @@ def test_a_judge_without_verdicts_fails_and_leaves_its_transcripts(
     assert "Win rate, %" not in said.out and "No verdict: 16 of 16" in said.out
     assert "error: 16 of 16 verdicts are missing (100.0%" in said.err and "unscored.jsonl" in said.err
     lines = (place / "run/unscored.jsonl").read_text().splitlines()
-    assert len(lines) == 24 and json.loads(lines[0])["reply"] == "They are both lovely."
+    assert len(lines) == 28 and json.loads(lines[0])["reply"] == "They are both lovely."
 
 
 def test_a_model_on_this_machine_can_be_asked_without_a_key(
