@@ -44,22 +44,24 @@ def parse(
     role: str,
     out: Path,
     alias: list[str] | None = None,
-    format: Literal["play", "screenplay", "transcript", "novel", "subtitles"] | None = None,
+    format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
     language: Language | None = None,
     encoding: str | None = None,
+    columns: str | None = None,
     layout: Literal["turns", "release"] = "turns",
     as_json: AsJson = False,
 ) -> None:
     """Read a script for one role: who says what, in which scene, and where in the source.
 
     Args:
-        script: A play, screenplay, transcript, novel or .srt.
+        script: A play, screenplay, transcript, chat log, novel, .srt, .csv or .jsonl.
         role: The role's name.
         out: JSON Lines file for the turns.
         alias: Another name of the role in the script; may be repeated.
         format: Detected by default.
         language: Detected by default.
         encoding: Text encoding, such as gb18030; detected by default.
+        columns: A table's columns, such as speaker=name,text=line; usual names are detected.
         layout: release: the layout of RoleBench's profiles.
     """
     from rolellm.construct.scripts.parse import parse_script
@@ -71,13 +73,22 @@ def parse(
     if out.is_dir():
         raise SettingsError(f"--out {out} is a folder; name a file in it, such as {out / 'dialogue.jsonl'}")
     with Progress(f"reading {script}", show=not as_json):
-        parsed = parse_script(script, role, alias or [], format=format, language=language, encoding=encoding)
+        parsed = parse_script(
+            script, role, alias or [], format=format, language=language, encoding=encoding, columns=_columns(columns)
+        )
         named = dict(enumerate(parsed.speakers))
         written = write_turns(out, parsed.turns, parsed.role, speakers=named, layout=layout, language=parsed.language)
     if as_json:
         print_json({"out": str(out), "layout": layout, "rows": written, **parsed.to_dict()})
     else:
         _show(parsed, out)
+
+
+def _columns(text: str | None) -> dict[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",")] if text else []
+    if not all(column.strip() and name.strip() for column, _, name in pairs):
+        raise SettingsError(f"--columns {text}: expected pairs such as speaker=name,text=line")
+    return {column.strip(): name.strip() for column, _, name in pairs}
 
 
 def _show(parsed: Parsed, out: Path) -> None:
@@ -107,7 +118,22 @@ def _show(parsed: Parsed, out: Path) -> None:
         print_table(f"May be {parsed.role}, too", ("name", "speeches", "because"), proposed)
         options = " ".join(f"--alias {shlex.quote(item.name)}" for item in parsed.proposals)
         say(f"None of these was merged. To confirm one, add: {options}")
+    say(_healthy(parsed))
     say(f"{sum(kinds.values()):,} turns in {out}")
+
+
+def _healthy(parsed: Parsed) -> str:
+    """What may have gone wrong, in one line."""
+    long, short = parsed.long, parsed.health["one_character_speakers"]
+    said = f"{len(long):,} unusually long speeches"
+    said += f" (first at character {long[0].start:,})" if long else ""
+    said += f"; {len(short):,} one-character speakers"
+    said += f" ({', '.join(f'{name} {count}' for name, count in list(short.items())[:_EXAMPLES])})" if short else ""
+    said += f"; {parsed.left_out:.0%} of the text in no turn"
+    spoken = parsed.spoken_in
+    if spoken not in ("English", "Chinese", "Unknown"):
+        said += f"; the language is probably {spoken}: only plays, transcripts and other explicit formats are supported"
+    return f"Health: {said}."
 
 
 def _show_places(title: str, turns: Sequence[Turn]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from html import escape
@@ -71,8 +71,9 @@ class Character(Sheet):
         aliases: Sequence[str] = (),
         format: Format | None = None,
         language: Language | None = None,
+        columns: Mapping[str, str] | None = None,
     ) -> Character:
-        """Read a character from a script: a play, screenplay, transcript, novel or subtitles.
+        """Read a character from a script: a play, screenplay, transcript, chat log, novel, subtitles or a table.
 
         Args:
             path: The script; or its turns as ``rolellm role parse`` writes them (``.jsonl``).
@@ -80,6 +81,7 @@ class Character(Sheet):
             aliases: Other names that the script has for it.
             format: The script's format; detected by default.
             language: ``en`` or ``zh``; detected by default.
+            columns: Of a table, by what they hold, such as ``{"speaker": "name", "text": "line"}``.
 
         Raises:
             ScriptError: When the script cannot be read, or the role never speaks; names who does.
@@ -87,10 +89,10 @@ class Character(Sheet):
         Warns:
             CharacterWarning: When another speaker may be the role, too.
         """
-        if Path(path).suffix == ".jsonl":
+        if Path(path).suffix == ".jsonl" and not columns:
             return cls._of(start_sheet(path, role, language=language, aliases=aliases), None)
         with Progress(f"reading {path}"):
-            parsed = parse_script(path, role, aliases, format=format, language=language)
+            parsed = parse_script(path, role, aliases, format=format, language=language, columns=columns)
         names = [name for name, count in parsed.own.items() if count]
         if parsed.proposals:
             found = "; ".join(f"{one.name} ({one.reason})" for one in parsed.proposals)

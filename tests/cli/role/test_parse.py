@@ -106,6 +106,17 @@ def test_named_rather_than_found_out(tmp_path: Path) -> None:
     assert (summary["encoding"], summary["own"]) == ("big5", {"Jo": 2})
 
 
+def test_columns_and_health(tmp_path: Path) -> None:
+    file = tmp_path / "lines.csv"
+    file.write_text("wer;was\nJo;Eins.\nA;Zwei.\nJo;Drei.\n", encoding="utf-8")
+    out = tmp_path / "turns.jsonl"
+    shown = run(file, "--role", "Jo", "--out", out, "--columns", "speaker=wer,text=was")
+    assert "table (score 1.00)" in shown
+    assert "Health: 0 unusually long speeches; 1 one-character speakers (A 1); " in shown
+    with pytest.raises(SettingsError, match="expected pairs such as speaker=name,text=line"):
+        run(file, "--role", "Jo", "--out", out, "--columns", "wer,was")
+
+
 def test_terminal_codes_in_scripts_and_names_are_inert(tmp_path: Path) -> None:
     file = tmp_path / "script.txt"
     file.write_text("Jo: \x1b[31mred\nE\u202evil\x1b[2J: [red]x[/red]\nJo: ok\n", encoding="utf-8")

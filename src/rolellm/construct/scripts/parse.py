@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import importlib
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any, Final, get_args
 
-from rolellm.construct.scripts import play, screenplay, subtitles, transcript
+from rolellm.construct.scripts import play, screenplay, subtitles, table, transcript
 from rolellm.construct.scripts import reading as headings
 from rolellm.construct.scripts.aliases import Proposal, nearest, propose
-from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source, key, lines_of
+from rolellm.construct.scripts.reading import Format, Found, Hints, Line, Reader, Source, key, lines_of
 from rolellm.construct.scripts.source import read_source, source_of
 from rolellm.construct.scripts.turns import TOLD
 from rolellm.core.errors import ScriptError, SettingsError
@@ -22,14 +25,22 @@ from rolellm.core.text import HAN
 from rolellm.rolebench.profiles import narrates
 
 _SAMPLE: Final = 400_000
-# One line in thirty names a speaker, even where speeches are long; a novel has hardly a line that seems to.
-_LEAST: Final = 0.03
+# A guess that less than half of the text bears out is none.
+_LEAST: Final = 0.5
+# Lines, not counting blank ones. Even where speeches are long, as many name a speaker or hold a quotation.
+_BLOCK: Final = 40
 _LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f]")
 # A Chinese character says about as much as three letters; with five, subtitles in both languages are Chinese.
 _LETTERS_A_HAN: Final = 5
-_QUOTED: Final = re.compile("[“「『\"]|(?:^|(?<=\\s))[‘']", re.MULTILINE)
+_QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTILINE)
 _ACT: Final = re.compile(r"^[ \t]*(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}\b", re.MULTILINE)
 _STAGE: Final = re.compile(r"^[ \t]*[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT)\b", re.MULTILINE)
+_TABLES: Final = (".csv", ".tsv", ".jsonl")
+_PREVIEWED: Final = 3
+# In a dialogue, at least every fifth speech is another's than the one before.
+_MONOLOGUE: Final = 5
+# Characters around the middle of a text, on either side, that tell its language.
+_TELLING: Final = 4000
 
 
 def detect_language(text: str) -> Language:
@@ -38,10 +49,21 @@ def detect_language(text: str) -> Language:
     return "zh" if len(HAN.findall(sample)) * _LETTERS_A_HAN > len(_LATIN.findall(sample)) else "en"
 
 
+def name_language(text: str) -> str:
+    """The language's name in English, such as ``German``; ``Unknown`` of a text too short or too mixed to tell."""
+    from charset_normalizer import from_bytes
+
+    middle = max(0, len(text) // 2 - _TELLING)
+    best = from_bytes(text[middle : middle + 2 * _TELLING].encode(errors="replace"), cp_isolation=["utf_8"]).best()
+    found = best.language if best is not None else "Unknown"
+    return "Chinese" if found == "Unknown" and detect_language(text) == "zh" else found
+
+
 def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Format, dict[Format, float]]:
     """The format of a script, and each format's score.
 
-    A score is the share of telling lines, 0 to 1; for a novel, the number of quotations per line, at most 1.
+    A score is the share of the text that bears the format out: of its blocks of 40 lines, those in which a speaker who
+    speaks again is named in that way (of a novel: those with quotations). It is 0 unless two speak, or one asked for.
 
     Args:
         text: `Source.text`.
@@ -49,30 +71,62 @@ def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Fo
         path: The file, for messages.
 
     Raises:
-        ScriptError: When it looks like none of them.
+        ScriptError: When no score reaches 0.5; shows how the two nearest formats would read it.
     """
     sample = _sampled(text)
-    lines = max(1, sum(not line.blank for line in lines_of(sample)))
-    times = sum(subtitles.TIMES.match(line.text) is not None for line in lines_of(sample))
-    scores: dict[Format, float] = {
-        "subtitles": min(1.0, 3 * times / lines),
+    if hints.columns or (path is not None and path.suffix.lower() in _TABLES) or table.is_table(sample):
+        return "table", {name: float(name == "table") for name in FORMATS}
+    lines = [line for line in lines_of(sample) if not line.blank]
+    found: dict[Format, Sequence[int]] = {
+        "subtitles": [
+            near.start
+            for at, line in enumerate(lines)
+            if subtitles.TIMES.match(line.text)
+            for near in lines[max(0, at - 1) : at + 2]
+        ],
+        "play": _play(sample, hints),
         "screenplay": _screenplay(sample, lines),
-        "play": _play(sample, hints, lines),
-        "transcript": _transcript(sample, hints, lines),
+        "transcript": _transcript(sample, hints),
     }
-    best = max(scores, key=lambda name: scores[name])
-    scores["novel"] = min(1.0, len(_QUOTED.findall(sample)) / lines)
+    starts = [line.start for line in lines]
+    blocks = max(1, -(-len(lines) // _BLOCK))
+    scores: dict[Format, float] = dict.fromkeys(FORMATS, 0.0)
+    quoted = [match.start() for match in _QUOTED.finditer(sample)]
+    for name, places in (*found.items(), ("novel", quoted)):
+        told = {(bisect_right(starts, place) - 1) // _BLOCK for place in places}
+        scores[name] = len(told) / blocks
+    # Verses that end in a colon, too, look like a transcript's lines.
+    best = max(
+        found, key=lambda name: (round(scores[name], 1), len(found[name]) * (0.8 if name == "transcript" else 1))
+    )
     if scores[best] >= _LEAST:
         return best, scores
-    if scores["novel"] > 0:
+    if scores["novel"] >= _LEAST:
         return "novel", scores
-    shown = ", ".join(f"{name} {score:.3f}" for name, score in scores.items())
+    shown = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
     raise ScriptError(
-        "the format is not clear: no `NAME:` lines, screenplay cues, subtitle times or quoted speech that come often "
-        f"enough (scores: {shown}; at least {_LEAST} expected). Name it: --format play, screenplay, transcript, novel "
-        "or subtitles",
+        "the format is not clear: no way of naming speakers, and no quoted speech, goes through the text (scores: "
+        f"{shown}; at least {_LEAST} expected). Name it: --format play, screenplay, transcript, novel, subtitles or "
+        f"table{_previews(text, hints, scores)}",
         path=path,
     )
+
+
+def _previews(text: str, hints: Hints, scores: Mapping[Format, float]) -> str:
+    """The first speeches as the two nearest formats read them."""
+    shown = ""
+    for name in sorted(scores, key=lambda name: -scores[name])[:2]:
+        spoken = (
+            [turn for turn in _reader(name)(source_of(text), hints) if turn.kind == "speech"] if scores[name] else []
+        )
+        if spoken:
+            shown += f"\nAs {_article(name)} it would begin:"
+            shown += "".join(f"\n  {turn.speaker or UNKNOWN:.40}: {turn.content:.60}" for turn in spoken[:_PREVIEWED])
+    return shown
+
+
+def _article(format: Format) -> str:
+    return format if format.endswith("s") else f"a {format}"
 
 
 def _sampled(text: str) -> str:
@@ -83,50 +137,55 @@ def _sampled(text: str) -> str:
     return text[:_SAMPLE] + "\n\n" + text[middle : middle + _SAMPLE]
 
 
-def _repeated(counts: Counter[str], asked: set[str]) -> int:
-    """Cues of names that come again; a name asked for needs no second time."""
-    return sum(count for name, count in counts.items() if count > 1 or name in asked)
+def _spoken(cues: Sequence[tuple[str, int]], asked: set[str], least: int = 2) -> list[int]:
+    """The places of cues, if they are a dialogue's: several speak, in turns, and one of them at least twice.
+
+    Of one who is asked for, once and alone is enough.
+    """
+    counts = Counter(name for name, _ in cues)
+    turns = sum(one != two for (one, _), (two, _) in pairwise(cues))
+    takes_turns = len(counts) > 1 and turns * _MONOLOGUE >= len(cues)
+    return (
+        [place for _, place in cues] if asked & counts.keys() or (takes_turns and max(counts.values()) >= least) else []
+    )
 
 
-def _screenplay(text: str, lines: int) -> float:
+def _screenplay(text: str, lines: Sequence[Line]) -> list[int]:
     cues = screenplay.cues_of(text)
-    slugs = sum(1 for line in lines_of(text) if headings.slug(line.text))
+    if slugs := [line.start for line in lines if headings.slug(line.text)]:
+        return slugs + _spoken(cues, set())
     # Names in capitals on lines of their own are found in tables and poems, too.
-    telling = _repeated(cues, set()) if slugs or max(cues.values(), default=0) > 2 else 0
-    # The line under a cue is told by it.
-    return min(1.0, (2 * telling + (cues.total() - telling if slugs else 0) + 2 * slugs) / lines)
+    return _spoken(cues, set(), least=3)
 
 
-def _play(text: str, hints: Hints, lines: int) -> float:
+def _play(text: str, hints: Hints) -> list[int]:
     cast = play.cast_of(text, hints)
-    if cast is None:
-        return 0.0
     staged = _ACT.search(text) is not None or _STAGE.search(text) is not None
-    if cast.way == "colon" and not staged:
-        # A line such as "JOHN: Well." is a transcript's, but for acts and entrances.
-        return 0.0
-    alone = cast.way.endswith("alone")
-    return min(1.0, (2 if alone or staged else 1) * cast.cues / lines)
+    # A line such as "JOHN: Well." is a transcript's, and names alone are a screenplay's, but for acts and entrances.
+    if cast is None or (cast.way in ("colon", "bare") and not staged):
+        return []
+    return _spoken(cast.cues, set(map(key, hints.names)))
 
 
-def _transcript(text: str, hints: Hints, lines: int) -> float:
-    asked = {key(name) for name in hints.names}
-    labels = []
-    for line in lines_of(text):
-        label = transcript.label_of(line.text)
-        if label is None or headings.heading_of(f"{label.name}:") is not None:
-            continue
-        # A novel's "the king said:" is followed by a quotation mark.
-        if not _QUOTED.match(line.text[label.end :].lstrip()) or key(label.name) in asked:
-            labels.append(label.name)
-    known = headings.known_names(labels, ())
-    counts = Counter(name for name in map(key, labels) if name in known | asked)
-    return min(1.0, _repeated(counts, asked) / lines)
+def _transcript(text: str, hints: Hints) -> list[int]:
+    asked = set(map(key, hints.names))
+    lines = list(lines_of(text))
+    labels = transcript.speakers_of(lines, hints.names)[0]
+    # A novel's "the king said:" is followed by a quotation mark.
+    named = [
+        (key(label.name), line.start)
+        for line, label in zip(lines, labels, strict=True)
+        if label and (not _QUOTED.match(line.text[label.end :].lstrip()) or key(label.name) in asked)
+    ]
+    return _spoken(named, asked)
 
 
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 
 _NAMED: Final = 12
+_LONG: Final = 1000
+_TIMES_LONGER: Final = 20
+_HEARD: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +204,8 @@ class Parsed:
         proposals: Other speakers that may be the role, for a person to confirm.
         path: The file, where there is one.
         characters: Length of the decoded source.
+        spoken_in: The language that the text is in, in English, such as ``German``; ``Unknown`` if that is not clear.
+        left_out: Share of the text that is in no turn: names, headings, what was left out.
     """
 
     role: str
@@ -158,6 +219,8 @@ class Parsed:
     proposals: tuple[Proposal, ...] = ()
     path: Path | None = None
     characters: int = 0
+    spoken_in: str = "Unknown"
+    left_out: float = 0.0
 
     @property
     def scenes(self) -> int:
@@ -186,6 +249,23 @@ class Parsed:
         """Speeches of which the script has only the speaker's name."""
         return tuple(turn for turn in self.turns if not turn.content)
 
+    @property
+    def long(self) -> tuple[Turn, ...]:
+        """Unusually long speeches, which may hold others' speech: over 1,000 characters and 20 times the median."""
+        lengths = [len(turn.content) for turn in self.turns if turn.kind == "speech"]
+        limit = max(_LONG, _TIMES_LONGER * median(lengths)) if lengths else 0
+        return tuple(turn for turn in self.turns if turn.kind == "speech" and len(turn.content) > limit)
+
+    @property
+    def health(self) -> dict[str, Any]:
+        """What may have gone wrong: long speeches, speakers of one character, text in no turn, another language."""
+        return {
+            "long_speeches": {"turns": len(self.long), "first": _places(self.long)},
+            "one_character_speakers": {name: count for name, count in self.others.items() if len(name) == 1},
+            "text_in_no_turn": round(self.left_out, 4),
+            "language": self.spoken_in,
+        }
+
     def _tally(self, *, own: bool) -> dict[str, int]:
         spoken = [
             name
@@ -212,6 +292,7 @@ class Parsed:
             "others": self.others,
             "unattributed": {"turns": len(self.unattributed), "first": _places(self.unattributed)},
             "empty": {"turns": len(self.empty), "first": _places(self.empty)},
+            "health": self.health,
             "proposals": [{"name": it.name, "turns": it.turns, "reason": it.reason} for it in self.proposals],
         }
 
@@ -240,6 +321,7 @@ def parse_script(
     format: Format | None = None,
     language: Language | None = None,
     encoding: str | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Parsed:
     """Read a script for one role.
 
@@ -253,9 +335,11 @@ def parse_script(
         format: Detected by default.
         language: Detected by default.
         encoding: The file's text encoding; detected by default.
+        columns: Of a table, by what they hold: ``{"speaker": "name", "text": "line"}``, and ``scene``; usual names are
+            known.
 
     Raises:
-        SettingsError: For a role or alias without a letter, or an unknown format.
+        SettingsError: For a role or alias without a letter, an unknown format, or a column that the table lacks.
         ScriptError: When the file cannot be read, its format is unclear, or the role never speaks; names who does.
     """
     names = _asked(role, aliases)
@@ -264,7 +348,7 @@ def parse_script(
     source = script if isinstance(script, Source) else read_source(script, encoding)
     if not source.text.strip():
         raise ScriptError("the script is empty; give a file with speeches", path=source.path)
-    hints = Hints(language or detect_language(source.text), names)
+    hints = Hints(language or detect_language(source.text), names, columns or {})
     scores: Mapping[Format, float] = {}
     if format is None:
         format, scores = detect_format(source.text, hints, source.path)
@@ -285,8 +369,19 @@ def parse_script(
         encoding=source.encoding,
         path=source.path,
         characters=source.length,
+        spoken_in=name_language(" ".join(item.content for item in found[:_HEARD])),
+        left_out=1 - _told(found) / len(source.text),
     )
     return _with_proposals(parsed, source)
+
+
+def _told(found: Sequence[Found]) -> int:
+    """How many characters of the text are in turns; of rows and messages that share a place, once."""
+    told = at = 0
+    for item in found:
+        told += max(0, item.end - max(at, item.start))
+        at = max(at, item.end)
+    return told
 
 
 def _asked(role: str, aliases: Sequence[str]) -> tuple[str, ...]:
@@ -336,7 +431,7 @@ def _never_speaks(
     parsed: Parsed, names: Sequence[str], others: Mapping[str, int], proposals: Sequence[Proposal]
 ) -> str:
     asked = " or ".join(f"{name!r:.100}" for name in names)
-    read_as = parsed.format if parsed.format.endswith("s") else f"a {parsed.format}"
+    read_as = _article(parsed.format)
     if not others:
         return (
             f"nobody is named as a speaker, so {asked} never speaks; it was read as {read_as}. If it is "

@@ -1,15 +1,17 @@
-"""Plays: ``NAME:`` or ``NAME.`` on a line of its own or in front of the speech; acts, scenes and stage directions.
+"""Plays: the speaker's name on a line of its own or in front of the speech; acts, scenes and stage directions.
 
-A play keeps to one way of naming its speakers. The way that finds most names that come again is taken to be it; another
-way counts only for names that it has found, so that a verse that ends in a colon does not make a speaker.
+A play keeps to one way of naming its speakers: with a colon, a full stop, a bracket, a gap or nothing behind the name.
+The way that finds most names that come again is taken to be it; another way counts only for names that it has found, so
+that a verse that ends in a colon does not make a speaker.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, Literal
 
 from rolellm.construct.scripts.reading import (
@@ -27,19 +29,32 @@ from rolellm.construct.scripts.reading import (
     lines_of,
 )
 from rolellm.core.records import TurnKind
+from rolellm.core.text import HAN
 
-Way = Literal["colon alone", "colon", "stop alone", "stop", "bracket"]
+Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "bare"]
 
-_TITLE: Final = r"(?:(?:MRS|MR|MS|DR|ST|MME|MLLE|PROF|REV|Mrs|Mr|Ms|Dr|St|Mme|Mlle|Prof|Rev|M)\. ?|(?:[A-Z]\. ?){1,3})?"
+_TITLE: Final = (
+    r"(?:(?:MRS|MR|MS|DR|ST|MME|MLLE|PROF|REV|Mrs|Mr|Ms|Dr|St|Mme|Mlle|Prof|Rev|M)\. ?|(?:[A-Z]\. ?){1,3}|\d{1,2}\. ?)?"
+)
+_MARGIN: Final = r"[ \t\u3000]{0,40}"
 _NAME: Final = rf"(?P<name>{_TITLE}[^\W_][^\n:：.\[\](){{}}（）【】_*\"“”!?;]{{0,48}})"
-_ASIDE: Final = r"(?P<aside>[ \t]*(?:\([^()\n]{1,200}\)|\[[^\[\]\n]{1,200}\]|（[^（）\n]{1,200}）))"
-_CUE: Final = re.compile(rf"[ \t]{{0,40}}(?P<mark>[_*]{{0,2}}){_NAME}(?P=mark)?{_ASIDE}?(?P<stop>[:：.]?)(?P=mark)?")
+_ASIDE: Final = r"(?P<aside>,?[ \t]*(?:\([^()\n]{1,200}\)|\[[^\[\]\n]{1,200}\]|（[^（）\n]{1,200}）))"
+_CUE: Final = re.compile(rf"{_MARGIN}(?P<mark>[_*]{{0,2}}){_NAME}(?P=mark)?{_ASIDE}?(?P<stop>[:：.]?)(?P=mark)?")
+_WORD: Final = r"[^\s:：.,，。、\[\](){}（）【】_*\"“”!?;]+(?:\.(?= ))?"
+_WORDS: Final = rf"{_WORD}(?: {_WORD}){{0,5}}"
+# Printed Chinese plays pad a name of two characters.
+_PADDED: Final = r"[\u4e00-\u9fff][ \u3000]{1,2}[\u4e00-\u9fff]"
+_GAP: Final = re.compile(
+    rf"{_MARGIN}(?P<name>{_PADDED}|{_WORDS}){_ASIDE}?(?P<gap>[ \t\u3000]*(?:\t|\u3000|  )[ \t\u3000]*)(?![－—–-]+\s)\S"
+)
+_OPEN: Final = re.compile(rf"{_MARGIN}(?P<name>{_WORDS}) (?=\([^()\n]*$)")
 _ENTER: Final = re.compile(
     r"\W*(?:(?:Re-?)?[Ee]nter|(?:Re-?)?ENTER|Exit|Exeunt|EXIT|EXEUNT|Alarums?|Flourish|Sennet|Tucket|Hautboys|Cornets|"
     r"Curtain|CURTAIN|ACT[ -]DROP|Tableau|TABLEAU|Manet|Manent|FINIS|Finis|THE END|The End|THE CURTAIN)\b"
 )
 _LEAVES: Final = re.compile(r"\s*(?:(?:Re-?enter|Enter|Exit|Exeunt)\b[^.!?]{0,120}[.]?)\s*$")
 _ROMAN: Final = re.compile(r"[IVXLC]+$")
+_AS_WORD: Final = 4
 _UNCLOSED: Final = re.compile(r"\[[^\[\]\n]{1,200}$", re.MULTILINE)
 
 
@@ -49,26 +64,47 @@ class _Cue:
     way: Way
     end: int
     aside: tuple[int, int]
+    opens: bool = False
 
 
-def _cue_of(line: str) -> _Cue | None:
-    """What a line would be, were it one that names a speaker."""
+@lru_cache(maxsize=1 << 16)
+def _cues_of(line: str) -> Sequence[_Cue]:
+    """What a line would be, were it one that names a speaker; the likeliest first."""
+    cues = []
+    # Tried only where it can match: names in front of gaps are in capitals, or in a script that has none.
+    gap = _GAP.match(line) if "\t" in line or not line.lstrip()[1:2].islower() else None
+    if gap and (not any(map(str.islower, gap["name"])) or "\t" in gap["gap"]):
+        cues.append(_Cue(bare(gap["name"]), "gap", gap.end("gap"), gap.span("aside") if gap["aside"] else (0, 0)))
     match = _CUE.match(line)
-    if match is None or not (match["stop"] or match["aside"]):
-        return None
-    name = " ".join(match["name"].split())
+    if match is None:
+        return cues
+    name, aside = " ".join(match["name"].split()), match.span("aside") if match["aside"] else (0, 0)
     after = line[match.end() :]
-    way: Way
-    if not match["stop"]:
+    way: Way = "bare"
+    if not match["stop"] and not after.strip():
+        is_cue = name == name.upper() and (name != name.lower() or HAN.match(name) is not None)
+    elif not match["stop"]:
         # Shaw's way: HIGGINS [loudly] Well?
-        way, is_cue = "bracket", name.isupper() and after.strip() != ""
+        way, is_cue = "bracket", name.isupper() and match["aside"] is not None
     elif match["stop"] == ".":
-        # "Ham." as in old editions is in italics; without, a short sentence would be a name.
-        way, is_cue = ("stop", name.isupper() or match["mark"] != "") if after.strip() else ("stop alone", True)
+        # In French, what is said to whom follows a comma: ORGON, à Dorine.
+        head, comma, tail = name.partition(", ")
+        if comma and head.isupper() and tail[:1].islower() and not match["aside"]:
+            aside = line.index(tail.split()[0], match.start("name") + len(head)), match.end("name")
+            name = head
+        loud = name.isupper() or match["mark"] != ""
+        way = ("stop" if loud else "capital") if after.strip() else "stop alone"
+        is_cue = way != "capital" or (after[0].isspace() and not after.lstrip()[0].islower())
     else:
         is_cue = not after.strip() or match["stop"] == "：" or after[0].isspace() or name.isupper()
         way = "colon" if after.strip() else "colon alone"
-    return _Cue(bare(name), way, match.end(), match.span("aside") if match["aside"] else (0, 0)) if is_cue else None
+    if is_cue:
+        cues.append(_Cue(bare(name), way, match.end(), aside))
+    if line.rfind("(") > line.rfind(")") and (opened := _OPEN.match(line)):
+        # A direction that goes on in the next line; "stop" and "capital" name the same speakers here.
+        way = "stop" if opened["name"].isupper() else "capital"
+        cues.append(_Cue(bare(opened["name"]), way, opened.end(), (0, 0), opens=True))
+    return cues
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,47 +114,75 @@ class Cast:
     Attributes:
         way: The way it keeps to.
         names: The keys of the names so found.
-        cues: How often one of them is named in that way.
+        cues: Each time that one of them is named in that way: the name's key, and the place in the text.
         parted: Whether speeches follow a blank line.
+        indent: How far the lines with names are indented, if that tells them from short sentences.
     """
 
     way: Way
     names: frozenset[str]
-    cues: int
+    cues: Sequence[tuple[str, int]]
     parted: bool
+    indent: int | None
 
 
 def cast_of(text: str, hints: Hints) -> Cast | None:
     """Find out how a play names its speakers; nothing where nobody is named more than once or asked for."""
-    found: dict[Way, Counter[str]] = {}
+    found: dict[Way, dict[str, list[int]]] = {}
+    indents: Counter[int] = Counter()
     parted: Counter[tuple[Way, bool]] = Counter()
     asked = {key(name) for name in hints.names}
     spelled: dict[str, str] = {}
     for line, first, last in _with_neighbors(text):
-        cue = _cue_of(line.text)
-        if cue is None or heading_of(line.text) is not None or _ENTER.match(line.text):
+        cues = _cues_of(line.text)
+        if not cues or heading_of(line.text) is not None or _ENTER.match(line.text):
             continue
-        # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
-        if cue.way == "stop alone" and (last or not first):
-            continue
-        name = key(cue.name)
-        if name in asked or is_name(cue.name):
-            found.setdefault(cue.way, Counter())[name] += 1
-            parted[cue.way, first] += 1
-            spelled.setdefault(name, cue.name)
+        for cue in cues:
+            # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
+            alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
+            if alone or cue.opens or (cue.way == "bare" and last):
+                continue
+            name = key(cue.name)
+            if name in asked or is_name(cue.name):
+                found.setdefault(cue.way, {}).setdefault(name, []).append(line.start)
+                indents[line.indent] += cue.way == "capital"
+                parted[cue.way, first] += 1
+                spelled.setdefault(name, cue.name)
+    if len(found.get("gap", ())) * 10 > len(found.get("bare", ())) > 0:
+        # Long speeches begin under the name, short ones next to it.
+        for name, at in found.pop("bare").items():
+            found["gap"].setdefault(name, []).extend(at)
+        parted.update({("gap", first): parted["bare", first] for first in (True, False)})
     casts = []
-    for way, counts in found.items():
-        often = {name for name, count in counts.items() if name in asked or count > 1}
-        once = {name for name in counts if _is_plain(spelled[name], way) and is_name(spelled[name], once=True)}
+    for way, places in found.items():
+        often = {name for name, at in places.items() if name in asked or len(at) > 1}
+        once = {name for name in places if _is_plain(spelled[name], way) and is_name(spelled[name], once=True)}
+        if way == "capital":
+            once = {name for name in once if _is_known(spelled[name], text)}
+            often = {name for name in often if name in asked or not _is_word(spelled[name], len(places[name]), text)}
         if often:
             kept = frozenset(often | once)
-            casts.append(Cast(way, kept, sum(counts[name] for name in kept), parted[way, True] >= parted[way, False]))
-    return max(casts, key=lambda cast: cast.cues, default=None)
+            cues_of = sorted(((name, place) for name in kept for place in places[name]), key=lambda cue: cue[1])
+            indent = indents.most_common(1)[0][0] if way == "capital" else None
+            casts.append(Cast(way, kept, cues_of, parted[way, True] >= parted[way, False], indent))
+    return max(casts, key=lambda cast: len(cast.cues), default=None)
 
 
 def _is_plain(name: str, way: Way) -> bool:
     """Whether one time is enough: "I. Rome" and "A. The" are no speakers."""
-    return way != "stop" or (name.isupper() and len(name) > 2 and not _ROMAN.match(name))
+    if way == "gap":
+        return name == name.upper() and len(name) > 1
+    return way not in ("stop", "bare") or (name.isupper() and len(name) > 2 and not _ROMAN.match(name))
+
+
+def _is_known(name: str, text: str) -> bool:
+    """Whether a name is one elsewhere in the text, too: inside a sentence, or in capitals."""
+    return name.upper() in text or re.search(rf"[a-z,] {re.escape(name)}\b", text) is not None
+
+
+def _is_word(name: str, times: int, text: str) -> bool:
+    """Whether it is a word that now and then is a whole sentence, such as "Silence."."""
+    return " " not in name and len(re.findall(rf" {re.escape(name.lower())}\b", text)) > _AS_WORD * times
 
 
 def _with_neighbors(text: str) -> Iterator[tuple[Line, bool, bool]]:
@@ -136,18 +200,27 @@ def read_play(source: Source, hints: Hints) -> list[Found]:
     cast = cast_of(source.text, hints)
     reading = _Play(source.text, cast)
     asked = {key(name) for name in hints.names}
-    for line, first, _ in _with_neighbors(source.text):
-        cue = _cue_of(line.text)
-        is_cue = cue is not None and cast is not None and _accepted(cue, cast, asked, first=first)
-        reading.line(line, cue if is_cue else None, first=first)
+    for line, first, last in _with_neighbors(source.text):
+        cues = _cues_of(line.text) if cast is not None else ()
+        if cast is not None and cast.indent not in (None, line.indent):
+            cues = ()
+        cue = next((cue for cue in cues if cast and _accepted(cue, cast, asked, first=first, last=last)), None)
+        reading.line(line, cue, first=first)
     reading.close()
     return reading.found
 
 
-def _accepted(cue: _Cue, cast: Cast, asked: set[str], *, first: bool) -> bool:
+def _accepted(cue: _Cue, cast: Cast, asked: set[str], *, first: bool, last: bool) -> bool:
     name = key(cue.name)
-    if not first and (cue.way == "stop alone" or (cast.parted and cue.way in ("colon alone", "stop"))):
+    # In capitals and known, it is no verse that ends in a colon.
+    sure = cue.way in ("colon", "bracket", "gap") or (cue.way == cast.way == "colon alone" and cue.name.isupper())
+    if not first and (cue.way == "stop alone" or (cast.parted and not sure)):
         return False
+    if cue.way in ("bare", "capital", "gap") and cast.way != cue.way and (cue.way, cast.way) != ("bare", "gap"):
+        # A line of the persons of the play, a short sentence, a table.
+        return False
+    if cue.way == "bare":
+        return name in cast.names and not last
     if cue.way == cast.way:
         # A crowd that speaks once is named as everyone else is.
         return name in cast.names or (cue.way == "colon alone" and first and is_name(cue.name, once=True, loose=True))
@@ -163,7 +236,8 @@ class _Play(Collector):
     def close(self, *, done: bool = True) -> None:
         """End the speech or paragraph that is open; a speaker may continue after a direction."""
         if self.held is not None:
-            kind: TurnKind = "direction" if _ENTER.match(self.held.text) else "narration"
+            is_direction = _ENTER.match(self.held.text) or self.held.text.lstrip()[0] == "〔"
+            kind: TurnKind = "direction" if is_direction else "narration"
             self.paragraph(self.held.start, self.held.end, kind)
             self.held = None
         super().close(done=done)
@@ -182,7 +256,10 @@ class _Play(Collector):
             self.heading(line.start + heading[0], line.start + heading[1])
         elif cue is not None and not _ENTER.match(text):
             self.open(cue.name, line, cue.end, cue.aside)
-        elif not self.is_open:
+        elif not self.is_open or (text[0] == "〔" and "〕" not in text):
+            if text[0] == "〔":
+                # Printed Chinese plays leave the bracket of a direction open.
+                self.close()
             held = self.held or line
             self.held = Line(held.start, line.end, held.text)
         elif self._is_direction(text, first=first):
@@ -210,11 +287,23 @@ class _Play(Collector):
             for match in _UNCLOSED.finditer(self.text, start, end)
             if match.start() not in closed
         ]
-        return sorted(asides, key=lambda aside: aside.start)
+        asides.sort(key=lambda aside: aside.start)
+        if (
+            asides
+            and not self.text[start : asides[0].start].strip()
+            and self.text[asides[0].end : end][:1] in (".", ":")
+        ):
+            # The stop that belongs to the name: Nora (laughing). Yes.
+            asides[0] = replace(asides[0], end=asides[0].end + 1)
+        return asides
 
     def _is_aside(self, aside: Aside, start: int, end: int) -> bool:
         opens = not self.text[start : aside.start].strip()
-        if opens or self.text[aside.start] in "[【［" or "_" in self.text[aside.start : aside.end]:
+        if opens or self.text[aside.start] in "[【［〔" or "_" in self.text[aside.start : aside.end]:
+            return True
+        inner = self.text[aside.inner_start : aside.inner_end].strip()
+        if inner[:1].isupper() and inner[-1:] == ".":
+            # A sentence of its own: (She goes to the door.)
             return True
         before = self.text[max(start, self.text.rfind("\n", start, aside.start)) : aside.start]
         newline = self.text.find("\n", aside.end, end)

@@ -6,8 +6,8 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 from rolellm.core.records import Language, TurnKind
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, fold
 
-Format = Literal["play", "screenplay", "transcript", "novel", "subtitles"]
+Format = Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"]
 
 
 class Run(NamedTuple):
@@ -95,18 +95,20 @@ class Hints:
     Attributes:
         language: Of the script.
         names: The role asked for and its aliases, as given; readers of running text look for these, too.
+        columns: Of a table: the names of its columns ``speaker``, ``text`` and ``scene``, where they are not usual.
     """
 
     language: Language
     names: Sequence[str] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 #: Finds the turns of one format, in the order of the source; of a text in another format it finds little.
 Reader = Callable[[Source, Hints], list[Found]]
 
 #: What closes each kind of bracket.
-CLOSING: Final = {"(": ")", "[": "]", "（": "）", "【": "】", "［": "］"}
-_BRACKETS: Final = re.compile(r"[\[\](){}（）【】［］]")
+CLOSING: Final = {"(": ")", "[": "]", "（": "）", "【": "】", "［": "］", "〔": "〕"}
+_BRACKETS: Final = re.compile(r"[\[\](){}（）【】［］〔〕]")
 _LINE: Final = re.compile("^.*$", re.MULTILINE)
 _SPOKEN: Final = re.compile(r"[^\W_]")
 
@@ -140,6 +142,11 @@ class Line:
     def blank(self) -> bool:
         """Whether there is nothing on it."""
         return not self.text or self.text.isspace()
+
+    @property
+    def indent(self) -> int:
+        """How many characters of white space it begins with."""
+        return len(self.text) - len(self.text.lstrip())
 
 
 def lines_of(text: str) -> Iterator[Line]:
@@ -194,8 +201,7 @@ class Collector:
     def open(self, speaker: str | None, line: Line, said: int, aside: tuple[int, int] = (0, 0)) -> None:
         """Begin a speech; `said` is where it begins in its line, `aside` a bracket next to the name."""
         self.close()
-        for found in bracketed(self.text, line.start + aside[0], line.start + aside[1]):
-            self.tell("direction", found.inner_start, found.inner_end)
+        self.paragraph(line.start + aside[0], line.start + aside[1], "direction")
         self._speaker, self._end = speaker, line.start + said
         self.is_open = self.is_waiting = True
         if line.text[said:].strip():
@@ -228,7 +234,7 @@ class Collector:
 
     def tell(self, kind: TurnKind, start: int, end: int, speaker: str | None = None) -> None:
         """Add narration or a direction, unless there is nothing in it."""
-        start, end = trim(self.text, start, end, "_*" if kind == "direction" else "")
+        start, end = trim(self.text, start, end, "_*〔〕" if kind == "direction" else "")
         if start < end and _SPOKEN.search(self.text, start, end):
             self._add(speaker or ("narrator" if kind == "narration" else "stage direction"), kind, start, end)
 
@@ -297,6 +303,12 @@ _CHINESE: Final = re.compile(
     r"(?:\s*第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕折出景])?"
     r"\s*(?:$|[：:，,。.、\s—-]+(?P<rest>.*)$)"
 )
+# Acts and scenes in other languages; as a line of its own, with a number in digits or in words.
+_FOREIGN: Final = re.compile(
+    r"(?:[^\W\d_]+\s+|\d{1,2}\.\s*)?(?:acte|acto|atto|akt|aufzug|auftritt|scène|scene(?=\s+premi)|szene|scena|escena|действие|явление|сцена)"
+    r"(?:\s+(?!(?:de|du|der|di)\b)[^\W_]+)?\s*[.:]?(?P<rest>)$",
+    re.IGNORECASE,
+)
 _SLUG: Final = re.compile(
     r"(?:[A-Z]?\d{1,4}[A-Z]?[.)]?\s+)?(?:(?i:INT|EXT)\.?\s?/\s?(?i:INT|EXT)\b\.?|(?i:I\s?/\s?E)\b\.?|(?i:INT|EXT)\.|(?:INT|EXT|EST)\b\.?)"
     r"\s*\S|(?:\d{1,4}\s*[.、)]?\s*)?(?:内景|外景|内/外景|內景)[\s.。，：:、]"
@@ -319,7 +331,7 @@ def heading_of(line: str) -> tuple[int, int] | None:
     start = line.index(text)
     if len(text) > 500:
         return None
-    for pattern in (_ENGLISH, _CHINESE):
+    for pattern in (_ENGLISH, _CHINESE, _FOREIGN):
         match = pattern.match(text)
         if match:
             rest = match["rest"]
@@ -456,7 +468,7 @@ def bare(name: str) -> str:
             break
         rest = cut
     # The stop of "Jr." or "J." is left: keys do not see it.
-    return " ".join(rest.split())
+    return SPACE_BETWEEN_HAN.sub("", " ".join(rest.split()))
 
 
 def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
@@ -477,10 +489,10 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
         return False
     if re.search(r"[.!?;,][\"”’']?$", name) and not re.search(r"\b(?:\w|[JjSs]r|JR|SR|[Ee]tc|&c)\.$", name):
         return False
-    shaped = (loose and len(words) <= 4) or all(
-        word[0].isupper() or word[0].isdigit() or word.casefold() in PARTICLES for word in words
-    )
-    if not shaped or not (words[0][0].isupper() or re.match(r"\d+(?:st|nd|rd|th)\b", words[0], re.IGNORECASE)):
+    shaped = (loose and len(words) <= 4) or all(not word[0].islower() or word.casefold() in PARTICLES for word in words)
+    # "1 Witch" and "2nd Guard" are names, "10" and "e4" are none.
+    numbered = re.match(r"\d{1,2}(?:st|nd|rd|th)?$", words[0], re.IGNORECASE) and words[-1][0].isalpha()
+    if not shaped or not (numbered or (words[0][0].isalpha() and not words[0][0].islower())):
         return False
     if "," in name and not name.isupper() and not re.search(r"(?i)&\s?c|\betc\b", name):
         return False

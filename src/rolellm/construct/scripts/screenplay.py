@@ -60,10 +60,10 @@ def read_screenplay(source: Source, hints: Hints) -> list[Found]:
     return reading.found
 
 
-def cues_of(text: str) -> Counter[str]:
-    """How often each name is a cue, by which a screenplay is recognized."""
+def cues_of(text: str) -> list[tuple[str, int]]:
+    """The key of each cue's name and its place in the text, by which a screenplay is recognized."""
     lines = list(lines_of(text))
-    return Counter(key(_name(lines[place].text)) for place in _cue_places(lines))
+    return [(key(_name(lines[place].text)), lines[place].start) for place in _cue_places(lines)]
 
 
 def _name(line: str) -> str:

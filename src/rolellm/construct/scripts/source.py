@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from html.entities import html5
 from pathlib import Path
 from typing import Final
@@ -169,8 +169,11 @@ _CRUMB: Final = re.compile(
     rf"|(?i:</?(?:{_INLINE}){_REST}|</v{_REST}|<(?:!DOCTYPE|\?xml)[^<>]{{0,500}}>)|\{{\\[^{{}}\n]{{0,200}}\}}|[\r{_HIDDEN}]"
 )
 
-_GUTENBERG_START: Final = re.compile(r"^\*\*\* ?START OF TH(?:E|IS) PROJECT GUTENBERG[^\n]{0,200}\n", re.MULTILINE)
-_GUTENBERG_END: Final = re.compile(r"^\*\*\* ?END OF TH(?:E|IS) PROJECT GUTENBERG", re.MULTILINE)
+_GUTENBERG: Final = re.compile(
+    r"^\*\*\* ?(?:START|(?P<end>END)) OF TH(?:E|IS) PROJECT GUTENBERG[^\n]{0,200}\n?", re.MULTILINE
+)
+# What is longer than Project Gutenberg's license and preamble together is a book that lacks its START or END line.
+_LONGEST_LICENSE: Final = 50_000
 
 
 def read_source(path: str | Path, encoding: str | None = None) -> Source:
@@ -199,15 +202,11 @@ def source_of(decoded: str, *, encoding: str = "utf-8", path: Path | None = None
     r"""A text as readers get it; offsets are places in that text.
 
     Paragraph tags and ``<br>`` become newlines, other tags of pages go, entities become their characters. Project
-    Gutenberg's preamble and license are left out.
+    Gutenberg's preambles and licenses are left out; the file may hold several books.
 
     >>> source_of("<p>&ldquo;Hi,&rdquo; he\r\nsaid.</p>").text
     '\n“Hi,” he\nsaid.\n'
     """
-    begun = _GUTENBERG_START.search(decoded)
-    at = begun.end() if begun else 0
-    ended = _GUTENBERG_END.search(decoded, at)
-    stop = ended.start() if ended else len(decoded)
     pieces: list[str] = []
     runs: list[Run] = []
     length = 0
@@ -220,20 +219,35 @@ def source_of(decoded: str, *, encoding: str = "utf-8", path: Path | None = None
             length += len(piece)
 
     unclosed: set[str] = set()
-    for found in _INTERESTING.finditer(decoded, at, stop):
-        place = found.start()
-        crumb = _CRUMB.match(decoded, place, stop) if place >= at else None
-        if crumb is None:
-            continue
-        end = _closed(crumb, stop, unclosed) if crumb["opening"] else crumb.end()
-        replacement = _character(crumb[0]) if crumb["entity"] else "\n" if crumb["line"] else ""
-        if end > place and replacement is not None:
-            take(decoded[at:place], at, place)
-            take(replacement, place, end, spelled=True)
-            at = end
-    take(decoded[at:stop], at, stop)
-    runs.append(Run(length, stop, stop))
+    at = 0
+    for begun, stop in _books(decoded):
+        at = max(at, begun)
+        for found in _INTERESTING.finditer(decoded, at, stop):
+            place = found.start()
+            crumb = _CRUMB.match(decoded, place, stop) if place >= at else None
+            if crumb is None:
+                continue
+            end = _closed(crumb, stop, unclosed) if crumb["opening"] else crumb.end()
+            replacement = _character(crumb[0]) if crumb["entity"] else "\n" if crumb["line"] else ""
+            if end > place and replacement is not None:
+                take(decoded[at:place], at, place)
+                take(replacement, place, end, spelled=True)
+                at = end
+        take(decoded[at:stop], at, stop)
+        at = stop
+    runs.append(Run(length, at, at))
     return Source("".join(pieces), runs, len(decoded), encoding, path)
+
+
+def _books(decoded: str) -> Iterator[tuple[int, int]]:
+    """Where the books of a file begin and end: without what Project Gutenberg puts around them."""
+    at, inside = 0, False
+    for mark in _GUTENBERG.finditer(decoded):
+        if inside or mark.start() - at > _LONGEST_LICENSE:
+            yield at, mark.start()
+        at, inside = mark.end(), mark["end"] is None
+    if inside or at == 0 or len(decoded) - at > _LONGEST_LICENSE:
+        yield at, len(decoded)
 
 
 def _closed(opening: re.Match[str], stop: int, unclosed: set[str]) -> int:

@@ -1,8 +1,14 @@
-"""Transcripts: ``Name: line``, stage directions in brackets; English and Chinese."""
+"""Transcripts: ``Name: line``, stage directions in brackets; and chat logs, where a date or ``<Name>`` opens a message.
+
+Logs keep to one way of opening messages, as plays do to one way of naming speakers: whichever finds most names that
+come again. Messages of the program itself, which have a date and no name, are narration.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,8 +38,32 @@ _LABEL: Final = re.compile(
     r"(?P<aside>\([^()\n]{0,120}\)|（[^（）\n]{0,120}）|\[[^\[\]\n]{0,120}\]|【[^【】\n]{0,120}】)?[ \t\u3000]{0,4}"
     r"[*_]{0,3}(?P<colon>[:：])[*_]{0,3}"
 )
+_DATE: Final = r"\d{1,4}[-./年 ](?:\d{1,2}|[^\W\d_]{3,9}\.?)[-./月 ]\d{1,4}日?"
+_TIME: Final = r"(?:[上下]午)?\d{1,2}[:.：]\d{2}(?:[:.：]\d{2})?(?:[.,]\d{1,6})?(?:\s?[AaPp]\.?\s?[Mm]\b\.?)?"
+_BOTH: Final = rf"{_DATE},?[ T]{{0,3}}(?:at )?{_TIME}"
+_STAMP: Final = rf"(?:[\[(](?:{_BOTH}|{_TIME})[\])]|(?:{_BOTH}|{_TIME}))"
+_STAMPED: Final = re.compile(rf"\s*{_STAMP}")
+_LIKELY: Final = re.compile(r"<|\d[:.：]\d\d")
+#: How logs open a message, with the date in front of the name or behind it; the message follows, or is below.
+_OPENINGS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # IRC: [10:20] <nick> text; nick is an operator with @ or +.
+        rf"\s*(?:{_STAMP}\s*)?<[@+%&~! ]?(?P<name>[^<>\n]{{1,40}})>[ \t]+",
+        # WhatsApp: [1/2/23, 10:20:00] Name: text, or 1/2/23, 10:20 - Name: text.
+        rf"\s*{_STAMP}(?:\s*[-–—]\s*|\s+)(?P<name>[^\n:：\[\]]{{1,60}})[:：](?=\s|$)[ \t]*",
+        rf"\s*{_STAMP}\t\s*(?P<name>[^\n\t]{{1,40}})\t",
+        # Discord, WeChat and QQ: the name behind the date, or in front of it, and the message below.
+        rf"\s*{_STAMP}\s+(?P<name>[^\s:：][^\n:：]{{0,59}})$",
+        rf"\s*(?P<name>[^\s<\[][^\n]{{0,59}}?)(?:(?:,|[ ][—–-])[ ](?:[^\W\d_]+[ ]){{0,2}}{_STAMP}|[ \t]+{_BOTH})$",
+    )
+)
+_IRC: Final = 0
 _LONGEST_BRACKET: Final = 30
 _LONGEST_CHARACTERS: Final = 4000
+_ODD: Final = 2
+_DIGIT: Final = re.compile(r"\d")
+_LETTER: Final = re.compile(r"[^\W\d_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +95,82 @@ def label_of(line: str) -> Label | None:
     return Label(bare(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
 
 
-def read_transcript(source: Source, hints: Hints) -> list[Found]:
-    """The turns of a transcript; lines without a name continue the speech above them, up to a blank line."""
-    lines = list(lines_of(source.text))
+def speakers_of(lines: Sequence[Line], names: Sequence[str]) -> tuple[list[Label | None], int | None]:
+    """For each line the label that names its speaker, and for a log which of `_OPENINGS` it keeps to.
+
+    Args:
+        lines: Of the text.
+        names: The role's.
+    """
+    asked = set(map(key, names))
     labels = [label_of(line.text) for line in lines]
-    known = known_names((label.name for label in labels if label), hints.names)
-    out = Collector(source.text)
+    said: dict[str, list[str]] = {}
+    for line, label in zip(lines, labels, strict=True):
+        if label and heading_of(f"{label.name}:") is None:
+            said.setdefault(key(label.name), []).append(line.text[label.end :])
+    known = known_names((label.name for label in labels if label), names)
+    known &= {name for name, spoken in said.items() if not _is_data(spoken)} | asked
+    best: list[Label | None] = [label if label and key(label.name) in known else None for label in labels]
+    count, kept = _repeated(best, asked), None
+    likely = {place for place, line in enumerate(lines) if _LIKELY.search(line.text)}
+    for number, opening in enumerate(_OPENINGS if len(likely) > count else ()):
+        opened = [_opened(opening, line.text) if place in likely else None for place, line in enumerate(lines)]
+        if (found := _repeated(opened, asked)) > count:
+            best, count, kept = opened, found, number
+    return best, kept
+
+
+def _opened(opening: re.Pattern[str], line: str) -> Label | None:
+    match = opening.match(line)
+    name = match["name"].strip().strip("~*").strip() if match else ""
+    return Label(name, match.end(), (0, 0)) if match and name else None
+
+
+def _repeated(labels: Sequence[Label | None], asked: set[str]) -> int:
+    """How often a name is found that comes again."""
+    counts = Counter(key(label.name) for label in labels if label)
+    return sum(count for name, count in counts.items() if count > 1 or name in asked)
+
+
+def _is_data(spoken: Sequence[str]) -> bool:
+    """Whether what follows a label is what nobody says again and again: numbers and dates, as behind ``Updated:``."""
+    numbers = sum(len(_DIGIT.findall(text)) > len(_LETTER.findall(text)) for text in spoken)
+    return numbers * 2 > len(spoken) > _ODD
+
+
+def read_transcript(source: Source, hints: Hints) -> list[Found]:
+    """The turns of a transcript; lines without a name continue the speech above them, up to a blank line.
+
+    In a chat log they do so up to the next message.
+    """
+    lines = list(lines_of(source.text))
+    labels, kept = speakers_of(lines, hints.names)
+    if kept is None:
+        return _transcript(source.text, lines, labels)
+    out = _Log(source.text)
+    for line, label in zip(lines, labels, strict=True):
+        if label is not None:
+            out.open(label.name, line, label.end)
+        elif line.blank:
+            continue
+        elif out.is_open and kept != _IRC and not _STAMPED.match(line.text):
+            out.extend(line)
+        else:
+            # What the program says, such as who joined; in IRC, a message is one line.
+            out.close()
+            out.tell("narration", line.start, line.end)
+    out.close()
+    return out.found
+
+
+class _Log(Collector):
+    def asides(self, start: int, end: int) -> list[Aside]:
+        """None: people in chats put what they say into brackets, too."""
+        return []
+
+
+def _transcript(text: str, lines: Sequence[Line], labels: Sequence[Label | None]) -> list[Found]:
+    out = Collector(text)
     behind = 0
     for place, (line, label) in enumerate(zip(lines, labels, strict=True)):
         if place < behind:
@@ -78,14 +178,18 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
         if line.blank:
             if not out.is_waiting:
                 out.close()
-        elif whole := _whole_bracket(source.text, lines, place):
+        elif whole := _whole_bracket(text, lines, place):
             behind = place + whole[1]
             _tell(out, whole[0])
         elif heading := heading_of(line.text):
             out.close()
             out.heading(line.start + heading[0], line.start + heading[1])
-        elif label is not None and key(label.name) in known:
+        elif label is not None:
             out.open(label.name, line, label.end, label.aside)
+        elif line.text.lstrip()[0] == "〔":
+            # Printed Chinese plays leave the bracket open.
+            out.close()
+            out.paragraph(line.start, line.end, "direction")
         elif out.is_open:
             out.extend(line)
         else:
@@ -109,7 +213,7 @@ def _tell(out: Collector, aside: Aside) -> None:
         out.is_waiting = waited
 
 
-def _whole_bracket(text: str, lines: list[Line], place: int) -> tuple[Aside, int] | None:
+def _whole_bracket(text: str, lines: Sequence[Line], place: int) -> tuple[Aside, int] | None:
     """A bracket that fills its line, or several lines; with their number."""
     line = lines[place]
     begun = line.text.lstrip("*_ \t\u3000")

@@ -1,0 +1,462 @@
+"""The layouts in which scripts name their speakers: each as it is found in the wild, in a few lines of our own."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from rolellm.construct.scripts.parse import detect_format, parse_script
+from rolellm.construct.scripts.reading import Format, Hints
+from rolellm.construct.scripts.source import source_of
+from rolellm.core.errors import ScriptError, SettingsError
+
+WILDE = """\
+FIRST ACT
+
+The garden of Mr. Pell's house.  Evening.
+
+[Mabel is cutting roses, and her aunt enters.]
+
+Mabel.  Have you seen the kettle, Aunt Ada?
+
+Mrs. Pell.  [Looking about her.]  I never see kettles.  A lady looks past
+them.
+
+Mabel.  Then who will see to the tea?
+
+Silence.  She waits for an answer, in silence, and in the silence of the house.
+
+Merton.  The kettle, miss.
+
+Mrs. Pell.  Merton!  You were not rung for.
+
+Mabel (taking the kettle out of his hands, and
+putting it on the grass).  Thank you, Merton.  (She pours.)
+"""
+
+FOLGER = """\
+ACT 1
+=====
+
+Scene 1
+=======
+[Enter Watt and Hob, two carters, with lanterns,
+and a dog.]
+
+
+WATT  Who has the oats?
+
+HOB  Not I.
+
+WATT, [aside to the dog]  Then it is thou.
+
+HOB
+The night is long, the mare is old,
+And all the oats are eaten.
+WATT  Soft!
+
+FIRST DROVER  Who speaks?
+[They exit.]
+"""
+
+TABULATED = "Anna\tWer kommt?\nBruno\tNiemand.\nAnna\tAlso wer?\nBruno\tDer Wind.\n"
+
+PRINTED = """\
+第一幕
+
+〔幕启：一家小药铺。掌柜的在算账。
+何掌柜　谁在敲门？
+伙　计　（开门）没有人。
+何掌柜　再看看！
+〔风声。伙计出去，又进来。
+伙　计　是风，掌柜的。
+"""
+
+COLONS = """\
+时间：冬夜。
+〔幕启：一家小药铺。
+何掌柜：谁在敲门？
+小伙计（开门）：没有人。
+〔风声。
+何掌柜：再看看！
+小伙计：是风。
+"""
+
+ABBREVIATED = """\
+Enter Osbert and a Sexton.
+
+  Osr. Is this the spade?
+  Sex. It is a spade Sir,
+and none too new.
+  Osr. Whose is it?
+  Sex. Hers that asks last.
+  Osr. Farewell.
+"""
+
+FRENCH = """\
+ACTE PREMIER
+
+SCÈNE I.
+
+GÉRAULT, à Lison.
+
+Où est ma tasse ?
+
+LISON.
+
+Sur la table, monsieur.
+
+GÉRAULT.
+
+Eh bien, va.
+
+SCÈNE II.
+
+LISON, seule.
+
+Il dort.
+"""
+
+GERMAN = """\
+ERSTER AUFZUG
+
+MÜLLER:
+Wer ist im Haus?
+
+GRETE (leise):
+Niemand, Vater.
+
+MÜLLER:
+Ich höre Schritte.
+"""
+
+RUSSIAN = "ДЕЙСТВИЕ ПЕРВОЕ\n\nАнна. Кто там?\n\nПётр. Никого.\n\nАнна. Я слышу шаги.\n\nПётр. Это ветер.\n"
+
+WHATSAPP = """\
+[05/05/23, 5:28:24 PM] Ada L.: Who has the keys?
+
+I looked everywhere (twice).
+[05/05/23, 5:29:00 PM] ~ bo: in the door: where else
+[05/05/23, 5:29:30 PM] \u200e+44 20 7946 0000 joined using an invite link
+[05/05/23, 5:30:01 PM] Ada L.: Thanks
+"""
+
+ANDROID = """\
+20/06/19, 15:59 - Ada created group “Keys”
+20/06/19, 15:59 - Ada L.: Who has the keys?
+
+I looked everywhere (twice).
+20/06/19, 16:00 - ~ bo: in the door: where else
+20/06/19, 16:02 - Ada L.: Thanks
+"""
+
+IRC = """\
+=== zoe has joined #keys
+[10:20] <ada_l> bo: who has the keys?
+[10:20] <@bo> in the door: where else
+[10:21] * bo grins
+[10:21] <ada_l> thanks (twice)
+"""
+
+DISCORD = """\
+==============================
+Guild: Keys
+Channel: general
+==============================
+
+[06-Jan-20 12:34 PM] ada_l
+Who has the keys?
+I looked everywhere (twice).
+
+[06-Jan-20 12:35 PM] bo#1234
+in the door: where else
+
+[06-Jan-20 12:36 PM] ada_l
+thanks
+"""
+
+COPIED = """\
+ada_l — Today at 12:34
+Who has the keys?
+bo — Today at 12:35
+in the door: where else
+ada_l — Today at 12:36
+thanks
+"""
+
+WECHAT = """\
+2020-01-06 12:34:10 阿达
+谁拿了钥匙？
+2020-01-06 12:35:02 小波
+在门上。
+2020-01-06 12:36:40 阿达
+谢谢
+"""
+
+Spoken = list[tuple[str, str]]
+_KEYS: Spoken = [("bo", "in the door: where else")]
+
+LAYOUTS = [
+    pytest.param(
+        WILDE,
+        "Mabel",
+        "play",
+        [
+            ("Mabel", "Have you seen the kettle, Aunt Ada?"),
+            ("Mrs. Pell", "I never see kettles. A lady looks past them."),
+            (
+                "Mabel",
+                "Then who will see to the tea? Silence. She waits for an answer, in silence, and in the silence of the "
+                "house.",
+            ),
+            ("Merton", "The kettle, miss."),
+            ("Mrs. Pell", "Merton! You were not rung for."),
+            ("Mabel", "Thank you, Merton."),
+        ],
+        id="a name, a full stop and two spaces",
+    ),
+    pytest.param(
+        FOLGER,
+        "Watt",
+        "play",
+        [
+            ("Watt", "Who has the oats?"),
+            ("HOB", "Not I."),
+            ("Watt", "Then it is thou."),
+            ("HOB", "The night is long, the mare is old, And all the oats are eaten."),
+            ("Watt", "Soft!"),
+            ("FIRST DROVER", "Who speaks?"),
+        ],
+        id="capitals and two spaces, or on a line of their own",
+    ),
+    pytest.param(
+        TABULATED,
+        "Anna",
+        "play",
+        [("Anna", "Wer kommt?"), ("Bruno", "Niemand."), ("Anna", "Also wer?"), ("Bruno", "Der Wind.")],
+        id="tabs",
+    ),
+    pytest.param(
+        PRINTED,
+        "何掌柜",
+        "play",
+        [("何掌柜", "谁在敲门？"), ("伙计", "没有人。"), ("何掌柜", "再看看！"), ("伙计", "是风，掌柜的。")],
+        id="printed Chinese drama",
+    ),
+    pytest.param(
+        COLONS,
+        "何掌柜",
+        "transcript",
+        [("何掌柜", "谁在敲门？"), ("小伙计", "没有人。"), ("何掌柜", "再看看！"), ("小伙计", "是风。")],
+        id="Chinese drama with colons",
+    ),
+    pytest.param(
+        ABBREVIATED,
+        "Osr",
+        "play",
+        [
+            ("Osr", "Is this the spade?"),
+            ("Sex", "It is a spade Sir, and none too new."),
+            ("Osr", "Whose is it?"),
+            ("Sex", "Hers that asks last."),
+            ("Osr", "Farewell."),
+        ],
+        id="abbreviated names",
+    ),
+    pytest.param(
+        FRENCH,
+        "Gérault",
+        "play",
+        [
+            ("Gérault", "Où est ma tasse ?"),
+            ("LISON", "Sur la table, monsieur."),
+            ("Gérault", "Eh bien, va."),
+            ("LISON", "Il dort."),
+        ],
+        id="French",
+    ),
+    pytest.param(
+        GERMAN,
+        "Grete",
+        "play",
+        [("MÜLLER", "Wer ist im Haus?"), ("Grete", "Niemand, Vater."), ("MÜLLER", "Ich höre Schritte.")],
+        id="German",
+    ),
+    pytest.param(
+        RUSSIAN,
+        "Анна",
+        "play",
+        [("Анна", "Кто там?"), ("Пётр", "Никого."), ("Анна", "Я слышу шаги."), ("Пётр", "Это ветер.")],
+        id="Russian",
+    ),
+    pytest.param(
+        WHATSAPP,
+        "Ada L.",
+        "transcript",
+        [("Ada L.", "Who has the keys? I looked everywhere (twice)."), *_KEYS, ("Ada L.", "Thanks")],
+        id="WhatsApp of iOS",
+    ),
+    pytest.param(
+        ANDROID,
+        "Ada L.",
+        "transcript",
+        [("Ada L.", "Who has the keys? I looked everywhere (twice)."), *_KEYS, ("Ada L.", "Thanks")],
+        id="WhatsApp of Android",
+    ),
+    pytest.param(
+        IRC,
+        "ada_l",
+        "transcript",
+        [("ada_l", "bo: who has the keys?"), *_KEYS, ("ada_l", "thanks (twice)")],
+        id="IRC",
+    ),
+    pytest.param(
+        DISCORD,
+        "ada_l",
+        "transcript",
+        [
+            ("ada_l", "Who has the keys? I looked everywhere (twice)."),
+            ("bo#1234", "in the door: where else"),
+            ("ada_l", "thanks"),
+        ],
+        id="Discord, exported",
+    ),
+    pytest.param(
+        COPIED,
+        "ada_l",
+        "transcript",
+        [("ada_l", "Who has the keys?"), *_KEYS, ("ada_l", "thanks")],
+        id="Discord, copied",
+    ),
+    pytest.param(
+        WECHAT,
+        "阿达",
+        "transcript",
+        [("阿达", "谁拿了钥匙？"), ("小波", "在门上。"), ("阿达", "谢谢")],
+        id="WeChat",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "role", "format", "spoken"), LAYOUTS)
+def test_layouts(text: str, role: str, format: Format, spoken: Spoken) -> None:
+    parsed = parse_script(source_of(text), role)
+    said: Spoken = []
+    for turn in parsed.turns:
+        assert "".join(text[turn.start : turn.end].replace("\u200e", "").split()) == "".join(turn.content.split())
+        if turn.kind == "speech":
+            said.append((turn.speaker.replace("\u3000", ""), turn.content))
+    assert parsed.format == format, parsed.format_scores
+    assert said == spoken
+
+
+def test_directions_are_told() -> None:
+    parsed = parse_script(source_of(WILDE), "Mabel")
+    directions = [turn.content for turn in parsed.turns if turn.kind == "direction"]
+    assert directions[1:] == [
+        "Looking about her.",
+        "taking the kettle out of his hands, and putting it on the grass",
+        "She pours.",
+    ]
+    parsed = parse_script(source_of(PRINTED), "何掌柜")
+    assert [turn.content for turn in parsed.turns if turn.kind == "direction"] == [
+        "幕启：一家小药铺。掌柜的在算账。",
+        "开门",
+        "风声。伙计出去，又进来。",
+    ]
+
+
+def test_several_books_in_one_file() -> None:
+    mark = "*** {} OF THE PROJECT GUTENBERG EBOOK A ***\n"
+    book = "x\n" + mark.format("START") + "{0}\n" + mark.format("END") + "free\n"
+    assert source_of(book.format("A") + book.format("B")).text == "A\nB\n"
+    # The first lost its START line, the last its END line.
+    long = "A: Hm.\n" * 10_000
+    assert source_of(long + book.format("B")).text == long + "x\nB\n"
+    assert source_of(book.format("A") + mark.format("START") + "C\n").text == "A\nC\n"
+
+
+TABLE = [["name", "line"], ["Ada", 'Who has the "keys"; you?'], ["Bo", "In the door,\nwhere else"], ["Ada", "Thanks"]]
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_tables(delimiter: str, tmp_path: Path) -> None:
+    file = tmp_path / "lines.csv"
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, delimiter=delimiter).writerows(TABLE)
+    parsed = parse_script(file, "Ada")
+    assert parsed.format == "table"
+    assert [(turn.speaker, turn.content) for turn in parsed.turns] == [
+        (name, " ".join(line.split())) for name, line in TABLE[1:]
+    ]
+    text = file.read_bytes().decode()
+    assert [text[turn.start : turn.end].split(delimiter)[0] for turn in parsed.turns] == ["Ada", "Bo", "Ada"]
+
+
+def test_json_lines_and_columns(tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    rows = [
+        {"von": "Ada", "satz": "Wer?", "akt": 1},
+        {"von": "Bo", "satz": "Ich.", "akt": 1},
+        {"von": "Ada", "satz": "So.", "akt": 2},
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"speaker": "von", "text": "satz", "scene": "akt"}
+    parsed = parse_script(file, "Ada", columns=columns)
+    assert [(turn.speaker, turn.content, turn.scene) for turn in parsed.turns] == [
+        ("Ada", "Wer?", 0),
+        ("Bo", "Ich.", 0),
+        ("Ada", "So.", 1),
+    ]
+    with pytest.raises(ScriptError, match=r"no column that is usually called speaker or text.*'von', 'satz', 'akt'"):
+        parse_script(file, "Ada")
+    with pytest.raises(SettingsError, match=r"text=line.*the table has 'von', 'satz', 'akt'"):
+        parse_script(file, "Ada", columns={"speaker": "von", "text": "line"})
+    file.write_text('{"name": "Ada", "text": "Hm."}\nAda: Hm.\n')
+    with pytest.raises(ScriptError, match="line 2 is not a JSON object"):
+        parse_script(file, "Ada")
+
+
+CHAPTER = (
+    "第{0}章 风雪\n更新时间:2012-05-0{0} 12:00:0{0}\n字数:31{0}2\n"
+    + "林中无人，只有风雪。\n“谁？”老人问。\n“我。”\n" * 5
+)
+
+
+def test_data_at_the_heads_of_chapters_does_not_speak() -> None:
+    text = "".join(CHAPTER.format(number) for number in range(1, 7))
+    found, scores = detect_format(text, Hints("zh"))
+    assert (found, scores["transcript"]) == ("novel", 0)
+
+
+def test_what_is_half_a_format_is_refused_with_a_preview() -> None:
+    text = "JOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n\n" + "The rain fell on the roofs of the town.\n" * 200
+    with pytest.raises(ScriptError) as caught:
+        parse_script(source_of(text), "John")
+    assert "As a transcript it would begin:\n  JOHN: Hi.\n  MARY: Ho.\n  JOHN: Hum." in str(caught.value)
+    assert "--format" in str(caught.value)
+    assert parse_script(source_of(text), "John", format="transcript").own == {"JOHN": 2}
+
+
+def test_health() -> None:
+    text = "".join(f"甲：{'好' * 10}。\n乙：来了。\n" for _ in range(20)) + f"丙丁：{'说' * 1500}。\n\n没有人说的话。\n"
+    parsed = parse_script(source_of(text), "丙丁")
+    health = parsed.health
+    assert health["long_speeches"]["turns"] == 1
+    assert health["long_speeches"]["first"][0]["speaker"] == "丙丁"
+    assert health["one_character_speakers"] == {"甲": 20, "乙": 20}
+    assert 0 < health["text_in_no_turn"] < 0.1
+    assert health["language"] == "Chinese"
+
+
+LONG_GERMAN = "".join(
+    f"ANNA: Ich weiß nicht, ob der Wind heute noch einmal über die alten Dächer geht, Bruder {number}.\n"
+    f"BRUNO: Dann schließen wir die Fenster, damit das Licht nicht ausgeht und niemand uns hören kann.\n"
+    for number in range(20)
+)
+
+
+def test_other_languages_are_reported() -> None:
+    parsed = parse_script(source_of(LONG_GERMAN), "Anna")
+    assert (parsed.spoken_in, parsed.own) == ("German", {"ANNA": 20})
