@@ -155,11 +155,8 @@ def verdicts(language: Language, llm: Any, home: Path, most: int, data_dir: str 
         canaries=False,
         max_unscored=1.0,
     )
-    loser, bias = (
-        next(one for one in result.models if one.kind == "model").pairwise,
-        result.diagnostics.position.pairwise,
-    )
-    missing = result.diagnostics.unscored
+    (loser,) = (one.pairwise for one in result.models if one.kind == "model")
+    bias, missing = result.diagnostics.position.pairwise, result.diagnostics.unscored
     return {
         "rows": len(losers),
         "verdicts": missing.of,

@@ -1,6 +1,6 @@
 """A real base tuned on real rows, answered and scored: untuned, at each checkpoint, RoleGPT's replies, and floors.
 
-    python benchmarks/real_rocit.py RECIPE.yaml --base FOLDER [--rows N] [--decoding-rows N] [--set training.KEY=VALUE]
+    python benchmarks/real_rocit.py RECIPE.yaml --base FOLDER [--rows N] [--decoding-rows N]
 
 Test rows are drawn by their ids, half of them general (CUS, RAW), half role-specific (SPE), from those that the release
 has a RoleGPT reply for. The floors are another role's reply, to the same question where there is one, and the question
@@ -11,7 +11,6 @@ with 95 % intervals by a bootstrap over questions.
 import argparse
 import json
 import os
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from datasets import Dataset, load_dataset
 
 import rolellm
 from rolellm.core.fingerprint import hash_json
+from rolellm.evaluation.rows import rows_of
+from rolellm.judging.systems import planted_losers
 
 DECODINGS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -40,15 +41,12 @@ def drawn(rows: Dataset, most: int) -> Dataset:
 
 def floors(rows: Dataset, among: Dataset) -> dict[str, list[str]]:
     """For each row, what any answer must beat: another role's reply, and the question itself."""
-    same: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in among:
-        same[row["question"]].append(row)
-    others = []
-    for row in rows:
-        shared = [one for one in same[row["question"]] if one["role"] != row["role"] and one["references"]]
-        pool = shared or [one for one in among if one["role"] != row["role"] and one["subset"] == row["subset"]]
-        others.append(min(pool, key=lambda one: hash_json([row["id"], one["id"]]))["references"][0])
-    return {"floor: another role's reply": others, "floor: the question": list(rows["question"])}
+    every = rows_of(among)
+    others = planted_losers(every, {row.id: row.references[0] for row in every}, rows_of(rows), len(rows))
+    return {
+        "floor: another role's reply": [others[name] for name in rows["id"]],
+        "floor: the question": list(rows["question"]),
+    }
 
 
 def scored(rows: Dataset) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def test_from_files_to_win_rates_in_a_process_of_its_own(place: Path, clean_env:
     result = json.loads(done.stdout)
     rates = win_rates(result)
     assert rates["good"] > 0.5 > rates["dull-7b"]
-    assert set(rates) == {"good", "dull-7b", "canary: null model", "canary: echo"}
+    assert set(rates) == {"good", "dull-7b", "canary: null model", "canary: echo", "canary: another role"}
     assert result["valid"] and result == json.loads((place / "run/result.json").read_text())
 
 

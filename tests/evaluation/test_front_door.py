@@ -103,6 +103,8 @@ class TestGenerate:
         assert model.calls == calls == 3
         with pytest.raises(SettingsError, match="was started with other settings"):
             rolellm.generate(None, part, llm=model, out=tmp_path / "p.jsonl", max_new_tokens=7)
+        with pytest.raises(SettingsError, match="an API has no beam search"):
+            rolellm.generate(None, part, llm=model, out=tmp_path / "b.jsonl", num_beams=2)
 
     def test_no_secret_of_a_server_reaches_the_files(
         self, sample: Dataset, tmp_path: Path, llm_server: Callable[..., Any]

@@ -12,25 +12,24 @@ FAMILIES = ("Llama", "Glm", "Glm4")
 BOUND = 1e-5
 
 
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "initializer_range": 0.3,
+}
+
+
 def new_model(family: str, vocabulary: int, **changes: Any) -> Any:
     """A model in float32 whose query heads share keys (grouped-query attention)."""
     import torch
     import transformers
 
-    sizes: dict[str, Any] = {
-        "vocab_size": vocabulary,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-        "max_position_embeddings": 1024,
-        "initializer_range": 0.3,
-        "pad_token_id": 0,
-        "eos_token_id": 2,
-    }
-    config = getattr(transformers, f"{family}Config")(**(sizes | changes))
+    ids = {"vocab_size": vocabulary, "max_position_embeddings": 1024, "pad_token_id": 0, "eos_token_id": 2}
+    config = getattr(transformers, f"{family}Config")(**(SIZES | ids | changes))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return transformers.AutoModelForCausalLM.from_config(config)

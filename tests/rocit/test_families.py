@@ -14,21 +14,12 @@ from rolellm.rocit.packing.tree import pack
 from rolellm.rocit.recipe import load_recipe
 from rolellm.rocit.train import RowByRowWarning, prepare, train
 
-from .models import BOUND, check_exact, distance, gradient, losses_alone, new_model, packed_loss
+from .models import BOUND, SIZES, check_exact, distance, gradient, losses_alone, new_model, packed_loss
 
 VOCABULARY = 100
 # Shorter than a role's beginning, longer than a reply.
 WINDOW = 8
-TEXT = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "initializer_range": 0.3,
-}
+TEXT = SIZES | {"vocab_size": VOCABULARY}
 VISION = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 LATER_WINDOWS = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}
 CAPPED = {"query_pre_attn_scalar": 8, "attn_logit_softcapping": 1.0, "final_logit_softcapping": 2.0}

@@ -474,6 +474,8 @@ def _summary(out: Path, lines: Iterable[dict[str, Any]], generated: int, work: t
 
 def planned_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[list[Request], dict[str, Any]]:
     """The requests that rows take of a model behind an API, and what decides their prompts."""
+    if settings.num_beams > 1:
+        raise SettingsError("num_beams (--num-beams) needs a model on this machine; an API has no beam search")
     ask, prompted = asking(settings, rows)
     sampling = Sampling(
         temperature=settings.temperature,

@@ -62,7 +62,7 @@ def canary_answers(rows: Sequence[Row]) -> list[tuple[System, dict[str, str]]]:
 def planted_losers(
     rows: Sequence[Row], replies: Mapping[str, str], among: Sequence[Row], most: int = 50
 ) -> dict[str, str]:
-    """What the baseline said as another role, to the same question where it was asked it: a judge should notice.
+    """What the baseline said as another role: to the same question, or else to another one of the same subset.
 
     Args:
         rows: All rows of the split.
@@ -73,17 +73,17 @@ def planted_losers(
     Returns:
         Row id to the planted reply, in the row's language; a row for which there is none is absent.
     """
-    spoken: dict[str, list[Row]] = defaultdict(list)
+    spoken: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row.id in replies:
-            spoken[row.language].append(row)
-            spoken[f"{row.language} {row.question}"].append(row)
+            spoken[row.language, row.subset].append(row)
+            spoken[row.language, row.subset, row.question].append(row)
     able = [row for row in among if row.id in replies]
     found: dict[str, str] = {}
     for row in sorted(able, key=lambda row: hash_json(["planted", row.id])):
         if len(found) == most:
             break
-        for shared in (f"{row.language} {row.question}", row.language):
+        for shared in ((row.language, row.subset, row.question), (row.language, row.subset)):
             others = [one.id for one in spoken[shared] if one.role != row.role and replies[one.id] != replies[row.id]]
             if others:
                 found[row.id] = replies[random.Random(row.id).choice(others)]

@@ -53,9 +53,9 @@ class PromptEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-        # White space is no special token, though Gemma adds runs of new lines to its vocabulary like one.
+        # Gemma's added tokens include runs of newlines, which templates and messages contain as ordinary text.
         added = [text for token in tokenizer.added_tokens_decoder.values() if (text := str(token)).strip()]
-        # Of Gemma's 6,400, one is only tried where its first character is.
+        # Gemma has 6,400 of them; the lookahead tries them only where one can begin.
         first = "".join(sorted({re.escape(text[0]) for text in added}))
         tried = "|".join(map(re.escape, sorted(added, key=len, reverse=True)))
         self._special = re.compile(f"(?=[{first}])(?:{tried})" if added else r"(?!)")

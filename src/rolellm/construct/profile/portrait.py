@@ -343,7 +343,7 @@ def _acts(before: str, after: str) -> bool:
 
 
 def _named_zh(names: Names, text: str) -> re.Pattern[str]:
-    """A pattern for the words of a Chinese text that contain a name: 大圣 in 齐天大圣 is no word by itself."""
+    """A pattern for the words of a Chinese text that contain a name; in 齐天大圣, 大圣 alone is not a word."""
     words = {word for word in chinese_words()(text) if names.pattern.search(word)}
     longest = sorted(words, key=lambda word: (-len(word), word))
     found = "|".join([*map(re.escape, longest), names.pattern.pattern])
