@@ -69,7 +69,9 @@ def main() -> None:
     parser.add_argument("recipe", type=Path)
     parser.add_argument("--base", type=Path, required=True, help="the folder of the base")
     parser.add_argument("--rows", type=int, default=120)
-    parser.add_argument("--decoding-rows", type=int, default=40, help="rows to compare decodings on; 0 skips it")
+    parser.add_argument(
+        "--decoding-rows", type=int, default=40, help="rows to compare checkpoints and decodings on; 0 skips it"
+    )
     parser.add_argument("--max-new-tokens", type=int, default=100)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path)
@@ -88,13 +90,16 @@ def main() -> None:
     few = drawn(among, arguments.decoding_rows)
     options = {"max_new_tokens": arguments.max_new_tokens, "batch_size": 16}
     steps = sorted(run.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    models = {"untuned": arguments.base} | {path.name: path for path in steps[:-1]} | {"tuned": run}
+    models = {"untuned": arguments.base, "tuned": run}
     found = {}
     for name, model in models.items():
         found[name] = scored(rolellm.generate(model, rows, out=out / f"{name}.jsonl", **options))
     found["RoleGPT"] = scored(rows.add_column("prediction", rows["rolegpt"]))
     for name, texts in floors(rows, among).items():
         found[name] = scored(rows.add_column("prediction", texts))
+    for path in steps[:-1] if arguments.decoding_rows else ():
+        answers = rolellm.generate(path, few, out=out / f"{path.name}.jsonl", **options)
+        found[f"{path.name}, {len(few)} rows"] = scored(answers)
     for name, decoding in DECODINGS.items() if arguments.decoding_rows else ():
         for which in ("untuned", "tuned"):
             path = out / f"{which}-{name.split()[0]}.jsonl"
@@ -107,8 +112,7 @@ def main() -> None:
                 key: round(step[key], 4) for key in ("loss", "eval_loss", "mean_token_accuracy") if key in step
             }
     figures = {f"{name}, {figure}": value for name, of in found.items() for figure, value in of.items()}
-    seconds = json.loads((run / "manifest.json").read_text(encoding="utf-8")).get("times", {})
-    figures["seconds"] = seconds
+    figures["seconds"] = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["seconds"]
     notes = [f"{arguments.recipe.name}: {len(rows)} test rows of {recipe['data']['config']}"]
     report(
         "real_rocit",

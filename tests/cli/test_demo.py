@@ -53,7 +53,8 @@ def test_report_is_self_contained_and_shows_all(demo):
 def test_the_judge_ranks_them_and_its_run_can_be_reported_again(demo):
     folder, result, _ = demo
     models = {one["name"]: one for one in result["judged"]["models"]}
-    assert set(models) == {"untuned", "tuned", "RoleGPT", "canary: null model", "canary: echo"}
+    canaries = {"canary: null model", "canary: echo", "canary: another role"}
+    assert set(models) == {"untuned", "tuned", "RoleGPT"} | canaries
     # The judge of shared words: so small models win little against RoleGPT, and an echo wins least.
     ranks = {name: one["listwise"]["average_rank"]["mean"] for name, one in models.items()}
     assert min(ranks, key=ranks.__getitem__) == "RoleGPT" and max(ranks, key=ranks.__getitem__) == "canary: echo"

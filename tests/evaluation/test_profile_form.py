@@ -8,7 +8,8 @@ import pytest
 
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Row
-from rolellm.evaluation.generate import ProfileForm, asking, choose_form
+from rolellm.evaluation.generate import asking, with_form
+from rolellm.evaluation.settings import GenerateSettings
 from rolellm.models.find import ModelSource
 from rolellm.prompts.render import prompt_messages, system_template
 from rolellm.rocit.recipe import PromptRecipe, Recipe
@@ -37,36 +38,45 @@ def manifest(recipe: Recipe) -> dict[str, Any]:
     return {"kind": "rocit", "recipe": recipe.to_dict()}
 
 
+def form(source: ModelSource, **asked: Any) -> tuple[str | None, int | None]:
+    """What a prompt says of the role, and how many exchanges it shows."""
+    chosen = with_form(GenerateSettings(**asked), source)
+    return chosen.profile, chosen.retrieved
+
+
+DESCRIPTION = ("description", None)
+
+
 @pytest.mark.parametrize(
-    ("base", "adapter", "form"),
+    ("base", "adapter", "expected"),
     [
-        pytest.param(None, None, ProfileForm(), id="no manifest"),
-        pytest.param(manifest(RETRIEVAL), None, ProfileForm("retrieval", 3), id="a tuned model"),
-        pytest.param(None, manifest(RETRIEVAL), ProfileForm("retrieval", 3), id="a tuned adapter"),
-        pytest.param(manifest(RETRIEVAL), manifest(Recipe()), ProfileForm(), id="the adapter was tuned last"),
-        pytest.param(manifest(Recipe()), "not JSON", ProfileForm(), id="another program's file"),
-        pytest.param({"kind": "other", "recipe": RETRIEVAL.to_dict()}, None, ProfileForm(), id="another's manifest"),
-        pytest.param({"kind": "rocit", "recipe": {}}, None, ProfileForm(), id="from before there was a choice"),
+        pytest.param(None, None, DESCRIPTION, id="no manifest"),
+        pytest.param(manifest(RETRIEVAL), None, ("retrieval", 3), id="a tuned model"),
+        pytest.param(None, manifest(RETRIEVAL), ("retrieval", 3), id="a tuned adapter"),
+        pytest.param(manifest(RETRIEVAL), manifest(Recipe()), DESCRIPTION, id="the adapter was tuned last"),
+        pytest.param(manifest(Recipe()), "not JSON", DESCRIPTION, id="another program's file"),
+        pytest.param({"kind": "other", "recipe": RETRIEVAL.to_dict()}, None, DESCRIPTION, id="another's manifest"),
+        pytest.param({"kind": "rocit", "recipe": {}}, None, DESCRIPTION, id="from before there was a choice"),
     ],
 )
-def test_a_model_is_asked_as_it_was_tuned(source: Any, base: Any, adapter: Any, form: ProfileForm) -> None:
-    assert choose_form(source(base, adapter)) == form
+def test_a_model_is_asked_as_it_was_tuned(source: Any, base: Any, adapter: Any, expected: Any) -> None:
+    assert form(source(base, adapter)) == expected
 
 
 def test_what_the_user_asks_for_wins(source: Any) -> None:
     tuned = source(manifest(RETRIEVAL))
-    assert choose_form(tuned, "description").kind == "description"
-    assert choose_form(tuned, "retrieval") == ProfileForm("retrieval", 3)
-    assert choose_form(tuned, retrieved=2) == ProfileForm("retrieval", 2)
+    assert form(tuned, profile="description") == DESCRIPTION
+    assert form(tuned, profile="retrieval") == ("retrieval", 3)
+    assert form(tuned, retrieved=2) == ("retrieval", 2)
 
 
 def test_the_papers_number_is_the_default(source: Any) -> None:
-    assert choose_form(source(), "retrieval") == ProfileForm("retrieval", 5)
+    assert form(source(), profile="retrieval") == ("retrieval", 5)
 
 
 def test_a_number_without_retrieval_is_refused(source: Any) -> None:
     with pytest.raises(SettingsError, match="--profile retrieval"):
-        choose_form(source(), retrieved=4)
+        form(source(), retrieved=4)
 
 
 @pytest.fixture(scope="module")
@@ -77,36 +87,38 @@ def rows() -> list[Row]:
 
 
 def test_the_description_is_asked_as_ever(rows: list[Row], tmp_path: Path) -> None:
-    asked = asking(ProfileForm(), rows, config="sample")
-    assert [asked.messages(row) for row in rows] == [prompt_messages(row) for row in rows]
+    ask, record = asking(GenerateSettings(config="sample"), rows)
+    assert [ask(row) for row in rows] == [prompt_messages(row) for row in rows]
     hashes = {language: system_template(language).hash for language in ("en", "zh")}
-    assert asked.record == {"template_hash": hashes}
+    assert record == {"template_hash": hashes}
     own = tmp_path / "own.txt"
     own.write_text("Be {role}.")
-    mine = asking(ProfileForm(), rows, config="sample", template=own)
-    assert mine.messages(rows[0])[0]["content"] == f"Be {rows[0].role}."
-    assert len(set(mine.record["template_hash"].values())) == 1
+    ask, record = asking(GenerateSettings(config="sample", system_template=own), rows)
+    assert ask(rows[0])[0]["content"] == f"Be {rows[0].role}."
+    assert len(set(record["template_hash"].values())) == 1
 
 
 def test_retrieval_shows_lines_of_each_rows_role(rows: list[Row]) -> None:
-    asked = asking(ProfileForm("retrieval", 2), rows, config="sample")
+    ask, record = asking(GenerateSettings(profile="retrieval", retrieved=2, config="sample"), rows)
     for row in rows:
-        system, user = asked.messages(row)
+        system, user = ask(row)
         colon = ": " if row.language == "en" else "："
         assert sum(line.startswith(row.role + colon) for line in system["content"].splitlines()) == 2
         assert user["content"] == row.question
-    assert asked.record["retrieved"] == 2
-    assert asked.record["profiles"] == profiles_fingerprint("sample")
+    assert record["retrieved"] == 2
+    assert record["profiles"] == profiles_fingerprint("sample")
 
 
 def test_the_prompts_do_not_hang_on_which_rows_are_asked(rows: list[Row]) -> None:
     """So that a run may be completed over other rows."""
-    form = ProfileForm("retrieval")
-    whole, part = asking(form, rows, config="sample"), asking(form, rows[:1], config="sample")
-    assert part.record == whole.record
-    assert part.messages(rows[0]) == whole.messages(rows[0])
+    settings = GenerateSettings(profile="retrieval", config="sample")
+    (whole, every), (part, first) = asking(settings, rows), asking(settings, rows[:1])
+    assert every == first
+    assert whole(rows[0]) == part(rows[0])
 
 
 def test_retrieval_without_scripts_is_refused(rows: list[Row], write_release: Any) -> None:
+    config = "instruction-generalization-eng"
+    settings = GenerateSettings(profile="retrieval", config=config, data_dir=write_release())
     with pytest.raises(ReleaseNotFoundError, match="no script dialogue"):
-        asking(ProfileForm("retrieval"), rows, config="instruction-generalization-eng", data_dir=write_release())
+        asking(settings, rows)

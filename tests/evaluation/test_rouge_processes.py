@@ -6,12 +6,12 @@ import multiprocessing
 import os
 import random
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from rolellm.evaluation.rouge import iter_rouge_l, map_chunks, rouge_l
+from rolellm.evaluation.rouge import iter_rouge_l, map_rows, rouge_l
 
 ROWS = 2600
 
@@ -66,28 +66,28 @@ def test_reading_only_the_first_scores_leaves_no_process_behind(rows: tuple[list
     assert not multiprocessing.active_children()
 
 
-def _pids(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
-    return [(a + b, os.getpid()) for a, b in zip(first, second, strict=True)]
+def _pid(first: int, second: int) -> tuple[int, int]:
+    return first + second, os.getpid()
 
 
-def _fails(first: Sequence[int], second: Sequence[int]) -> list[int]:
-    if 3000 in first:
+def _fails(first: int, second: int) -> int:
+    if first == 3000:
         raise ArithmeticError("row 3000")
-    return list(first)
+    return second
 
 
 def test_work_is_shared_and_keeps_its_order() -> None:
     numbers = range(20_000)
-    done = list(map_chunks(_pids, numbers, numbers, processes=2))
+    done = list(map_rows(_pid, numbers, numbers, processes=2))
     assert [value for value, _ in done] == [2 * number for number in numbers]
     assert len({pid for _, pid in done} - {os.getpid()}) == 2
 
 
 def test_few_rows_start_no_process() -> None:
     numbers = range(50)
-    assert {pid for _, pid in map_chunks(_pids, numbers, numbers, processes=8)} == {os.getpid()}
+    assert {pid for _, pid in map_rows(_pid, numbers, numbers, processes=8)} == {os.getpid()}
 
 
 def test_an_error_in_any_process_reaches_the_caller() -> None:
     with pytest.raises(ArithmeticError, match="row 3000"):
-        list(map_chunks(_fails, range(5000), range(5000), processes=2))
+        list(map_rows(_fails, range(5000), range(5000), processes=2))

@@ -19,7 +19,7 @@ from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison
 
 Make = Callable[..., Any]
-QUICK = Bootstrap(400)
+QUICK = Bootstrap(resamples=400)
 
 
 def diagnosed(comparison: Any, judgements: Any) -> dict[str, Any]:

@@ -126,10 +126,13 @@ def results(place: Path, rows: list[Row], sample: dict[str, Any], card: str) -> 
 @pytest.fixture(scope="module")
 def by_command(place: Path, rows: list[Row], results: dict[str, Any]) -> dict[str, Any]:
     """The same answers, judged by the command line."""
-    answers = place / "first reference.jsonl"
-    lines = [json.dumps({"id": row.id, "prediction": row.references[0]}) + "\n" for row in rows]
-    answers.write_text("".join(lines), encoding="utf-8")
+    texts = {"first reference": [row.references[0] for row in rows], "RoleGPT": [row.rolegpt for row in rows]}
+    for name, said in texts.items():
+        lines = [json.dumps({"id": row.id, "prediction": text}) + "\n" for row, text in zip(rows, said, strict=True)]
+        (place / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    answers, baseline = (place / f"{name}.jsonl" for name in texts)
     words = ["judge", str(answers), "--config", "sample", "--llm", str(place / "words.yaml"), "--json"]
+    words += ["--baseline", f"RoleGPT={baseline}"]
     done = CliRunner().invoke(app, [*words, "--out", str(place / "by-command")])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

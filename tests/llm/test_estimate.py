@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
-from rolellm.llm.budget import worst_cost
 from rolellm.llm.client import Client
 from rolellm.llm.estimate import Estimate, estimate
 from rolellm.llm.model import Price, Request, RunOptions, Sampling, Schema, Usage, system, user
+from rolellm.llm.run import worst_cost
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.settings import ModelSettings
 from rolellm.llm.tokens import TokenCounter, most_prompt_tokens

@@ -15,7 +15,7 @@ from rolellm.evaluation.score import score_rows
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import read_run
 from rolellm.report.build import build_report, report
-from rolellm.report.page import render_page, write_page
+from rolellm.report.page import write_page
 from rolellm.report.published import PUBLISHED, content_hash
 from rolellm.report.settings import ReportOptions
 
@@ -29,6 +29,7 @@ from .judged_run import (
     make_run,
     write_run,
 )
+from .rendered import render_page
 
 CANARIES = ("canary: null model", "canary: echo")
 PAPER = "instruction-generalization-eng"

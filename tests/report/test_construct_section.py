@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from rolellm.report.construct_section import Made, MadePair, MadeRole, Receipt, made_table
-from rolellm.report.page import PageContent, render_page
+from rolellm.report.page import PageContent
+
+from .rendered import render_page
 
 KEPT = Receipt(
     source="ferry.txt",

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, RoleLLMError
 from rolellm.report.build import build_report
-from rolellm.report.page import render_page
 from rolellm.report.settings import ReportOptions
 
 from .judged_run import draw_judgements, make_comparison, make_rows, write_run
+from .rendered import render_page
 
 FAST = ReportOptions(resamples=5, protocol="rouge-score")
 FILES = ("manifest.json", "rows.jsonl", "answers.jsonl", "judgements.jsonl", "result.json")

@@ -9,9 +9,11 @@ import pytest
 from rolellm.core.errors import DataError
 from rolellm.evaluation.score import ScoreReport
 from rolellm.report.construct_section import Made
-from rolellm.report.page import PageContent, render_page, write_page
+from rolellm.report.page import PageContent, write_page
 from rolellm.report.section import Section
 from rolellm.version import __version__
+
+from .rendered import render_page
 
 Values = dict[str, dict[str, Any]]
 Reports = dict[str, ScoreReport]

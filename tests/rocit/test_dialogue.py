@@ -32,7 +32,7 @@ def chats(turns: list[Turn], language: Any = "en", **data: Any) -> list[Conversa
 
 def shown(chat: Conversation) -> list[tuple[str, str]]:
     system, *turns = chat.messages
-    assert system == {"role": "system", "content": TEMPLATE("en").fill(role=FOX, description="You are a fox.")}
+    assert system == {"role": "system", "content": TEMPLATE["en"].fill(role=FOX, description="You are a fox.")}
     return [(message["role"][0], message["content"]) for message in turns]
 
 
@@ -138,7 +138,7 @@ def test_the_sample(sample: list[Profile]) -> None:
     assert len({chat.row_id for chat in made}) == 43
     assert sorted({chat.role for chat in made}) == sorted(profile.role for profile in sample)
     systems = {
-        profile.role: TEMPLATE(profile.language).fill(role=profile.role, description=profile.description)
+        profile.role: TEMPLATE[profile.language].fill(role=profile.role, description=profile.description)
         for profile in sample
     }
     for chat in made:

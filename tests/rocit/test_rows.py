@@ -172,7 +172,7 @@ def test_a_system_template_of_ones_own_goes_into_every_prompt(tmp_path: Any) -> 
     file = tmp_path / "mine.txt"
     file.write_text("Be {role}.", encoding="utf-8")
     template = templates(PromptRecipe(system_template=file))
-    (chat,) = conversations([row(language="zh")], lambda item: prompt_messages(item, template(item.language)))
+    (chat,) = conversations([row(language="zh")], lambda item: prompt_messages(item, template[item.language]))
     assert chat.messages[0]["content"] == "Be Fox."
     with pytest.raises(SettingsError, match="no system template"):
         templates(PromptRecipe(system_template=tmp_path / "none.txt"))

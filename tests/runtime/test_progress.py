@@ -49,14 +49,6 @@ def test_in_a_file_it_is_a_line_for_each_change(hasty: None, capsys: pytest.Capt
     assert len(lines) <= 3, "nothing is said twice"
 
 
-def test_it_goes_on_from_one_part_to_the_next(hasty: None, capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress("Reading") as shown:
-        shown.update(label="Scoring a", done=5, total=10)
-        time.sleep(0.1)
-        shown.update(label="Scoring b", done=2, total=4)
-    assert capsys.readouterr().err.splitlines()[-1].startswith("Scoring b: 2/4 ")
-
-
 def test_nothing_is_shown_of_what_is_quick_or_not_to_be_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,16 +101,12 @@ def _agreement_command(run: Path) -> str:
 
 
 @with_options
-def agreement(
-    run: RunFolder,
-    settings: AgreementSettings,
-    as_json: AsJson = False,
-) -> None:
+def agreement(run: RunFolder, settings: AgreementSettings, as_json: AsJson = False) -> None:
     """Judges against people, people against people, and the audit: agreement beyond chance, with 95 % intervals."""
     from rolellm.judging.folder import read_run
     from rolellm.judging.people.agreement import agreement as measure
 
-    found = measure(read_run(run), settings.bootstrap)
+    found = measure(read_run(run), settings)
     for warning in found["warnings"]:
         typer.echo(f"warning: {visible(warning)}", err=True)
     if as_json:
@@ -157,14 +153,10 @@ def _comparisons(title: str, comparisons: list[dict[str, Any]]) -> None:
 
 def _audit(audit: Mapping[str, Any]) -> None:
     columns = ["Audit: share of yes", "answers the instruction", "reflects the style", "is correct", "cannot tell"]
-    rows = [
-        [
-            shown(name, _NAME),
-            *(_share(found[question]["share"]) for question in audit["paper"]),
-            str(found["correct"]["cannot_tell"]),
-        ]
-        for name, found in audit["systems"].items()
-    ]
+    rows = []
+    for name, found in audit["systems"].items():
+        shares = (_share(found[question]["share"]) for question in audit["paper"])
+        rows.append([shown(name, _NAME), *shares, str(found["correct"]["cannot_tell"])])
     paper = [f"{100 * share:.0f} %" for share in audit["paper"].values()]
     rows.append(["the paper's people, on its references", *paper, ABSENT])
     print_table("The paper's three questions", columns, rows)

@@ -112,14 +112,9 @@ def _show_explanation(item: Mapping[str, Any]) -> None:
         why = by[line["by"]] + shared
         place = f"{line['start']}–{line['end']}" if line["start"] >= 0 else "–"
         said = label(f"{line['before']} → {line['text']}" if line["before"] else line["text"], _WIDE)
-        cells = (
-            f"{line['score']:.2f}",
-            label(why, 40),
-            line["tokens"],
-            place,
-            "shown" if line["shown"] else "left out",
-        )
-        rows.append((f"{line['kind']} {line['rank']}: {said}", *cells))
+        name, score = f"{line['kind']} {line['rank']}: {said}", f"{line['score']:.2f}"
+        state = "shown" if line["shown"] else "left out"
+        rows.append((name, score, label(why, 40), line["tokens"], place, state))
     limit = "no limit" if item["limit"] is None else f"at most {item['limit']:,}"
     counted = "tokens" if item["exact"] else "tokens, estimated"
     total = f"{item['tokens']:,} {counted} ({item['base']:,} without what is below; {limit})"

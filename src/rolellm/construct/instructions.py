@@ -28,7 +28,6 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
-from rolellm.core.records import Language
 from rolellm.core.settings import dump
 from rolellm.core.text import HAN, half_in
 from rolellm.version import __version__
@@ -57,11 +56,6 @@ class Columns:
     instruction: str
     target: str | None
     input: str | None = None
-
-    @property
-    def names(self) -> list[str]:
-        """Those there are."""
-        return [name for name in (self.instruction, self.target, self.input) if name is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +107,8 @@ def read_source(
     wanted = split or "train"
     with _loaded(dataset, wanted) as data:
         columns = _columns(data.column_names, instruction_column, target_column, dataset)
-        texts = [_pair(row, columns) for row in data.select_columns(columns.names)]
+        used = [name for name in asdict(columns).values() if name is not None]
+        texts = [_pair(row, columns) for row in data.select_columns(used)]
     name = path.resolve().name if path.is_dir() else dataset
     return Source(name, wanted, columns, hash_json(texts), texts)
 
@@ -258,8 +253,6 @@ def _talk(value: Any) -> tuple[str, str]:
 
 
 _LETTER: Final = re.compile(r"[^\W\d_]")
-# More than is wanted, as some will be near-duplicates; of the rest nothing need be compared.
-_POOL: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,12 +324,6 @@ class Sample:
         return {"instruction": item.instruction, "target": item.target, "source": place}
 
 
-def told_language(sources: Sequence[Source]) -> Language:
-    """The language of most instructions; English where they are even."""
-    zh = [detect_language(instruction) == "zh" for source in sources for instruction, _ in source.rows if instruction]
-    return "zh" if 2 * sum(zh) > len(zh) else "en"
-
-
 def sample_instructions(sources: Sequence[Source], counts: Sequence[int], settings: SampleSettings) -> Sample:
     """Draw instructions.
 
@@ -354,7 +341,9 @@ def sample_instructions(sources: Sequence[Source], counts: Sequence[int], settin
     if len(counts) != len(sources) or min(counts, default=0) < 1:
         raise SettingsError(f"{len(sources)} data sets and the counts {list(counts)}; give each a count of 1 or more")
     if settings.language is None:
-        settings = replace(settings, language=told_language(sources))
+        # The language of most instructions; English where they are even.
+        zh = [detect_language(asked) == "zh" for source in sources for asked, _ in source.rows if asked]
+        settings = replace(settings, language="zh" if 2 * sum(zh) > len(zh) else "en")
     drawn: list[Drawn] = []
     dropped: list[Counter[str]] = []
     for number, (source, count) in enumerate(zip(sources, counts, strict=True)):
@@ -374,7 +363,8 @@ def _draw(
     """The rows to take in the order of their turns, and how many of those looked at repeat another."""
     size = count
     while True:
-        size = min(int(size * _POOL) + 100, len(ordered))
+        # More than is wanted, as some will be near-duplicates; of the rest nothing need be compared.
+        size = min(int(size * 1.25) + 100, len(ordered))
         texts = [*before, *(source.rows[row][0] for row in ordered[:size])]
         repeated = repeats(texts, settings.language or "en", settings.duplicates, settings.similarity)
         kept = [place for place in range(len(before), len(texts)) if place not in repeated]
@@ -389,19 +379,10 @@ def _draw(
 
 def _fit(source: Source, settings: SampleSettings) -> tuple[list[int], Counter[str]]:
     """The usable rows, and why the others are not."""
-    lost: Counter[str] = Counter()
-    fit: list[int] = []
-    seen: set[tuple[str, str]] = set()
-    for row, pair in enumerate(source.rows):
-        reason = _unfit(*pair, settings)
-        if reason is None and pair in seen:
-            reason = "repeated_row"
-        if reason is None:
-            seen.add(pair)
-            fit.append(row)
-        else:
-            lost[reason] += 1
-    return fit, lost
+    first = {pair: row for row, pair in reversed([*enumerate(source.rows)])}
+    repeated = ("repeated_row" if first[pair] < row else None for row, pair in enumerate(source.rows))
+    reasons = [_unfit(*pair, settings) or again for pair, again in zip(source.rows, repeated, strict=True)]
+    return [row for row, reason in enumerate(reasons) if reason is None], Counter(filter(None, reasons))
 
 
 def _unfit(instruction: str, target: str, settings: SampleSettings) -> str | None:

@@ -14,20 +14,19 @@ from rolellm.construct.context_instruct.run import KEPT, Question, read_question
 from rolellm.construct.rolegpt.respond import REPLIES
 from rolellm.construct.scripts.turns import write_turns
 from rolellm.construct.settings import SplitRule
-from rolellm.construct.sheet import NonBlank, Sheet, read_sheet
+from rolellm.construct.sheet import Sheet, read_sheet
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.files import write_json
+from rolellm.core.files import whole_folder, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language
 from rolellm.core.settings import dump
 from rolellm.core.text import find_name, fold, safe_name, squash
 from rolellm.core.typed_json import read_as
+from rolellm.rolebench.release import Text
 from rolellm.rolebench.schema import FOLDERS
 from rolellm.version import __version__
 
-INSTRUCT = "instruct"
-RESPOND = "respond"
 _SUBSETS = ("general", "role_specific")
 
 
@@ -42,7 +41,7 @@ class Replies:
         target: The instruction's role-free answer, where it has one.
     """
 
-    question: NonBlank
+    question: Text
     generated: tuple[str, ...]
     rolegpt: str | None = None
     target: str | None = None
@@ -85,12 +84,12 @@ def gather(folder: str | Path) -> RoleData:
     character = read_sheet(root)
     sources: dict[str, str] = {}
     questions: dict[str, Question] = {}
-    for path in _files(root, INSTRUCT, KEPT, sources):
+    for path in _files(root, "instruct", KEPT, sources):
         for question in read_questions(path):
             questions.setdefault(fold(question.question), question)
     general: dict[str, Replies] = {}
     baselines: dict[str, str] = {}
-    for path in _files(root, RESPOND, REPLIES, sources):
+    for path in _files(root, "respond", REPLIES, sources):
         for number, value in read_jsonl(path):
             replies = read_as(Replies, value, "the line", path=path, line=number)
             key = fold(replies.question)
@@ -194,9 +193,7 @@ def write_release(
     _check_names(roles)
     _check_known(rule, [role.role for role in roles])
     _claim(target, overwrite)
-    part = target.with_name(f".{target.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    try:
+    with whole_folder(target) as part:
         made = ReleaseSummary(target)
         draft = _Draft(part, rule, made)
         for language in FOLDERS:
@@ -207,9 +204,6 @@ def write_release(
         _write_manifest(draft, roles)
         if target.exists():
             shutil.rmtree(target)
-        part.replace(target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return made
 
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from rolellm.construct.context_instruct.candidates import WORDS
 from rolellm.construct.context_instruct.grounding import content_words
 from rolellm.construct.context_instruct.prompts import focuses
 from rolellm.construct.scripts.parse import detect_language
@@ -40,9 +41,6 @@ _SAID: Final[dict[Language, dict[str, str]]] = {
         "questions": '{role}, what comes to your mind at the word "{word}"?\n'
         '{role}, why would anybody speak of "{word}" to you?',
         "answer": "I say: {sentence}",
-        "high": "high",
-        "medium": "medium",
-        "low": "low",
         "reason": "It quotes the material.",
         "source": "According to the script, what do you know?",
         "machine": "As an AI language model, I was not there.",
@@ -64,9 +62,6 @@ _SAID: Final[dict[Language, dict[str, str]]] = {
     "zh": {
         "questions": "{role}，提起“{word}”，你想到什么？\n{role}，为什么有人同你说“{word}”这两个字？",
         "answer": "我说：{sentence}",
-        "high": "高",
-        "medium": "中",
-        "low": "低",
         "reason": "引自材料。",
         "source": "根据剧本，你知道什么？",
         "machine": "我是一个语言模型。",
@@ -142,16 +137,17 @@ def _pairs(request: Request, asked: str, language: Language) -> str:
     about = [focus in task for focus in (*focuses(language, "profile"), *focuses(language, "script"))]
     start = (about.index(True) + request.repeat) * count % max(len(drawn), 1)
     chosen = (drawn[start:] + drawn[:start])[:count]
-    return _json({"pairs": [_pair(question, made[question], said) for question in chosen]})
+    return json.dumps({"pairs": [_pair(question, made[question], language) for question in chosen]}, ensure_ascii=False)
 
 
-def _pair(question: str, sentence: str, said: dict[str, str]) -> dict[str, Any]:
+def _pair(question: str, sentence: str, language: Language) -> dict[str, Any]:
     """The pair; every twelfth has something wrong with it, so that each filter has something to do."""
+    said, level = _SAID[language], WORDS[language]
     answer, number = said["answer"].format_map({"sentence": sentence}), _number(question)
-    complete, factual = said["high"], said["medium" if number % 5 == 1 else "high"]
+    complete, factual = level["high"], level["medium" if number % 5 == 1 else "high"]
     match number % 60:
         case 0:
-            complete = said["low"]
+            complete = level["low"]
         case 12:
             question = said["source"]
         case 24:
@@ -160,7 +156,7 @@ def _pair(question: str, sentence: str, said: dict[str, str]) -> dict[str, Any]:
             answer += said["untrue"]
         case 48:
             answer = ""
-    ratings = ({"level": level, "reason": said["reason"]} for level in (complete, factual))
+    ratings = ({"level": one, "reason": said["reason"]} for one in (complete, factual))
     return dict(zip(("question", "answer", "completeness", "factualness"), (question, answer, *ratings), strict=True))
 
 
@@ -189,11 +185,7 @@ def _second(_: Request, asked: str, language: Language) -> str:
 
 def _catchphrases(_: Request, asked: str, language: Language) -> str:
     """The first exclamations."""
-    return _json({"chosen": [int(number) for number in _LOUD.findall(asked)[: int(re.findall(r"\d+", asked)[-1])]]})
-
-
-def _knowledge(_: Request, asked: str, language: Language) -> str:
-    return _SAID[language]["unknown"]
+    return json.dumps({"chosen": [int(one) for one in _LOUD.findall(asked)[: int(re.findall(r"\d+", asked)[-1])]]})
 
 
 def _reply(request: Request, asked: str, language: Language) -> str:
@@ -214,7 +206,7 @@ _RULES: Final[dict[str, Callable[[Request, str, Language], str]]] = {
     "profile/third": _third,
     "profile/second": _second,
     "profile/catchphrases": _catchphrases,
-    "profile/knowledge": _knowledge,
+    "profile/knowledge": lambda _, __, language: _SAID[language]["unknown"],
     "respond": _reply,
 }
 
@@ -229,7 +221,3 @@ def _sentences(text: str) -> list[str]:
 
 def _number(text: str) -> int:
     return int(hash_json(text)[:8], 16)
-
-
-def _json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)

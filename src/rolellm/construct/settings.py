@@ -106,12 +106,8 @@ class BuildSettings(SamplingSettings):
 
     def to_dict(self) -> dict[str, Any]:
         """As one JSON object, for manifests; without the description itself."""
-        given = "written" if self.description is None else "given"
-        return {
-            **super().to_dict(),
-            "picked_by": self.picked_by if self.catchphrases else None,
-            "description": given,
-        }
+        by, given = self.picked_by if self.catchphrases else None, "written" if self.description is None else "given"
+        return {**super().to_dict(), "picked_by": by, "description": given}
 
 
 @settings

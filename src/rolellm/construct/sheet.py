@@ -12,9 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import StringConstraints
+from typing import Any, Literal
 
 from rolellm.construct.scripts.turns import read_turns, write_turns
 from rolellm.core.errors import DataError, SettingsError
@@ -23,9 +21,8 @@ from rolellm.core.jsonl import read_json
 from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import half_in
 from rolellm.core.typed_json import read_as
+from rolellm.rolebench.release import Text
 
-#: A text with something in it.
-NonBlank = Annotated[str, StringConstraints(pattern=r"\S")]
 PROFILE = "profile.json"
 DIALOGUE = "dialogue.jsonl"
 CARD = "card.json"
@@ -75,7 +72,7 @@ class Sheet:
         made: How it was made: settings, model and hashes, for the manifest.
     """
 
-    role: NonBlank
+    role: Text
     language: Language
     turns: tuple[Turn, ...] = ()
     description: str | None = None

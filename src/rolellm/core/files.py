@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,25 @@ def whole_binary_file(path: str | Path) -> Iterator[BinaryIO]:
     """The same for a file of bytes."""
     with _partial(Path(path)) as partial, partial.open("wb") as stream:
         yield stream
+
+
+@contextmanager
+def whole_folder(path: str | Path) -> Iterator[Path]:
+    """A folder to fill; it takes its place when the block ends, and not at all when the block fails.
+
+    Its place must be free by then, or an empty folder.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        partial.mkdir()
+        yield partial
+        if target.is_dir():
+            target.rmdir()
+        partial.rename(target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import base64
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 from urllib.parse import quote
 
@@ -110,11 +111,8 @@ def _parts(form: str) -> Iterator[str]:
 
 def _grown(text: str, start: int, part: str, form: str) -> tuple[int, int]:
     """Where the longest piece of the form around a part begins and ends in the text."""
-    begin, end = start, start + len(part)
-    left = right = form.find(part)
-    right += len(part)
-    while left > 0 and begin > 0 and text[begin - 1] == form[left - 1]:
-        left, begin = left - 1, begin - 1
-    while right < len(form) and end < len(text) and text[end] == form[right]:
-        right, end = right + 1, end + 1
-    return begin, end
+    at = form.find(part)
+    before = zip(reversed(text[max(start - at, 0) : start]), reversed(form[:at]), strict=False)
+    after = zip(text[start : start + len(form)], form[at:], strict=False)
+    left, right = (sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) for pairs in (before, after))
+    return start - left, start + right

@@ -22,7 +22,7 @@ import inspect
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
@@ -180,6 +180,15 @@ def laid_over(under: Mapping[Any, Any], over: Mapping[Any, Any]) -> Values:
     return merged
 
 
+def leaves(values: Mapping[Any, Any], dotted: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of all sections by dotted key."""
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{dotted}{key}.")
+        else:
+            yield f"{dotted}{key}", value
+
+
 def nearest(key: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown key: the nearest known one, or all of them."""
     names = list(known)
@@ -194,7 +203,7 @@ def nearest(key: str, known: Iterable[str]) -> str:
 def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
     """The dotted names of all keys of a settings class, those of its sections included."""
     keys: list[str] = []
-    for name, hint in _hints(cls).items():
+    for name, hint in get_type_hints(cls, include_extras=True).items():
         keys.append(f"{dotted}{name}")
         if inner := section_of(hint) or section_of(next(iter(get_args(bare(hint))), None)):
             keys.extend(known_keys(inner, f"{dotted}{name}."))
@@ -202,10 +211,6 @@ def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
 
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
-
-
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls, include_extras=True)
 
 
 def bare(hint: Any) -> Any:
@@ -241,13 +246,10 @@ def _told(error: ValidationError, cls: type, *, secret: bool) -> str:
     for theirs, ours in _WORDS.items():
         message = message.replace(theirs, ours)
     message = message[0].lower() + message[1:]
-    shown = _kind(value) if secret else f"{value!r} ({_kind(value)})" if _is_scalar(value) else _kind(value)
+    plain = not secret and isinstance(value, str | int | float)
+    shown = f"{value!r} ({_kind(value)})" if plain else _kind(value)
     close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", message), n=1) if not secret else []
     return f"{dotted}: {message}, found {shown}" + (f"; did you mean {close[0]}?" if close else "")
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool)
 
 
 def _kind(value: Any) -> str:

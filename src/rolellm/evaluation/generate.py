@@ -12,7 +12,7 @@ import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -45,6 +45,8 @@ from rolellm.runtime.progress import Progress, counted
 from rolellm.version import __version__
 
 _NAMED = 10
+#: Makes a row's chat messages.
+Ask = Callable[[Row], list[dict[str, str]]]
 #: The journal's folder, next to ``P.jsonl``.
 _JOURNAL_SUFFIX = ".llm"
 
@@ -121,82 +123,50 @@ def check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[S
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileForm:
-    """What a prompt says of the role.
-
-    Attributes:
-        kind: ``description``, or ``retrieval``: exchanges of its script that BM25 finds for the question.
-        retrieved: With ``retrieval``, the most exchanges.
-    """
-
-    kind: ProfileKind = "description"
-    retrieved: int = RETRIEVED
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """How rows are asked.
-
-    Attributes:
-        messages: Makes a row's chat messages.
-        record: What decides them, for the sidecar: ``template_hash`` by language, and with retrieval ``profile``,
-            ``retrieved`` and ``profiles``, the hash of the dialogue files.
-    """
-
-    messages: Callable[[Row], list[dict[str, str]]]
-    record: dict[str, Any]
-
-
-def choose_form(source: ModelSource, kind: ProfileKind | None = None, retrieved: int | None = None) -> ProfileForm:
-    """The form to ask a model in.
+def with_form(settings: GenerateSettings, source: ModelSource) -> GenerateSettings:
+    """The settings with what a prompt says of the role: what they ask for, else what the model was tuned with.
 
     Args:
-        source: The model; where ``kind`` is not given, its manifest decides, and without one it is the description.
-        kind: What the user asks for.
-        retrieved: The same; by default what the model was tuned with, else as many as in the paper.
+        settings: What the user asks for.
+        source: The model; without a manifest that says how it was tuned, it is asked with the description.
 
     Raises:
         SettingsError: When ``retrieved`` is given and there is nothing to retrieve.
     """
-    tuned = _tuned_form(source)
-    chosen = kind or tuned.kind
-    if chosen == "description" and retrieved is not None:
+    tuned = _tuned_prompt(source)
+    profile: ProfileKind = settings.profile or ("retrieval" if tuned else "description")
+    if profile == "description" and settings.retrieved is not None:
         raise SettingsError("retrieved (--retrieved) needs profile retrieval (--profile retrieval)")
-    return ProfileForm(chosen, tuned.retrieved if retrieved is None else retrieved)
+    retrieved = settings.retrieved or int(tuned.get("retrieved", RETRIEVED))
+    return replace(settings, profile=profile, retrieved=retrieved if profile == "retrieval" else None)
 
 
-def _tuned_form(source: ModelSource) -> ProfileForm:
+def _tuned_prompt(source: ModelSource) -> Mapping[str, Any]:
+    """The prompt section of the recipe that a model was tuned by, where it was tuned with retrieval."""
     for name in (source.adapter, source.base):
         for path in manifest_paths(name) if name is not None else ():
             try:
                 content = read_json(path)
             except DataError:
-                content = {}
+                continue
             # Many programs have a file of that name; manifests from before there was a choice do not name it.
             if content.get("kind") == "rocit":
-                prompt = content.get("recipe", {}).get("prompt", {})
-                retrieved = int(prompt.get("retrieved", RETRIEVED))
-                return ProfileForm("retrieval", retrieved) if prompt.get("profile") == "retrieval" else ProfileForm()
-    return ProfileForm()
+                prompt: Mapping[str, Any] = content.get("recipe", {}).get("prompt", {})
+                return prompt if prompt.get("profile") == "retrieval" else {}
+    return {}
 
 
-def asking(
-    form: ProfileForm,
-    rows: Iterable[Row],
-    *,
-    config: str | None = None,
-    data_dir: str | Path | None = None,
-    template: Path | None = None,
-) -> Asking:
+def asking(settings: GenerateSettings, rows: Iterable[Row]) -> tuple[Ask, dict[str, Any]]:
     """Settle how rows are asked.
 
     Args:
-        form: What a prompt says of the role.
+        settings: ``profile`` (the description by default), ``retrieved``, ``system_template``, and where the scripts
+            are: ``config`` and ``data_dir``.
         rows: The rows to ask; with retrieval, their roles' scripts are read.
-        config: The data set's config, in whose languages scripts are looked for.
-        data_dir: Where the release is.
-        template: A system instruction of the user's own; with retrieval it needs the slot ``{examples}``.
+
+    Returns:
+        What makes a row's chat messages, and what decides them, for the sidecar: ``template_hash`` by language, and
+        with retrieval ``profile``, ``retrieved`` and ``profiles``, the hash of the dialogue files.
 
     Raises:
         SettingsError: For a template without the needed slots.
@@ -206,33 +176,35 @@ def asking(
     Warns:
         MissingFilesWarning: With retrieval, for roles without a script: they are asked without any lines.
     """
-    if form.kind == "description":
+    template = settings.system_template
+    if settings.profile != "retrieval":
         # Both languages, whichever the rows are in, so that a run over more of the rows has the same settings.
         languages: tuple[Language, ...] = ("en", "zh")
         hashes = {language: system_template(language, template).hash for language in languages}
         own = None if template is None else system_template("en", template)
-        return Asking(partial(prompt_messages, template=own), {"template_hash": hashes})
+        return partial(prompt_messages, template=own), {"template_hash": hashes}
     from rolellm.rolebench.profiles import load_profiles, profiles_fingerprint
 
-    profiles = load_profiles(config, data_dir, roles=(row.role for row in rows))
-    messages = RetrievalPrompts(profiles, count=form.retrieved, path=template)
+    retrieved = settings.retrieved or RETRIEVED
+    profiles = load_profiles(settings.config, settings.data_dir, roles=(row.role for row in rows))
+    messages = RetrievalPrompts(profiles, count=retrieved, path=template)
     record = {
         "template_hash": messages.hashes,
-        "profile": form.kind,
-        "retrieved": form.retrieved,
-        "profiles": profiles_fingerprint(config, data_dir),
+        "profile": settings.profile,
+        "retrieved": retrieved,
+        "profiles": profiles_fingerprint(settings.config, settings.data_dir),
     }
-    return Asking(messages, record)
+    return messages, record
 
 
-def check(settings: GenerateSettings) -> ModelSource:
+def check(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettings]:
     """Refuse what can be refused before any data or weights are read.
 
     Args:
         settings: Which model, and how.
 
     Returns:
-        Where the model comes from.
+        Where the model comes from, and the settings as `with_form` completes them.
 
     Raises:
         ModelError: When the model is not there.
@@ -247,8 +219,7 @@ def check(settings: GenerateSettings) -> ModelSource:
         system_template("en", settings.system_template)
     require("torch", "transformers", extra="train")
     source = find_model(settings.model, settings.adapter)
-    choose_form(source, settings.profile, settings.retrieved)
-    return source
+    return source, with_form(settings, source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,18 +353,17 @@ def _writing(out: Path) -> Any:
 
 
 def _answer_here(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> GenerateSummary:
-    source = check(settings)
+    source, settings = check(settings)
     known = check_rows(rows, source, config=settings.config, split=settings.split, strict=settings.strict)
-    form = choose_form(source, settings.profile, settings.retrieved)
-    asked = asking(form, rows, config=settings.config, data_dir=settings.data_dir, template=settings.system_template)
+    ask, prompted = asking(settings, rows)
     model = LocalModel(settings.model, adapter=settings.adapter, device=settings.device, dtype=settings.dtype)
     with _writing(out):
-        meta = _local_meta(model, settings, asked, known)
+        meta = _local_meta(model, settings, prompted, known)
         meta = meta if settings.overwrite else reconcile(out, meta)
         done = {} if settings.overwrite else finished_lines(out, rows)
         encode = PromptEncoder(model.tokenizer)
         # Four bytes a token: lists of Python integers would take ten times the memory on a whole split.
-        prompts = [array("i", encode(asked.messages(row))) for row in counted(rows, "reading prompts", "rows")]
+        prompts = [array("i", encode(ask(row))) for row in counted(rows, "reading prompts", "rows")]
         check_vocabulary(model, rows, prompts)
         limits = {"max_new_tokens": settings.max_new_tokens, "batch_size": settings.batch_size}
         plan = plan_batches(rows, [len(prompt) for prompt in prompts], model.context, **limits)
@@ -459,12 +429,12 @@ def _line(row: Row, text: str, finish: str, prompt_tokens: int, new_tokens: int)
     }
 
 
-def _meta(settings: GenerateSettings, asked: Asking) -> dict[str, Any]:
+def _meta(settings: GenerateSettings, prompted: dict[str, Any]) -> dict[str, Any]:
     """What the sidecar says of a file, however it is made."""
     return {
         **{name: getattr(settings, name) for name in ("adapter", "config", "split", "dataset_fingerprint")},
         "contamination": None,
-        "prompt": asked.record,
+        "prompt": prompted,
         "decoding": settings.describe(),
         "device": None,
         "batch_size": None,
@@ -473,13 +443,13 @@ def _meta(settings: GenerateSettings, asked: Asking) -> dict[str, Any]:
 
 
 def _local_meta(
-    model: LocalModel, settings: GenerateSettings, asked: Asking, known: Contamination | None
+    model: LocalModel, settings: GenerateSettings, prompted: dict[str, Any], known: Contamination | None
 ) -> dict[str, Any]:
-    return _meta(settings, asked) | {
+    return _meta(settings, prompted) | {
         "model": settings.model,
         **model.hashes,
         "contamination": None if known is None else known.sidecar_entry(),
-        "prompt": {**model.prompt_form, **asked.record},
+        "prompt": {**model.prompt_form, **prompted},
         "dtype": model.dtype,
         "device": model.device,
         "batch_size": settings.batch_size,
@@ -502,10 +472,9 @@ def _summary(out: Path, lines: Iterable[dict[str, Any]], generated: int, work: t
     )
 
 
-def planned_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[list[Request], Asking]:
-    """The requests that rows take of a model behind an API, and how they are asked."""
-    form = ProfileForm(settings.profile or "description", settings.retrieved or RETRIEVED)
-    asked = asking(form, rows, config=settings.config, data_dir=settings.data_dir, template=settings.system_template)
+def planned_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[list[Request], dict[str, Any]]:
+    """The requests that rows take of a model behind an API, and what decides their prompts."""
+    ask, prompted = asking(settings, rows)
     sampling = Sampling(
         temperature=settings.temperature,
         top_p=settings.top_p,
@@ -514,17 +483,17 @@ def planned_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[l
     )
 
     def messages(row: Row) -> tuple[Message, ...]:
-        return tuple(Message(cast(Any, one["role"]), one["content"]) for one in asked.messages(row))
+        return tuple(Message(cast(Any, one["role"]), one["content"]) for one in ask(row))
 
-    return [Request(messages(row), sampling, tag=row.id) for row in rows], asked
+    return [Request(messages(row), sampling, tag=row.id) for row in rows], prompted
 
 
 def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -> GenerateSummary:
     from rolellm.llm.client import Client
 
     model = LLM.of(llm)
-    requests, asked = planned_requests(rows, settings)
-    meta = _meta(settings, asked) | {
+    requests, prompted = planned_requests(rows, settings)
+    meta = _meta(settings, prompted) | {
         "model": ", ".join(one.name for one in model.models),
         "adapter": None,
         "endpoints": [described(one) for one in model.models],

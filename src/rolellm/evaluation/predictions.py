@@ -118,20 +118,19 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
     items: list[Prediction] = []
     bad: list[DataError] = []
     several = 0
-    try:
-        for line, value in read_jsonl(path, bad=bad if skip_bad else None):
-            try:
-                items.append(_parse(value, path, line))
-            except PredictionError as error:
-                if not skip_bad:
-                    raise
-                bad.append(error)
-            else:
-                several += "prediction" not in value and len(value["generated"]) > 1
-    except DataError as error:
-        hint = "--skip-bad (skip_bad=True) skips such lines"
-        raise PredictionError(f"{error.problem}. {hint}", path=error.path, line=error.line) from error
+    for line, value in read_jsonl(path, bad=bad):
+        try:
+            items.append(_parse(value, path, line))
+        except PredictionError as error:
+            bad.append(error)
+        else:
+            several += "prediction" not in value and len(value["generated"]) > 1
+        if bad and not skip_bad:
+            break
     bad.sort(key=lambda error: error.line or 0)
+    if bad and not skip_bad:
+        problem = f"{bad[0].problem}. --skip-bad (skip_bad=True) skips such lines"
+        raise PredictionError(problem, path=path, line=bad[0].line) from bad[0]
     file = PredictionFile(path, hash_file(path), len(items), read_sidecar(path), tuple(bad), several)
     if bad:
         _set_aside(file)

@@ -11,6 +11,7 @@ from typing import Any
 from rolellm.core.errors import DataError, PredictionError, SettingsError, StoppedShortError
 from rolellm.core.jsonl import parse_object
 from rolellm.core.records import Row
+from rolellm.core.settings import leaves
 from rolellm.evaluation.predictions import read_sidecar, sidecar_path
 
 # How the work was done and what is known of the model, not what was asked for: a run may go on with another of these.
@@ -73,7 +74,8 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
         raise SettingsError(f"{sidecar}: {error.problem}; {_WAY_OUT}") from error
     if before is None:
         raise SettingsError(f"{out} exists without {sidecar.name}, so how it was made is unknown; {_WAY_OUT}")
-    old, new = (_flat({key: item for key, item in side.items() if key not in _MAY_CHANGE}) for side in (before, meta))
+    kept = ({key: item for key, item in side.items() if key not in _MAY_CHANGE} for side in (before, meta))
+    old, new = map(dict, map(leaves, kept))
     changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
     if changed:
         shown = "; ".join(f"{key} was {_show(old.get(key))} and is now {_show(new.get(key))}" for key in changed)
@@ -84,13 +86,6 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
             f"restore it, {_WAY_OUT}"
         )
     return {**meta, **_history(before, meta)}
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, dict) else {f"{prefix}{key}": item}
-    return flat
 
 
 def _show(value: Any) -> str:

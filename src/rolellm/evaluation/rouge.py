@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import difflib
 import functools
-import itertools
+import math
 import multiprocessing
 import re
 import signal
@@ -27,9 +27,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
 from rapidfuzz.distance import LCSseq
@@ -125,12 +123,10 @@ def _walk(rows: Iterable[tuple[int, int]], spans: Iterable[int], reach: int, mis
 Tokenize = Callable[[str], list[str] | list[bytes]]
 
 #: Protocol, then language, to the names of the tokenizers that it can be computed over; the first is the default.
-TOKENIZERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
-    {
-        "rouge-score": {"en": ("rouge_score",), "zh": ("jieba", "characters")},
-        "paper": {"en": ("whitespace",), "zh": ("spaced-characters",)},
-    }
-)
+TOKENIZERS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "rouge-score": {"en": ("rouge_score",), "zh": ("jieba", "characters")},
+    "paper": {"en": ("whitespace",), "zh": ("spaced-characters",)},
+}
 
 _LANGUAGES: Final = {"en": "English", "zh": "Chinese"}
 _HAN = r"\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -172,6 +168,7 @@ def _check(what: str, value: str, valid: Iterable[str]) -> None:
         raise SettingsError(f"unknown {what}: {value!r}; valid: {', '.join(map(repr, names))}{hint}")
 
 
+@functools.cache
 def get_tokenizer(name: str) -> Tokenize:
     """The function behind a tokenizer of protocol ``rouge-score``: text in, list of tokens out.
 
@@ -212,63 +209,46 @@ def character_tokens(text: str) -> list[str]:
     return _CHARACTERS.findall(unicodedata.normalize("NFKC", text).lower())
 
 
-A = TypeVar("A")
-B = TypeVar("B")
-R = TypeVar("R")
-
 #: Chunks are long enough to be worth the message that hands them out, and many enough to be shared evenly.
 _CHUNKS_A_PROCESS = 32
 _SHORTEST_CHUNK, _LONGEST_CHUNK = 64, 1024
 
 
-def map_chunks(
-    work: Callable[[Sequence[A], Sequence[B]], list[R]], first: Sequence[A], second: Sequence[B], *, processes: int
-) -> Iterator[R]:
-    """Yield what ``work`` makes of each row, in order; chunk by chunk, as the iterator is read.
+def map_rows(
+    work: Callable[[Any, Any], Any], first: Sequence[Any], second: Sequence[Any], *, processes: int
+) -> Iterator[Any]:
+    """Yield what ``work`` makes of each row, in order, as the iterator is read.
 
     Args:
-        work: Takes a chunk of both columns and returns one result a row; must be picklable for several processes, as
-            must its results.
+        work: Takes a value of both columns; must be picklable for several processes, as must its result.
         first: A column.
         second: A column of the same length.
         processes: How many processes work; with one, or few rows, it is this one.
-
-    Yields:
-        One result a row.
     """
     size = min(max(len(first) // (processes * _CHUNKS_A_PROCESS), _SHORTEST_CHUNK), _LONGEST_CHUNK)
-    chunks = [(first[start : start + size], second[start : start + size]) for start in range(0, len(first), size)]
-    if processes == 1 or len(chunks) < 2:
-        for chunk in chunks:
-            yield from work(*chunk)
+    if processes == 1 or len(first) <= size:
+        yield from map(work, first, second)
         return
     # A fork takes milliseconds, but a lock that another thread holds would stay shut in the child for ever.
     method = "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
     # Ctrl-C reaches helpers too; only the process that started them is to answer it.
     ignore = (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(
-        min(processes, len(chunks)), multiprocessing.get_context(method), initializer=signal.signal, initargs=ignore
-    )
+    workers = min(processes, math.ceil(len(first) / size))
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(method), initializer=signal.signal, initargs=ignore)
     try:
         with warnings.catch_warnings():
             # Python 3.12 warns of native threads too (numpy's); those libraries prepare for a fork by themselves.
             warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*multi-threaded.*fork")
-            shared = pool.map(work, *zip(*chunks, strict=True))
-        for results in shared:
-            yield from results
+            shared = pool.map(work, first, second, chunksize=size)
+        yield from shared
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-T = TypeVar("T")
 _References = list[Annotated[list[str], Field(min_length=1)]]
 
-#: precision, recall, f1, index of the chosen reference: what travels between processes.
-_Values = tuple[float, float, float, int]
 
-
-@dataclass(frozen=True, slots=True)
-class RougeScore:
+class RougeScore(NamedTuple):
     """Rouge-L of one prediction against the reference that was chosen for it.
 
     Attributes:
@@ -340,31 +320,25 @@ def iter_rouge_l(
     if tokenizer == "jieba":
         # Loaded before the work is shared out, so that forked processes share the dictionary.
         get_tokenizer(tokenizer)
-    score = functools.partial(_score_rows, protocol, tokenizer)
-    values: Iterator[_Values] = map_chunks(score, texts, lists, processes=processes)
-    return itertools.starmap(RougeScore, values)
+    return map_rows(functools.partial(_score_row, protocol, tokenizer), texts, lists, processes=processes)
 
 
 def _listed(given: object) -> Any:
     return given if isinstance(given, str | bytes) or not isinstance(given, Iterable) else list(given)
 
 
-def _score_rows(
-    protocol: str, tokenizer: str, predictions: Sequence[str], references: Sequence[Sequence[str]]
-) -> list[_Values]:
-    """Score a chunk of checked rows. At module level, so that it can be sent to another process."""
+def _score_row(protocol: str, tokenizer: str, prediction: str, references: Sequence[str]) -> RougeScore:
+    """Score a checked row. At module level, so that it can be sent to another process."""
     if protocol == "paper":
         space = " ".join if tokenizer == "spaced-characters" else str
-        rows = zip(predictions, references, strict=True)
-        return [_best_by_recall(space(text), [space(one) for one in expected]) for text, expected in rows]
-    tokenize = get_tokenizer(tokenizer)
-    return [_best_by_f1(*row, tokenize) for row in zip(predictions, references, strict=True)]
+        return _best_by_recall(space(prediction), [space(one) for one in references])
+    return _best_by_f1(prediction, references, get_tokenizer(tokenizer))
 
 
-def _best_by_f1(prediction: str, references: Sequence[str], tokenize: Tokenize) -> _Values:
+def _best_by_f1(prediction: str, references: Sequence[str], tokenize: Tokenize) -> RougeScore:
     """Highest F1; the operations and their order are ``rouge_score``'s, so that the last bit agrees."""
     predicted = tokenize(prediction)
-    best: _Values = (0.0, 0.0, 0.0, 0)
+    best = RougeScore(0.0, 0.0, 0.0, 0)
     for index, reference in enumerate(references):
         expected = tokenize(reference)
         # rapidfuzz compares tokens by their 64-bit hashes: fast, and a collision is not to be expected.
@@ -372,8 +346,8 @@ def _best_by_f1(prediction: str, references: Sequence[str], tokenize: Tokenize) 
         if length:
             precision, recall = length / len(predicted), length / len(expected)
             f1 = 2 * precision * recall / (precision + recall)
-            if f1 > best[2]:
-                best = (precision, recall, f1, index)
+            if f1 > best.f1:
+                best = RougeScore(precision, recall, f1, index)
     return best
 
 
@@ -382,21 +356,21 @@ def _sentences(text: str) -> Sentences:
     return [piece.split() or [""] for piece in text.split(".") if piece]
 
 
-def _best_by_recall(prediction: str, references: Sequence[str]) -> _Values:
+def _best_by_recall(prediction: str, references: Sequence[str]) -> RougeScore:
     hypothesis = _sentences(prediction)
     words: set[str] = set().union(*hypothesis)
-    best: _Values = (0.0, 0.0, 0.0, 0)
+    best = RougeScore(0.0, 0.0, 0.0, 0)
     for index, reference in enumerate(references):
         sentences = _sentences(reference)
         expected: set[str] = set().union(*sentences)
         common = words & expected
         # The union holds common words only: a reference that cannot exceed the best so far needs no walk.
-        if not common or len(common) / len(expected) <= best[1]:
+        if not common or len(common) / len(expected) <= best.recall:
             continue
         overlap = count_union_lcs(hypothesis, sentences, common)
         recall = overlap / len(expected)
-        if recall > best[1]:
+        if recall > best.recall:
             precision = overlap / len(words)
             # The small term is the package's guard against division by zero.
-            best = (precision, recall, 2.0 * ((precision * recall) / (precision + recall + 1e-8)), index)
+            best = RougeScore(precision, recall, 2.0 * ((precision * recall) / (precision + recall + 1e-8)), index)
     return best

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
@@ -11,10 +10,8 @@ from typing import Any
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.records import Row
-from rolellm.core.text import find_name
+from rolellm.core.text import HAN, find_name
 from rolellm.core.typed_json import read_as
-
-_HAN = re.compile("[\u4e00-\u9fff]")
 
 
 def rows_of(
@@ -83,7 +80,7 @@ def _row(number: int, values: Mapping[str, Any]) -> Row:
     references = [references] if isinstance(references, str) else list(references)
     question = given.get("question", f"row {number}")
     text = "".join(str(item) for item in (question, *references))
-    defaults = {"id": f"row-{number}", "role": "", "language": "zh" if _HAN.search(text) else "en", "subset": "general"}
+    defaults = {"id": f"row-{number}", "role": "", "language": "zh" if HAN.search(text) else "en", "subset": "general"}
     return read_as(Row, {**defaults, **given, "question": question, "references": references}, f"row {number}")
 
 

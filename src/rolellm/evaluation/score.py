@@ -30,6 +30,7 @@ from rolellm.evaluation.rouge import TOKENIZERS, RougeScore, iter_rouge_l, resol
 from rolellm.evaluation.rows import provenance, rows_of
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics.bootstrap import (
+    LEVEL,
     Bootstrap,
     Interval,
     Sample,
@@ -99,7 +100,7 @@ def summarize(scores: Iterable[RowScore], bootstrap: Bootstrap) -> Summary:
             summary.update(zip(present, stratum.intervals, strict=True))
             strata.append(stratum)
     if all(summary[metric] is not None for metric in METRICS):
-        summary["avg"] = mean_of_means(strata, level=bootstrap.level)
+        summary["avg"] = mean_of_means(strata)
     return summary
 
 
@@ -307,7 +308,7 @@ def fingerprint(
         "missing": options.missing,
         "interval": {
             "method": "percentile bootstrap over questions",
-            "level": options.bootstrap.level,
+            "level": LEVEL,
             "resamples": options.resamples,
             "seed": options.seed,
         },
@@ -448,24 +449,23 @@ def score_rows(
         raise PredictionError("refused, as asked by strict: " + "; ".join(refused))
     tokenizers = _tokenizers(rows, options)
     scores = tuple(_row_scores(list(_jobs(rows, predictions, matching, options)), tokenizers, options, label))
-    bootstrap = options.bootstrap
-    metrics = summarize(scores, bootstrap)
-    by_role = summarize_by(scores, lambda item: item.role, bootstrap)
+    metrics = summarize(scores, options)
+    by_role = summarize_by(scores, lambda item: item.role, options)
     value = {
         "protocol": options.protocol,
         "config": options.config,
         "split": options.split,
         "metrics": summary_dict(metrics),
         "unmatched": {"predictions": len(matching.unmatched_predictions), "rows": len(matching.unmatched_rows)},
-        "contamination": _contamination(scores, contamination, bootstrap),
+        "contamination": _contamination(scores, contamination, options),
         "fingerprint": fingerprint(rows, predictions, options, tokenizers),
         "by_role": {role: summary_dict(summary) for role, summary in by_role.items()},
-        "by_subset": _subsets(rows, matching, metrics, summarize_by(scores, lambda item: item.kind, bootstrap)),
+        "by_subset": _subsets(rows, matching, metrics, summarize_by(scores, lambda item: item.kind, options)),
         "counts": {"matched_by": matching.matched_by, **{finding.kind: finding.count for finding in findings}},
         "warnings": [str(finding) for finding in findings],
     }
     if len(tokenizers) > 1:
-        by_language = summarize_by(scores, lambda item: item.language, bootstrap)
+        by_language = summarize_by(scores, lambda item: item.language, options)
         value["by_language"] = {name: summary_dict(summary) for name, summary in by_language.items()}
     report = ScoreReport.from_dict(value)
     return replace(
@@ -567,8 +567,8 @@ def _row_scores(
 
 def _row_score(job: _Job, rouge: RougeScore | None, field: str) -> RowScore:
     row, kinds = job.row, set(job.row.reference_types)
-    names = ("precision", "recall", "f1")
-    found = dict.fromkeys(names, 0.0) if rouge is None else {name: float(getattr(rouge, name)) for name in names}
+    unanswered = {**dict.fromkeys(RougeScore._fields, 0.0), "reference": None}
+    found: dict[str, Any] = unanswered if rouge is None else rouge._asdict()
     return RowScore(
         id=row.id,
         role=row.role,
@@ -578,6 +578,5 @@ def _row_score(job: _Job, rouge: RougeScore | None, field: str) -> RowScore:
         question=fold(row.question),
         metric=job.metric,
         value=found[field],
-        reference=None if rouge is None else rouge.reference,
         **found,
     )

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from rolellm.core.settings import Field, settings
 from rolellm.models.local_model import Decoding
-
-if TYPE_CHECKING:
-    from rolellm.evaluation.statistics.bootstrap import Bootstrap
 
 Protocol = Literal["rouge-score", "paper"]
 ProfileKind = Literal["description", "retrieval"]
@@ -35,7 +32,7 @@ class _Data:
 
 
 @settings
-class Resampled:
+class Bootstrap:
     """The bootstrap behind all intervals, which are 95 % intervals.
 
     Attributes:
@@ -45,13 +42,6 @@ class Resampled:
 
     resamples: int = Field(default=2000, ge=1)
     seed: int = Field(default=0, ge=0)
-
-    @property
-    def bootstrap(self) -> Bootstrap:
-        """The same as its settings."""
-        from rolellm.evaluation.statistics.bootstrap import Bootstrap
-
-        return Bootstrap(self.resamples, self.seed)
 
 
 @settings
@@ -84,7 +74,7 @@ class GenerateSettings(Decoding, _Data):
 
 
 @settings
-class ScoreOptions(Resampled, _Data):
+class ScoreOptions(Bootstrap, _Data):
     """How predictions are scored.
 
     Attributes:

@@ -78,9 +78,7 @@ def _rank(one: Judgement, name: str, aside: Collection[str]) -> float | None:
     """1, and 1 more for each one ranked above, half for each tie; those aside are not counted."""
     if one.ranks is None or name not in one.order:
         return None
-    own = one.ranks[one.order.index(name)]
-    others = [rank for other, rank in zip(one.order, one.ranks, strict=True) if other != name and other not in aside]
-    return 1 + sum(rank < own for rank in others) + sum(rank == own for rank in others) / 2
+    return 1 + sum(1 - (above(one, name, other) or 0) for other in one.order if other != name and other not in aside)
 
 
 @dataclass(frozen=True)
@@ -276,7 +274,8 @@ class Tally:
         """Row id to one field of a system's outcome, in the comparison's order; without wins that are `withheld`."""
         if field == "win" and name in self.withheld:
             return {}
-        return self._fields[field].get(name, {})
+        outcomes = ((row.id, self.verdicts.outcomes.get(row.id, {}).get(name)) for row in self.comparison.rows)
+        return {row: value for row, one in outcomes if one and (value := getattr(one, field)) is not None}
 
     def joined(self, values: Iterable[tuple[str, float]]) -> Sample:
         """Values with their row ids, several a row, as a sample clustered by question."""
@@ -330,17 +329,6 @@ class Tally:
             return frozenset(agreed)
         return frozenset(name for name, pairs in agreed.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs))
 
-    @cached_property
-    def _fields(self) -> dict[str, dict[str, dict[str, float]]]:
-        fields: dict[str, dict[str, dict[str, float]]] = {name: defaultdict(dict) for name in ("win", "rank", "above")}
-        for row in self.comparison.rows:
-            for name, outcome in self.verdicts.outcomes.get(row.id, {}).items():
-                for field, found in fields.items():
-                    value = getattr(outcome, field)
-                    if value is not None:
-                        found[name][row.id] = value
-        return fields
-
 
 def clusters_of(rows: Iterable[Row]) -> dict[str, int]:
     """Row id to the number of its question, folded; numbered by the questions' order, not the rows'."""
@@ -366,6 +354,6 @@ def estimates(
     for keys in groups.values():
         intervals: Sequence[Interval] = bootstrap_stratum([samples[key] for key in keys], settings).intervals
         if shares:
-            intervals = [share_ends(interval, settings.level) for interval in intervals]
+            intervals = [share_ends(interval) for interval in intervals]
         found.update((key, metric_dict(interval)) for key, interval in zip(keys, intervals, strict=True))
     return found

@@ -159,11 +159,7 @@ def make_jury(models: Sequence[Model], *, each: bool) -> list[JudgeModel]:
     """
     if each:
         names = [model.name for model in models]
-        return [JudgeModel(name, [model]) for name, model in zip(_distinct(names), models, strict=True)]
+        numbered = (name if names.count(name) == 1 else f"{name} ({at + 1})" for at, name in enumerate(names))
+        return [JudgeModel(name, [model]) for name, model in zip(numbered, models, strict=True)]
     known = dict.fromkeys(str(model.identity.get("model", model.name)) for model in models)
     return [JudgeModel(" + ".join(known), models)]
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    """Names, numbered where several are the same."""
-    return [name if names.count(name) == 1 else f"{name} ({at + 1})" for at, name in enumerate(names)]

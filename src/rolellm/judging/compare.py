@@ -239,7 +239,7 @@ def compare_sides(first: RunSide, second: RunSide, settings: CompareSettings) ->
             for name in dict.fromkeys((*first.settings, *second.settings))
             if first.settings.get(name) != second.settings.get(name)
         ],
-        "changes": _changes(first, second, pairs, rows, settings.bootstrap),
+        "changes": _changes(first, second, pairs, rows, settings),
         "moved": _moved(first, second, pairs, rows)[: settings.top],
         "problems": [*problems, *_problems(first, second)],
     }

@@ -33,6 +33,8 @@ from rolellm.prompts.render import Template
 #: Those that judge where none is named.
 DEFAULT_JUDGES = ("role-list", "role-pair")
 _LANGUAGES: tuple[Language, ...] = ("en", "zh")
+_PROMPTS = tuple(f"{language}.{part}.txt" for language in _LANGUAGES for part in ("system", "user"))
+_FILES = ("judge.yaml", "schema.json", *_PROMPTS)
 _USER_SLOTS = frozenset({"mark", "character", "question", "reference", "answers", "names", "letters"})
 _MOST_BYTES = 1 << 20
 
@@ -90,13 +92,10 @@ class Judge:
 
     def to_dict(self) -> dict[str, Any]:
         """What a result says of it."""
-        given = dump(self.settings)
-        decoding = {name: given[name] for name in ("temperature", "top_p", "max_tokens", "max_tokens_per_answer")}
-        return {
-            **{name: given[name] for name in ("name", "version", "design")},
-            "hash": self.hash,
-            "decoding": decoding,
-        }
+        decoding = dump(self.settings)
+        del decoding["parser"]
+        named = {name: decoding.pop(name) for name in ("name", "version", "design")}
+        return {**named, "hash": self.hash, "decoding": decoding}
 
 
 def shipped_judges() -> list[str]:
@@ -137,7 +136,7 @@ def load_judge(name: str | Path) -> Judge:
     if not folder.joinpath("judge.yaml").is_file():
         known = ", ".join(shipped_judges())
         raise SettingsError(f"no judge {str(name)!r}: expected one of {known}, or a folder with a judge.yaml")
-    texts = {file: _read(folder, file) for file in _files()}
+    texts = {file: _read(folder, file) for file in _FILES}
     source = str(folder.joinpath("judge.yaml"))
     settings = read(JudgeSettings, parse_yaml(texts["judge.yaml"], source), source)
     wanted = {"listwise": "ranking", "pairwise": "better"}[settings.design]
@@ -145,14 +144,6 @@ def load_judge(name: str | Path) -> Judge:
         raise SettingsError(f"{source}: a {settings.design} judge needs the parser {wanted}")
     prompts = {language: _prompts(texts, language, folder) for language in _LANGUAGES}
     return Judge(settings, prompts, _schema(texts["schema.json"], settings, folder), hash_json(texts))
-
-
-def _files() -> tuple[str, ...]:
-    return (
-        "judge.yaml",
-        "schema.json",
-        *(f"{language}.{part}.txt" for language in _LANGUAGES for part in ("system", "user")),
-    )
 
 
 def _home() -> Traversable:
@@ -167,7 +158,7 @@ def _read(folder: Traversable, name: str) -> str:
             raise SettingsError(f"{file}: larger than {_MOST_BYTES:,} bytes; this is not a judge's file")
         return data.decode("utf-8-sig").replace("\r\n", "\n").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: cannot be read ({error}); a judge has {', '.join(_files())}") from error
+        raise SettingsError(f"{file}: cannot be read ({error}); a judge has {', '.join(_FILES)}") from error
 
 
 def _prompts(texts: Mapping[str, str], language: Language, folder: Traversable) -> tuple[Template, Template]:

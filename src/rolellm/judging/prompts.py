@@ -30,17 +30,8 @@ LIMIT: Final = 8000
 
 _BIDI: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 # Blank or without a glyph, though Unicode files them as letters, marks or unassigned: fillers, variation selectors.
-_BLANK: Final = frozenset(
-    map(
-        chr,
-        (
-            *(0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2065, 0x2800, 0x3164, 0xFFA0),
-            *range(0x180B, 0x1810),
-            *range(0xFE00, 0xFE0E),
-            *range(0xFFF0, 0xFFF9),
-            *range(0xE0000, 0xE1000),
-        ),
-    )
+_BLANK: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
 )
 _EMOJI: Final = "\u2190-\u2bff\U0001f000-\U0001faff"
 # What joins emoji, and picks their form, is part of how they are written; anywhere else it may carry hidden text.
@@ -49,7 +40,6 @@ _STRAY_FORM: Final = re.compile("(?:^|(?<=[^\\W\\d_ℹ])|(?<=[\\s\ufe0e\ufe0f]))
 # Tag characters spell ASCII out of sight; a judge may read them all the same.
 _UNTAGGED: Final = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)}
 
-_HEX: Final = 16
 _OPENING: Final = re.compile(r"^<<<([0-9a-f]{16}) ([^<>\n]+)>>>$", re.MULTILINE)
 _NAME: Final = re.compile(r"[^<>\n]+")
 
@@ -131,7 +121,7 @@ def _spelt(text: str) -> tuple[str, set[str]]:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _code(character: str) -> str:
-    return f"⟨U+{ord(character):04X}⟩" if character in _BLANK else visible(character)
+    return f"⟨U+{ord(character):04X}⟩" if _BLANK.match(character) else visible(character)
 
 
 def nonce(*parts: str) -> str:
@@ -142,7 +132,7 @@ def nonce(*parts: str) -> str:
     """
     datas = [part.encode("utf-8", "surrogatepass") for part in parts]
     whole = b"".join(f"{len(data)}:".encode() + data for data in datas)
-    marks = (hashlib.sha256(whole + str(turn).encode()).hexdigest()[:_HEX] for turn in count())
+    marks = (hashlib.sha256(whole + str(turn).encode()).hexdigest()[:16] for turn in count())
     return next(mark for mark in marks if not any(mark in part for part in parts))
 
 
@@ -182,10 +172,12 @@ def read_fenced(prompt: str) -> dict[str, str]:
         ValueError: For a fence that does not end, or a name that comes twice.
     """
     texts: dict[str, str] = {}
-    opening = _OPENING.search(prompt)
-    mark = opening.group(1) if opening else ""
-    while opening is not None:
-        name = opening.group(2)
+    first, end = "", 0
+    for opening in _OPENING.finditer(prompt):
+        mark, name = opening.groups()
+        first = first or mark
+        if opening.start() < end or mark != first or name.startswith("end of "):
+            continue
         start = opening.end() + 1
         # The text may be empty: the line feed before the end is then the one after the beginning.
         end = prompt.find(f"\n<<<{mark} end of {name}>>>", start)
@@ -194,19 +186,8 @@ def read_fenced(prompt: str) -> dict[str, str]:
         if name in texts:
             raise ValueError(f"there are two fences of the name {name!r:.80}")
         texts[name] = prompt[start:end]
-        opening = _next(prompt, end + 1, mark)
     return texts
 
-
-def _next(prompt: str, start: int, mark: str) -> re.Match[str] | None:
-    for found in _OPENING.finditer(prompt, start):
-        if found.group(1) == mark and not found.group(2).startswith("end of "):
-            return found
-    return None
-
-
-_REFERENCES = 3
-_NAME_COLUMNS = 60
 
 _WORDS: Mapping[str, Mapping[str, str]] = packaged_yaml("rolellm.judging", "words.yaml")
 
@@ -294,12 +275,11 @@ def references(row: Row) -> Sequence[str]:
     """What a judge is shown of a row's references."""
     if row.subset == "general":
         return [row.raw_reference] if row.raw_reference and row.raw_reference.strip() else []
-    return [text for text in dict.fromkeys(row.references) if text.strip()][:_REFERENCES]
+    return [text for text in dict.fromkeys(row.references) if text.strip()][:3]
 
 
 def _names(words: Mapping[str, str], letters: Sequence[str], order: Sequence[str]) -> str:
     named = [
-        words["is"].format(letter=letter, name=label(name, _NAME_COLUMNS))
-        for letter, name in zip(letters, order, strict=True)
+        words["is"].format(letter=letter, name=label(name, 60)) for letter, name in zip(letters, order, strict=True)
     ]
     return words["names"].format(named=words["joined"].join(named))

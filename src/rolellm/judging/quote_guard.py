@@ -35,7 +35,6 @@ _HEADER: Final = re.compile(
 )
 # Look-alikes that no Unicode normalization turns back.
 _SWAPPED: Final = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", "|": "¦"}
-_COLON: Final = "꞉"
 
 
 def _compiled(words: str, pattern: str) -> re.Pattern[str]:
@@ -83,7 +82,7 @@ def defanged(text: str) -> str:
         for place in range(start, end):
             made[place] = _SWAPPED.get(plain[place], made[place])
     for place in colons:
-        made[place] = _COLON
+        made[place] = "꞉"
     return "".join(made)
 
 
@@ -94,7 +93,5 @@ def looks_like(text: str) -> list[str]:
     ['verdict', 'instruction']
     """
     plain = folded(text).lower()
-    found = {
-        kind for kind, words, pattern in _COMPILED if any(word in plain for word in words) and pattern.search(plain)
-    }
-    return [kind for kind in _PATTERNS["rules"] if kind in found]
+    found = (one for one, words, pattern in _COMPILED if any(word in plain for word in words) and pattern.search(plain))
+    return list(dict.fromkeys(found))

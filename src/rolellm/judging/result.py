@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -110,16 +110,13 @@ def _canaries(result: Result) -> Iterator[str]:
                     f"[{low:.1%}, {high:.1%}] of its {where} against {result['baseline']}; verdicts of this judge say "
                     "little about quality"
                 )
-        if result["baseline"] is None and _above(lists.get("strength"), 0):
+        strength = lists.get("strength")
+        # Where one question gives no interval, nothing is certain.
+        if result["baseline"] is None and strength and strength["ci95"] and strength["ci95"][0] > 0:
             yield (
                 f"{called} ranks above the mean of all systems in the lists: this judge prefers a "
                 "non-answer, so its verdicts say little about quality"
             )
-
-
-def _above(estimate: Mapping[str, Any] | None, value: float) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a whole interval is above a value; where one question gives none, nothing is certain."""
-    return estimate is not None and estimate["ci95"] is not None and bool(estimate["ci95"][0] > value)
 
 
 def _flaws(result: Result) -> Iterator[str]:
@@ -130,7 +127,7 @@ def _flaws(result: Result) -> Iterator[str]:
                 f"{', '.join(judge['flagged'])}: judges are known to favor their own"
             )
     for one in result["models"]:
-        if one["answered"] < result["rows"]:
+        if one["kind"] != "canary" and one["answered"] < result["rows"]:
             yield (
                 f"{one['name']} answered {one['answered']:,} of {result['rows']:,} rows: its figures cover only those"
             )
@@ -374,7 +371,7 @@ def summarize(
         settings: Resamples, seed, and how many missing verdicts are too many.
         data: The dataset, to be named with the result.
     """
-    tally, data = Tally(comparison, judgements, settings.bootstrap), data or DatasetName()
+    tally, data = Tally(comparison, judgements, settings), data or DatasetName()
     diagnostics, name_effects = diagnose(tally, settings.max_unscored)
     result = {
         "config": data.config,

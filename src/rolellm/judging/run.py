@@ -36,13 +36,7 @@ from rolellm.judging.orders import planned
 from rolellm.judging.overlap_judge import words_judge
 from rolellm.judging.result import summarize
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.systems import (
-    NO_BASELINE,
-    ROLEGPT,
-    families_of,
-    family_of,
-    make_comparison,
-)
+from rolellm.judging.systems import NO_BASELINE, ROLEGPT, families_of, family_of, make_comparison
 from rolellm.judging.types import Comparison
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request

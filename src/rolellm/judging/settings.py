@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from rolellm.core.settings import Field, read, settings
-from rolellm.evaluation.settings import Resampled, ScoreOptions
+from rolellm.evaluation.settings import Bootstrap, ScoreOptions
 
 
 @settings
-class JudgingSettings(Resampled):
+class JudgingSettings(Bootstrap):
     """Which answers are judged, and how.
 
     Attributes:
@@ -49,7 +49,7 @@ class JudgingSettings(Resampled):
 
 
 @settings
-class CompareSettings(Resampled):
+class CompareSettings(Bootstrap):
     """How two runs are compared.
 
     Attributes:
@@ -101,5 +101,5 @@ class LabelSettings:
 
 
 @settings
-class AgreementSettings(Resampled):
+class AgreementSettings(Bootstrap):
     """How agreement is measured."""

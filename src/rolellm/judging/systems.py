@@ -30,8 +30,6 @@ ROLEGPT_NAME = "RoleGPT"
 NO_BASELINE = "none"
 # An echo's own verdict has to stay within what a judge is shown, however long the description is.
 _MOST_ECHOED = 1500
-#: Rows with a planted loser (our choice), so that a fitness test costs no more on a large split.
-_PLANTED = 50
 
 
 def canary_answers(rows: Sequence[Row]) -> list[tuple[System, dict[str, str]]]:
@@ -62,7 +60,7 @@ def canary_answers(rows: Sequence[Row]) -> list[tuple[System, dict[str, str]]]:
 
 
 def planted_losers(
-    rows: Sequence[Row], replies: Mapping[str, str], among: Sequence[Row], most: int = _PLANTED
+    rows: Sequence[Row], replies: Mapping[str, str], among: Sequence[Row], most: int = 50
 ) -> dict[str, str]:
     """What the baseline said as another role, to the same question where it was asked it: a judge should notice.
 
@@ -70,7 +68,7 @@ def planted_losers(
         rows: All rows of the split.
         replies: The baseline's, by row id.
         among: The rows that are judged.
-        most: How many of them get a loser.
+        most: How many of them get a loser (our choice), so that a fitness test costs no more on a large split.
 
     Returns:
         Row id to the planted reply, in the row's language; a row for which there is none is absent.

@@ -25,12 +25,11 @@ from typing import Any, Final
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import NO_ROOM
 from rolellm.labelling.tasks import LabelTask
+from rolellm.runtime.interrupts import handling
 
 HOST: Final = "127.0.0.1"
 #: Bytes of a label that are read; the longest ranking takes 300.
 MAX_BODY: Final = 1 << 14
-# Ctrl-C, and what a system sends some time before it kills.
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # A browser may open a connection and say nothing.
 _PATIENCE = 30.0
 _JSON = "application/json"
@@ -50,12 +49,7 @@ _HEADERS: Final = {
 
 
 class _RefusedError(Exception):
-    """A request that is not carried out."""
-
-    def __init__(self, status: HTTPStatus, problem: str) -> None:
-        super().__init__(problem)
-        self.status = status
-        self.problem = problem
+    """A request that is not carried out: the status of the answer, and the problem in words."""
 
 
 class LabelServer(ThreadingHTTPServer):
@@ -137,12 +131,10 @@ def stop_request() -> Iterator[Callable[[], object]]:
         # The system's own handler writes there. A lock or an event would miss a signal that comes as one begins to
         # wait, or block.
         before = signal.set_wakeup_fd(hears.fileno())
-        handlers = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
         try:
-            yield lambda: heard.recv(1)
+            with handling(lambda *_: None):
+                yield lambda: heard.recv(1)
         finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler or signal.SIG_DFL)
             signal.set_wakeup_fd(before)
 
 
@@ -174,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _RefusedError(HTTPStatus.FORBIDDEN, "unknown host; open the address printed in the terminal")
             self._send(HTTPStatus.OK, *work())
         except _RefusedError as refused:
-            self._refuse(refused.status, refused.problem)
+            self._refuse(*refused.args)
         except IndexError:
             self._refuse(HTTPStatus.NOT_FOUND, "no such item in this sample")
         except DataError as error:
@@ -232,13 +224,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _state(self) -> dict[str, Any]:
         task = self.server.task
         statuses = task.statuses()
-        finished = "open" not in statuses
         return {
             "kind": task.kind,
             "annotator": task.annotator,
             "statuses": statuses,
             # A folder's name may say who takes part.
-            "commands": dict(self.server.commands) if finished else None,
+            "commands": None if "open" in statuses else dict(self.server.commands),
         }
 
     def _refuse(self, status: HTTPStatus, problem: str) -> None:

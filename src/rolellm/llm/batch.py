@@ -21,12 +21,11 @@ from rolellm.core.errors import DataError, EndpointError, SettingsError
 from rolellm.core.files import whole_file, write_json
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.typed_json import read_as
-from rolellm.llm.budget import worst_cost
 from rolellm.llm.estimate import BATCH_SHARE
 from rolellm.llm.model import CallError, Json, Outcome, Request, T
 from rolellm.llm.openai_format import UNREADABLE, Structured, encode_body, parse_body
 from rolellm.llm.retry import delay_of
-from rolellm.llm.run import Run, Task
+from rolellm.llm.run import Run, Task, worst_cost
 
 if TYPE_CHECKING:
     from openai.types import Batch as ServerBatch

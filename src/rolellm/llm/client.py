@@ -19,7 +19,6 @@ from rolellm.core.errors import EndpointError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import write_jsonl
 from rolellm.llm.batch import STATE, BatchRun, BatchState
-from rolellm.llm.budget import check_prices
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import (
     Accept,
@@ -44,8 +43,6 @@ from rolellm.runtime.progress import Progress
 FAILED = "failed.jsonl"
 # Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
 _RESERVE_A_CALL = 1 << 16
-# Names of models that are counted; a server may make up one for each reply.
-_MOST_NAMES = 20
 
 
 def prefix_order(requests: Sequence[Request]) -> list[int]:
@@ -113,8 +110,12 @@ class Client(ExitStack):
         self.options = options or RunOptions()
         self.spent = Spent()
         self._failed: dict[str, dict[str, Any]] = {}
-        if self.options.budget is not None:
-            check_prices(self.models)
+        unpriced = [model.name for model in self.models if not (model.price or getattr(model, "free", False))]
+        if unpriced and self.options.budget is not None:
+            raise SettingsError(
+                f"a budget needs prices, and there is none for {', '.join(unpriced)}; give its `price` in the settings "
+                "file (docs/endpoints.md), or leave the budget out"
+            )
         super().__init__()
         with ExitStack() as opened:
             opened.enter_context(locked(self.folder))
@@ -257,7 +258,8 @@ class Client(ExitStack):
     def _hear(self, reply: Reply) -> None:
         """Count who answered; warn when that is not who was asked, or when its count of tokens cannot be true."""
         known, said = self.spent.answered_by, disputed(reply.raw)
-        name = reply.model[:200] if reply.model in known or len(known) < _MOST_NAMES else "others"
+        # A server may make up a name for each reply.
+        name = reply.model[:200] if reply.model in known or len(known) < 20 else "others"
         problems = []
         if name not in known and not same_model(reply.endpoint, name):
             problems.append(f"was asked, but {name!r} answered; see answered_by in the results")

@@ -75,7 +75,6 @@ def whole_records(piece: bytes) -> Iterator[bytes]:
 JOURNAL = "journal.jsonl"
 DAMAGED = "journal.damaged"
 SPENT = "journal.spent"
-_RESERVE = "journal.reserve"
 # The key of a record for what was spent on calls whose own records are gone.
 _GONE = "0" * 64
 # US dollars; less than this is a rounding error of a sum.
@@ -125,7 +124,7 @@ class Journal:
         # Where the replies under each key are in the file: offset and length.
         self._replies: dict[bytes, list[tuple[int, int]]] = {}
         self._open: dict[bytes, list[float]] = {}
-        self._reserve = folder / _RESERVE
+        self._reserve = folder / "journal.reserve"
         self.path.touch()
         size, total = _marked(folder / SPENT)
         missing = total - self._load(size)

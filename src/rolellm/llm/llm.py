@@ -179,7 +179,10 @@ class LLM:
         """Models, attempts and budget, for manifests; without keys and paths."""
         if self.settings.endpoints:
             return self.settings.describe()
-        return {**self.settings.describe(), "endpoints": [described(model) for model in self.models]}
+        return {
+            **self.settings.describe(),
+            "endpoints": [described(model) for model in self.models],
+        }
 
     def estimate(self, requests: Iterable[Request], only: ModelSettings | None = None) -> Estimate:
         """What asking these would take, of all models or only one; needs neither a key nor a server.

@@ -14,12 +14,10 @@ from rolellm.llm.tokens import TokenCounter, most_prompt_tokens, most_tokens
 
 #: How structured output is asked for: by schema, as any JSON object, or not at all.
 Structured = Literal["json_schema", "json_object", "none"]
-MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
 #: The name under which a body that is not a JSON object is kept in a raw reply.
 UNREADABLE = "unreadable"
 _KEPT = 1 << 16
-_MOST_TOKENS = 1 << 31
 _COUNTER = TokenCounter()
 # Bytes for which one token can stand, on average over a text; in English and Chinese it is about 4.
 _BYTES = 16
@@ -38,7 +36,7 @@ def request_body(
     model: str,
     attempt: int,
     structured: Structured,
-    max_tokens_field: MaxTokensField = "max_tokens",
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens",
     extra: Json | None = None,
 ) -> dict[str, Any]:
     """The body of a request for a chat completion.
@@ -235,4 +233,4 @@ def _usage(raw: Json) -> Usage | None:
 
 def _count(value: Any) -> int | None:
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return min(value, _MOST_TOKENS) if whole else None
+    return min(value, 1 << 31) if whole else None

@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic
 
-from rolellm.llm.budget import worst_cost
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import (
     Accept,
@@ -28,11 +27,13 @@ from rolellm.llm.model import (
     RunOptions,
     T,
     UnacceptableError,
+    Usage,
     assistant,
     request_key,
     user,
 )
 from rolellm.llm.retry import Pace, delay_of, is_of_the_endpoint
+from rolellm.llm.tokens import most_prompt_tokens
 
 _ENDED: dict[Finish, str] = {
     "length": "the reply was cut off at its most tokens",
@@ -152,6 +153,13 @@ class StopAskingError(Exception):
     def __init__(self, reason: str, need: str = "") -> None:
         super().__init__(reason)
         self.need = need
+
+
+def worst_cost(model: Model, request: Request) -> float:
+    """The most that a call can cost, in US dollars: no text has more tokens than bytes."""
+    if not model.price:
+        return 0.0
+    return model.price.worst.cost(Usage(most_prompt_tokens(request), request.sampling.max_tokens))
 
 
 @dataclass(eq=False)

@@ -58,10 +58,26 @@ def open_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     require("torch", "transformers", extra="train")
     from transformers import AutoTokenizer
 
+    tokenizer: PreTrainedTokenizerBase = load_part("tokenizer", AutoTokenizer, path, local_files_only=True)
+    return tokenizer
+
+
+def load_part(part: str, loader: Any, name: str | Path, **options: Any) -> Any:
+    """Load a part of a checkpoint, and never run code that comes with it.
+
+    Args:
+        part: What it is called in messages.
+        loader: The class of transformers that loads it.
+        name: A directory, or the id of a model on the Hub.
+        options: For ``from_pretrained``.
+
+    Raises:
+        ModelError: When it cannot be loaded; says why.
+    """
     try:
-        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: its tokenizer cannot be loaded: {load_failure(path, error)}") from error
+        return loader.from_pretrained(name, trust_remote_code=False, **options)
+    except Exception as error:  # whatever the checkpoint makes transformers raise
+        raise ModelError(f"{name}: its {part} cannot be loaded: {load_failure(name, error)}") from error
 
 
 def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
@@ -76,16 +92,8 @@ def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
     """
     from transformers import AutoModelForCausalLM
 
-    try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            path,
-            local_files_only=Path(path).is_dir(),
-            trust_remote_code=False,
-            output_loading_info=True,
-            **options,
-        )
-    except Exception as error:  # whatever the checkpoint makes transformers raise
-        raise ModelError(f"{path}: its model cannot be loaded: {load_failure(path, error)}") from error
+    options |= {"local_files_only": Path(path).is_dir(), "output_loading_info": True}
+    model, report = load_part("model", AutoModelForCausalLM, path, **options)
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills them with random numbers and only logs it.

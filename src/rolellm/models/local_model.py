@@ -12,7 +12,7 @@ from rolellm.core.errors import ModelError, SettingsError, quiet_peft, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
 from rolellm.models.find import content_hash, find_model
-from rolellm.models.load import load_failure, load_whole
+from rolellm.models.load import load_part, load_whole
 from rolellm.prompts.encode import encode_prompt, end_token_id
 from rolellm.prompts.render import chat_template
 from rolellm.prompts.settle import settle
@@ -155,9 +155,9 @@ class LocalModel:
         if self.source.adapter is not None:
             require("peft", extra="train")
         revision = self.source.revision
-        self._config = _load("config", AutoConfig, self.source.base, revision)
+        self._config = load_part("config", AutoConfig, self.source.base, revision=revision)
         own = revision if self.source.tokenizer == self.source.base else None
-        self.tokenizer = _load("tokenizer", AutoTokenizer, self.source.tokenizer, own)
+        self.tokenizer = load_part("tokenizer", AutoTokenizer, self.source.tokenizer, revision=own)
         settle(self.tokenizer)
         self.device = _device(device)
         self.dtype = _dtype(dtype, self.device, self._config)
@@ -311,14 +311,6 @@ def _dtype(wanted: DType, device: str, config: Any) -> str:
         return wanted
     declared = getattr(config, "dtype", None)
     return "float32" if device == "cpu" or declared is None else str(declared).removeprefix("torch.")
-
-
-def _load(part: str, loader: Any, name: str, revision: str | None) -> Any:
-    # Whatever goes wrong in here is the checkpoint's doing, and transformers has no error class of its own for that.
-    try:
-        return loader.from_pretrained(name, revision=revision, trust_remote_code=False)
-    except Exception as error:
-        raise ModelError(f"the {part} of {name} cannot be loaded: {load_failure(name, error)}") from error
 
 
 def _load_adapter(model: Any, adapter: str) -> Any:

@@ -131,18 +131,15 @@ def whole_lines(turns: Iterable[Turn], language: Language) -> list[Turn]:
     """
     lines: list[Turn] = []
     last: int | None = None
+    gap = "" if language == "zh" else " "
     for turn in turns:
-        if turn.kind != "speech":
-            lines.append(turn)
-            continue
-        said = None if last is None else lines[last]
-        if said is not None and _goes_on(said, turn):
-            gap = "" if language == "zh" else " "
-            del lines[last:]
-            lines.append(replace(said, content=f"{said.content}{gap}{turn.content}", end=turn.end))
-        else:
-            lines.append(turn)
-        last = len(lines) - 1
+        whole = turn
+        if turn.kind == "speech":
+            if last is not None and _goes_on(said := lines[last], turn):
+                whole = replace(said, content=f"{said.content}{gap}{turn.content}", end=turn.end)
+                del lines[last:]
+            last = len(lines)
+        lines.append(whole)
     return lines
 
 

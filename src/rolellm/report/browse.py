@@ -34,7 +34,7 @@ from rolellm.core.records import Row
 from rolellm.core.sanitize import shorten, visible
 from rolellm.judging.aggregate import RowOutcome
 from rolellm.judging.types import category
-from rolellm.report.plots import signs
+from rolellm.report.plots import sign
 from rolellm.report.templates import environment, read
 
 _DIGITS = 4
@@ -243,9 +243,7 @@ class PackedPart:
 
     def _system(self, name: str) -> dict[str, Any]:
         at = self.part.series.get(name, list(self.part.answers).index(name))
-        (sign,) = signs({visible(name): at})
-        kind = self.part.kinds.get(name, "model")
-        return {"name": sign.name, "kind": kind, "series": sign.series, "mark": sign.marker}
+        return sign(visible(name), at) | {"kind": self.part.kinds.get(name, "model")}
 
     def _outcome(self, row: Row, name: str) -> RowOutcome:
         return self.part.outcomes.get(row.id, {}).get(name, _UNJUDGED)

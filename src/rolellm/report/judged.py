@@ -10,12 +10,7 @@ from rolellm.core.sanitize import visible
 from rolellm.evaluation.score import ScoreReport, read_metric
 from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, Sample
 from rolellm.judging.aggregate import RowOutcome, clusters_of, estimates
-from rolellm.judging.figures import (
-    Group,
-    JudgingResult,
-    Pairwise,
-    SystemFigures,
-)
+from rolellm.judging.figures import Group, JudgingResult, Pairwise, SystemFigures
 from rolellm.judging.types import Comparison, Design
 from rolellm.report.published import PublishedTable
 from rolellm.report.score_table import COLUMNS, PERCENT, Cell, Format, ScoreTable, TableRow, number

@@ -66,26 +66,18 @@ def write_page(out: Path, content: PageContent) -> Path:
     Raises:
         DataError: When there is nothing to report.
     """
-    pieces = _pieces(content)
+    pieces = page_pieces(content)
     with whole_file(out) as stream:
         stream.writelines(pieces)
     return out
 
 
-def render_page(content: PageContent) -> str:
-    """The report as the text of an HTML file; the same text for the same content.
-
-    Args:
-        content: What to show.
+def page_pieces(content: PageContent) -> Iterator[str]:
+    """The page in pieces, so that a large one is never held whole; the same text for the same content.
 
     Raises:
         DataError: When there is nothing to report.
     """
-    return "".join(_pieces(content))
-
-
-def _pieces(content: PageContent) -> Iterator[str]:
-    """The page in pieces, so that a large one is never held whole."""
     if not any(part.reports or part.judged for part in content.parts):
         raise DataError("nothing to report: expected the scores of at least one system")
     several = len(content.parts) > 1

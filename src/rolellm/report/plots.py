@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from rolellm.core.sanitize import label, width
@@ -25,17 +24,15 @@ from rolellm.report.templates import environment
 SERIES = ("#0072b2", "#d55e00", "#008a64", "#aa4499", "#a97800", "#667085")
 """A color a system, distinct for color-blind readers (after Okabe and Ito, darkened for white paper)."""
 
-MARKERS = MappingProxyType(
-    {
-        "●": "M-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0-6.4 0z",
-        "■": "M-2.8-2.8h5.6v5.6h-5.6z",
-        "◆": "M0-3.9L3.9 0 0 3.9-3.9 0z",
-        "▲": "M0-3.5L3.5 3h-7z",
-        "▼": "M0 3.5L3.5-3h-7z",
-        "✚": "M-1.2-3.4h2.4v2.2h2.2v2.4h-2.2v2.2h-2.4v-2.2h-2.2v-2.4h2.2z",
-        "✖": "M-1.9-3.6L0-1.7 1.9-3.6 3.6-1.9 1.7 0 3.6 1.9 1.9 3.6 0 1.7-1.9 3.6-3.6 1.9-1.7 0-3.6-1.9z",
-    }
-)
+MARKERS: Mapping[str, str] = {
+    "●": "M-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0-6.4 0z",
+    "■": "M-2.8-2.8h5.6v5.6h-5.6z",
+    "◆": "M0-3.9L3.9 0 0 3.9-3.9 0z",
+    "▲": "M0-3.5L3.5 3h-7z",
+    "▼": "M0 3.5L3.5-3h-7z",
+    "✚": "M-1.2-3.4h2.4v2.2h2.2v2.4h-2.2v2.2h-2.4v-2.2h-2.2v-2.4h2.2z",
+    "✖": "M-1.9-3.6L0-1.7 1.9-3.6 3.6-1.9 1.7 0 3.6 1.9 1.9 3.6 0 1.7-1.9 3.6-3.6 1.9-1.7 0-3.6-1.9z",
+}
 """A marker a system, as text and as a path, so that color never carries the meaning alone.
 
 One more than there are colors, so that the pairs of both repeat only after 42 systems.
@@ -51,7 +48,7 @@ HEAT = (
 MAX_ROLES = 120
 """Roles drawn in one picture; a table has no such bound."""
 
-MEANINGS = MappingProxyType({"CUS": "speaking style", "RAW": "accuracy", "SPE": "role knowledge"})
+MEANINGS: Mapping[str, str] = {"CUS": "speaking style", "RAW": "accuracy", "SPE": "role knowledge"}
 
 NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 _PANEL, _FONT = 266.0, 9.0  # about the width of a phone's screen, in CSS pixels
@@ -116,19 +113,9 @@ class Heat:
     times: float = 100.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """A system's name and the color and marker it goes by in the pictures."""
-
-    name: str
-    series: int
-    marker: str
-
-
-def signs(series: Mapping[str, int]) -> list[Sign]:
-    """The signs of systems, by the number of each."""
-    markers = list(MARKERS)
-    return [Sign(name, at % len(SERIES) + 1, markers[at % len(markers)]) for name, at in series.items()]
+def sign(name: str, series: int) -> dict[str, Any]:
+    """A system's name, and the color (``series``) and ``mark`` that it goes by in the pictures."""
+    return {"name": name, "series": series % len(SERIES) + 1, "mark": list(MARKERS)[series % len(MARKERS)]}
 
 
 def _mark(series: int) -> dict[str, str]:

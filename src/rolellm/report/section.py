@@ -13,29 +13,10 @@ from rolellm.evaluation.score import METRICS, ScoreReport
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.judging.figures import JudgingResult
+from rolellm.report import plots
 from rolellm.report.judged import judged_tables, main_table
-from rolellm.report.plots import (
-    MAX_ROLES,
-    NAMESPACE,
-    habit_plots,
-    heat_svg,
-    intervals_svg,
-    role_heat,
-    rouge_heat,
-    series_of,
-    signs,
-    standing_plots,
-)
 from rolellm.report.published import PUBLISHED, PublishedTable
-from rolellm.report.score_table import (
-    ScoreTable,
-    disagreements,
-    recipe,
-    role_table,
-    roles_of,
-    score_table,
-    to_html,
-)
+from rolellm.report.score_table import ScoreTable, disagreements, recipe, role_table, roles_of, score_table, to_html
 
 _DIGITS = 3
 _OPEN_TESTS = 24
@@ -95,7 +76,7 @@ class Section:
     @cached_property
     def series(self) -> dict[str, int]:
         """System name to the number of its color and marker."""
-        judged = series_of(self.judged) if self.judged else {}
+        judged = plots.series_of(self.judged) if self.judged else {}
         return judged or {name: at for at, name in enumerate(self.reports)}
 
     @cached_property
@@ -137,25 +118,25 @@ class Section:
         judged, tables = self.judged, self.tables()
         count = max(len(roles_of(self.reports.values())), len(judged.places("pairwise", "by_role")) if judged else 0)
         scored = [m for m in METRICS if any(report.metrics.get(m) for report in self.reports.values())]
-        heats = [role_heat(judged, "pairwise"), role_heat(judged, "listwise")] if judged else []
-        heats += [rouge_heat(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
-        plots = {
-            "score_plots": [intervals_svg(self.reports, metric) for metric in scored],
-            "role_plots": [heat_svg(heat) for heat in heats if heat is not None],
-            "standing_plots": standing_plots(judged) if judged else [],
-            "habit_plots": habit_plots(judged, self.lengths) if judged else [],
+        heats = [plots.role_heat(judged, "pairwise"), plots.role_heat(judged, "listwise")] if judged else []
+        heats += [plots.rouge_heat(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
+        figures = {
+            "score_plots": [plots.intervals_svg(self.reports, metric) for metric in scored],
+            "role_plots": [plots.heat_svg(heat) for heat in heats if heat is not None],
+            "standing_plots": plots.standing_plots(judged) if judged else [],
+            "habit_plots": plots.habit_plots(judged, self.lengths) if judged else [],
         }
         return {
             "part": self,
             "prefix": prefix,
-            "systems": signs(self.series),
+            "systems": [plots.sign(name, at) for name, at in self.series.items()],
             "tables": {name: Markup(to_html(table, digits=_DIGITS)) for name, table in tables.items()},
             "lines": {name: len(table.rows) for name, table in tables.items()},
             "columns": self.table.columns,
             "canaries": judged is not None and any(one.kind == "canary" for one in judged.models),
             "open_tests": _OPEN_TESTS,
-            "roles_shown": min(count, MAX_ROLES),
+            "roles_shown": min(count, plots.MAX_ROLES),
             "roles_found": count,
             # Inside HTML the name space goes without saying.
-            **{name: [Markup(svg.replace(NAMESPACE, "", 1)) for svg in drawn] for name, drawn in plots.items()},
+            **{name: [Markup(svg.replace(plots.NAMESPACE, "", 1)) for svg in drawn] for name, drawn in figures.items()},
         }

@@ -50,7 +50,7 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
             "form": recipe.prompt.form,
             "tiny": dump(recipe.base.tiny),
             "warm": dump(recipe.base.warm),
-            "templates": [template("en").hash, template("zh").hash],
+            "templates": [template["en"].hash, template["zh"].hash],
             "training": {key: getattr(recipe.training, key) for key in _SHARED},
             "rows": [asdict(row) for row in rows],
         }
@@ -65,7 +65,7 @@ def warming(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTrainedTokenizerB
     for row in rows:
         if row.raw_reference is None or not row.raw_reference.strip():
             continue
-        system, user = prompt_messages(row, template(row.language))
+        system, user = prompt_messages(row, template[row.language])
         alone.setdefault(row.question, Conversation(row.id, (user,), row.raw_reference))
         in_role.append(Conversation(row.id, (system, user), row.raw_reference))
     if not in_role:
@@ -111,7 +111,7 @@ def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerB
 def _texts(recipe: Recipe, rows: Sequence[Row]) -> Iterator[str]:
     template = templates(recipe.prompt)
     for row in rows:
-        yield from (message["content"] for message in prompt_messages(row, template(row.language)))
+        yield from (message["content"] for message in prompt_messages(row, template[row.language]))
         yield from row.references
         yield row.raw_reference or ""
         yield "### Instruction:\n\n### Input:\n\n### Response:\n"

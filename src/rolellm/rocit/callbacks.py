@@ -6,7 +6,6 @@ This module imports transformers at its head, because it subclasses its callback
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -20,6 +19,7 @@ from transformers import TrainerCallback
 from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.rocit import checkpoints
 from rolellm.rocit.packing.examples import Index
+from rolellm.runtime.interrupts import handling
 from rolellm.runtime.progress import Progress
 
 # Of what the loop logs a step.
@@ -110,8 +110,6 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         return line | {"epoch": round(entry["step"] / self._steps_per_epoch, 4)}
 
 
-# Ctrl-C, and what clusters send some time before they kill.
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _HEARD = b"\nstopping after this step, with a checkpoint%b\n"
 
 
@@ -139,12 +137,8 @@ def heeding(*, alone: bool) -> Iterator[threading.Event]:
             os.write(2, _HEARD % (b"; once more stops at once" if alone else b""))
         request.set()
 
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
-    try:
+    with handling(note):
         yield request
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
 
 
 class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types

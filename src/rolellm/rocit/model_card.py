@@ -13,9 +13,9 @@ from rolellm.core.errors import DataError
 from rolellm.core.jsonl import read_json
 from rolellm.core.records import Language
 from rolellm.core.sanitize import Markdown, markdown_environment, visible
+from rolellm.core.settings import leaves
 from rolellm.core.typed_json import read_as
 from rolellm.prompts.encode import end_token_id
-from rolellm.rocit.recipe import leaves
 from rolellm.rolebench.schema import REPO_ID, SAMPLE, get_config
 
 if TYPE_CHECKING:

@@ -33,6 +33,7 @@ from rolellm.core.settings import (
     dump,
     known_keys,
     laid_over,
+    leaves,
     nearest,
     parse_yaml,
     read,
@@ -434,23 +435,14 @@ def decisive(recipe: Values) -> Values:
     return kept
 
 
-def leaves(values: Mapping[Any, Any], dotted: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of all sections by dotted key."""
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from leaves(value, f"{dotted}{key}.")
-        else:
-            yield f"{dotted}{key}", value
-
-
 def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:
     """A recipe from plain values; choices that depend on each other are not checked.
 
     Raises:
         RecipeError: For an unknown key, and a value of the wrong type or outside its limits.
     """
-    with _recipe_errors(source):
-        return read(Recipe, values)
+    with _recipe_errors():
+        return read(Recipe, values, source)
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -617,9 +609,9 @@ def _library_hints(library: str) -> Mapping[str, Any]:
 
 
 @contextmanager
-def _recipe_errors(source: str = "") -> Iterator[None]:
+def _recipe_errors() -> Iterator[None]:
     """Make errors of settings errors of the recipe."""
     try:
         yield
     except SettingsError as error:
-        raise RecipeError(f"{source}: {error}" if source else str(error)) from None
+        raise RecipeError(str(error)) from None

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import DataError, ModelError, RecipeError
@@ -84,9 +83,8 @@ def asking(recipe: Recipe, rows: Sequence[Row]) -> tuple[Ask, dict[str, str]]:
     """What turns a row into its messages, and the hashes of the templates that it uses."""
     if recipe.prompt.profile == "description":
         template = templates(recipe.prompt)
-        languages: tuple[Language, ...] = ("en", "zh")
-        hashes: dict[str, str] = {language: template(language).hash for language in languages}
-        return lambda row: prompt_messages(row, template(row.language)), hashes
+        hashes: dict[str, str] = {language: one.hash for language, one in template.items()}
+        return lambda row: prompt_messages(row, template[row.language]), hashes
     from rolellm.prompts.retrieval import RetrievalPrompts
     from rolellm.rolebench.profiles import load_profiles
 
@@ -254,15 +252,13 @@ def _draw(row_id: str, seed: int) -> float:
     return int.from_bytes(digest[:7], "big") / 2**56
 
 
-def templates(prompt: PromptRecipe) -> Callable[[Language], Template]:
+def templates(prompt: PromptRecipe) -> dict[Language, Template]:
     """The system instruction of each language under a recipe, each file read once.
 
     Raises:
         RecipeError: When the recipe's template is not there or has no slot for the role.
     """
-    path: Path | None = prompt.system_template
-    made: dict[Language, Template] = {"en": system_template("en", path), "zh": system_template("zh", path)}
-    return made.__getitem__
+    return {"en": system_template("en", prompt.system_template), "zh": system_template("zh", prompt.system_template)}
 
 
 def conversations(rows: Iterable[Row], ask: Ask, *, first_only: bool = False) -> Iterator[Conversation]:
@@ -321,9 +317,7 @@ def encode(
             if not chat.reply.strip():
                 problem = "a blank reply, so not one token to train on"
             elif room < 1:
-                problem = (
-                    f"a prompt that alone fills training.max_length ({max_length}); raise it or leave the rows out"
-                )
+                problem = f"a prompt that alone fills {limit}; raise it or leave the rows out"
             elif len(reply) > room and not truncate_replies:
                 problem = f"a reply that does not fit {limit}; raise it, or set training.truncate_replies: true"
             else:
@@ -394,18 +388,18 @@ def script_profiles(data: DataRecipe) -> list[Profile]:
 
 
 def script_conversations(
-    profiles: Iterable[Profile], template: Callable[[Language], Template], data: DataRecipe
+    profiles: Iterable[Profile], template: Mapping[Language, Template], data: DataRecipe
 ) -> list[Conversation]:
     """One conversation a line of the role, in the order of the script; ``row_id`` is ``script/ROLE/N``, N from 1.
 
     Args:
         profiles: The roles, as from `script_profiles`.
-        template: The system instruction of a language, as from `rolellm.rocit.rows.templates`.
+        template: The system instruction of each language, as from `rolellm.rocit.rows.templates`.
         data: ``script_turns`` is the most turns that are shown before a line, ``max_rows`` the most lines in all.
     """
     chats: list[Conversation] = []
     for profile in profiles:
-        content = template(profile.language).fill(role=profile.role, description=profile.description)
+        content = template[profile.language].fill(role=profile.role, description=profile.description)
         system = {"role": "system", "content": content}
         number = 0
         for _, group in groupby(profile.turns, key=lambda turn: turn.scene):

@@ -16,10 +16,10 @@ from typing import Literal
 from rolellm.core.errors import RecipeError, RoleLLMError, StoppedShortError
 from rolellm.core.files import NO_ROOM, write_json
 from rolellm.core.fingerprint import hash_file
-from rolellm.core.settings import Values
+from rolellm.core.settings import Values, leaves
 from rolellm.models.training_record import MANIFEST
 from rolellm.rocit import checkpoints
-from rolellm.rocit.recipe import Recipe, decisive, leaves
+from rolellm.rocit.recipe import Recipe, decisive
 from rolellm.version import __version__
 
 Start = Literal["new", "overwrite", "resume"]

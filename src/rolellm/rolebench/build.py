@@ -27,7 +27,6 @@ from rolellm.rolebench.source import Source, locate
 from rolellm.runtime.progress import counted
 
 ROWS_PER_FILE = 50_000
-_ROWS_AT_ONCE = 1_000
 LICENCE = "apache-2.0"
 """Of the release, and of the embedded sample."""
 SKIPPED_FILE = "skipped.jsonl"
@@ -171,7 +170,7 @@ def _write_split(folder: Path, release: Release, config: Config, name: str) -> B
     split = BuiltSplit(name)
     shards: list[Path] = []
     rows = counted(iter_rows(release, config, name), f"Building {config.name}/{name}", "rows")
-    at_once = min(_ROWS_AT_ONCE, ROWS_PER_FILE)
+    at_once = min(1_000, ROWS_PER_FILE)
     chunks = iter(lambda: list(itertools.islice(rows, at_once)), [])
     tables = (pa.Table.from_pylist(chunk, schema=schema) for chunk in chunks)
     for first in tables:
@@ -190,13 +189,6 @@ def _write_split(folder: Path, release: Release, config: Config, name: str) -> B
     return split
 
 
-def cache_root() -> Path:
-    """Where built configs lie: ``$HF_HOME/rolellm/rolebench`` (the Hub client's own home)."""
-    from huggingface_hub.constants import HF_HOME
-
-    return Path(HF_HOME) / "rolellm" / "rolebench"
-
-
 def built_folder(
     config: Config,
     data_dir: str | Path | None = None,
@@ -205,7 +197,7 @@ def built_folder(
     token: str | bool | None = None,
     skip_bad: bool = False,
 ) -> Path:
-    """The script-free folder of one config, built now if this content was not built before.
+    """The script-free folder of one config in ``$HF_HOME/rolellm/rolebench``, built now if this content is new there.
 
     Args:
         config: Which one.
@@ -219,10 +211,11 @@ def built_folder(
         ReleaseFormatError: At the first bad row, unless ``skip_bad``.
     """
     from filelock import FileLock
+    from huggingface_hub.constants import HF_HOME
 
     source = locate(config, data_dir, revision=revision, token=token)
     key = f"{config.name}-{source.fingerprint(config)[:16]}" + ("-skip" if skip_bad else "")
-    folder = cache_root() / key / "rolebench"
+    folder = Path(HF_HOME) / "rolellm" / "rolebench" / key / "rolebench"
     if (folder / "README.md").is_file():
         _warn_missing(config, source)
         return folder

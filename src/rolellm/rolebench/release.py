@@ -176,7 +176,7 @@ def split_catchphrases(description: str) -> tuple[str, list[str]]:
 
 def config_splits(release: Release, config: Config) -> list[str]:
     """The splits for which at least one data file is there, in order."""
-    if config.is_table:
+    if not config.files:
         return ["train"]
     present = {file.split for file in config.files if (release.root / file.path).is_file()}
     return [split for split in ("train", "test") if split in present]

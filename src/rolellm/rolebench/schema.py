@@ -51,7 +51,7 @@ class Config:
 
     Attributes:
         name: As passed to ``load_dataset``.
-        files: The data files, in the order of their rows; empty for ``roles`` and ``instructions``.
+        files: The data files, in the order of their rows; none for the tables ``roles`` and ``instructions``.
         languages: The languages it covers.
         held_out: What a ``-strict`` config takes out of train: ``question``, ``role``; ``None`` keeps rows as released.
     """
@@ -60,11 +60,6 @@ class Config:
     files: tuple[SourceFile, ...]
     languages: tuple[Language, ...]
     held_out: str | None = None
-
-    @property
-    def is_table(self) -> bool:
-        """Whether this config lists roles or instructions rather than questions with replies."""
-        return not self.files
 
     def side_files(self) -> list[str]:
         """Glob patterns of the files that columns are joined from: descriptions and general instructions."""

@@ -8,8 +8,9 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from types import FrameType
 
-# Ctrl-C, and what clusters send some time before they kill.
+# Ctrl-C, and what systems and clusters send some time before they kill.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -78,6 +79,17 @@ class _Interruptible:
         self._stop()
         if self._asked > 1 and self._task is not None:
             self._task.cancel()
+
+
+@contextmanager
+def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Within the block, a handler hears of signals to stop; only in the main thread."""
+    before = {number: signal.signal(number, handler) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier or signal.SIG_DFL)
 
 
 @contextmanager

@@ -52,19 +52,14 @@ class Progress:
         self._thread: threading.Thread | None = None
         self._since, self._before = time.monotonic(), self.done
 
-    def update(
-        self, *, done: int | None = None, total: int | None = None, state: str | None = None, label: str | None = None
-    ) -> None:
-        """Set what changed; under another label, speed and time are counted again.
+    def update(self, *, done: int | None = None, total: int | None = None, state: str | None = None) -> None:
+        """Set what changed.
 
         Args:
             done: How much is done.
             total: How much there is to do.
             state: Shown after the counts, such as ``loss 2.31``.
-            label: What is being done now.
         """
-        if label is not None and label != self.label:
-            self.label, self._since, self._before = label, time.monotonic(), 0
         self.done = self.done if done is None else done
         self.total = self.total if total is None else total
         self.state = self.state if state is None else state

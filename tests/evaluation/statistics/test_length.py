@@ -54,7 +54,7 @@ def test_agrees_with_a_direct_optimum(theta: float, phi: float, steps: int) -> N
     # Quarters: what means over orders and judges look like.
     outcomes = np.round((outcomes + np.random.default_rng(0).uniform(size=400)) / 2 * steps) / steps
     best = rival(outcomes, np.tanh((own - other) / (own - other).std(ddof=1)))
-    fit = length_control(outcomes.tolist(), own.tolist(), other.tolist(), range(400), Bootstrap(10))
+    fit = length_control(outcomes.tolist(), own.tolist(), other.tolist(), range(400), Bootstrap(resamples=10))
     assert fit.problem is None
     assert fit.rate is not None
     assert fit.coefficient is not None
@@ -67,7 +67,7 @@ def test_agrees_with_a_bootstrap_written_out_in_full() -> None:
     terms = np.tanh((own - other) / (own - other).std(ddof=1))
     draw = np.random.default_rng(7)
     fits = np.array([rival(outcomes[rows], terms[rows]) for rows in draw.integers(0, 150, size=(1000, 150))])
-    fit = length_control(outcomes, own, other, range(150), Bootstrap(4000))
+    fit = length_control(outcomes, own, other, range(150), Bootstrap(resamples=4000))
     for interval, values in ((fit.rate, sigmoid(fits[:, 0])), (fit.coefficient, fits[:, 1])):
         assert interval is not None
         wide = np.ptp(np.quantile(values, [0.025, 0.975]))
@@ -172,7 +172,7 @@ won = [1.0, 0.0] * 20
 def test_what_cannot_be_controlled_is_said_in_words(
     outcomes: list[float], own: list[float], other: list[float], words: str
 ) -> None:
-    fit = length_control(outcomes, own, other, range(len(outcomes)), Bootstrap(20))
+    fit = length_control(outcomes, own, other, range(len(outcomes)), Bootstrap(resamples=20))
     assert fit.rate is None
     assert fit.coefficient is None
     assert fit.problem is not None
@@ -189,7 +189,7 @@ def test_any_rows_give_finite_ends_or_a_problem_and_no_order_changes_a_digit(
 ) -> None:
     def control(numbered: Sequence[tuple[int, tuple[float, int, int]]]) -> LengthControl:
         outcomes, own, other = map(list, zip(*(one for _, one in numbered), strict=True))
-        return length_control(outcomes, own, other, [number for number, _ in numbered], Bootstrap(30))
+        return length_control(outcomes, own, other, [number for number, _ in numbered], Bootstrap(resamples=30))
 
     numbered = list(enumerate(rows))
     fit = control(numbered)

@@ -40,9 +40,10 @@ def test_p_is_that_of_all_flips_written_out() -> None:
         abs(sum(s * v for s, v in zip(signs, sums, strict=True))) for signs in itertools.product([1, -1], repeat=6)
     ]
     exact = np.mean(np.array(flips) >= sum(sums) - 1e-9)
-    test = paired_test(differences, [0.0] * 8, questions, Bootstrap(resamples=20_000))
+    settings = Bootstrap(resamples=20_000)
+    test = paired_test(differences, [0.0] * 8, questions, settings)
     assert test.p == pytest.approx(exact, abs=0.006)
-    assert test.difference == bootstrap_stratum([Sample(differences, questions)], Bootstrap(20_000)).intervals[0]
+    assert test.difference == bootstrap_stratum([Sample(differences, questions)], settings).intervals[0]
 
 
 def test_a_real_difference_is_found_and_p_is_never_zero() -> None:

@@ -106,7 +106,7 @@ def test_the_order_of_questions_changes_no_digit(seed: int, shuffle: random.Rand
     tables = listed(seed, 20)
     order = list(range(20))
     shuffle.shuffle(order)
-    assert bradley_terry_ci(tables[order], Bootstrap(40)) == bradley_terry_ci(tables, Bootstrap(40))
+    assert bradley_terry_ci(tables[order], Bootstrap(resamples=40)) == bradley_terry_ci(tables, Bootstrap(resamples=40))
 
 
 def test_who_never_lost_or_never_won_has_no_interval() -> None:

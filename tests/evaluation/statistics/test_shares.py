@@ -11,8 +11,8 @@ from rolellm.evaluation.statistics.bootstrap import Interval, share_ends
 def test_where_all_say_the_same_the_ends_are_the_exact_binomial_ones(questions: int) -> None:
     # Clopper and Pearson in closed form: the least share that brings n of n with a chance of 2.5 %.
     least = 0.025 ** (1 / questions)
-    every = share_ends(Interval(1.0, 1.0, 1.0, 3 * questions, questions), 0.95)
-    none = share_ends(Interval(0.0, 0.0, 0.0, 3 * questions, questions), 0.95)
+    every = share_ends(Interval(1.0, 1.0, 1.0, 3 * questions, questions))
+    none = share_ends(Interval(0.0, 0.0, 0.0, 3 * questions, questions))
     assert (every.low, every.high) == (pytest.approx(least), 1)
     assert (none.low, none.high) == (0, pytest.approx(1 - least))
     assert (every.mean, every.n, every.clusters) == (1, 3 * questions, questions)
@@ -27,4 +27,4 @@ def test_where_all_say_the_same_the_ends_are_the_exact_binomial_ones(questions: 
     ],
 )
 def test_any_other_interval_is_left_as_it_is(interval: Interval) -> None:
-    assert share_ends(interval, 0.95) == interval
+    assert share_ends(interval) == interval

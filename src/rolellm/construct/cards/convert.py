@@ -206,7 +206,8 @@ def read_as_character(
     notes = list(card.notes)
     name = _name(card, role, notes)
     if language is None:
-        language = _language(card)
+        parts = (card.description, card.personality, card.first_mes, card.mes_example)
+        language = detect_language(" ".join(part[:20_000] for part in parts))
         notes.append(f"no language was given; by its texts the card is taken for {language}")
     own, nickname = clean_name(card.name[:MAX_NAME]), clean_name(card.nickname)
     if len(nickname) > MAX_NAME:
@@ -216,12 +217,12 @@ def read_as_character(
     names = Names(name, char, user_name(language, name), tuple(other for other in (own, nickname) if other))
     turns, greetings, examples = _turns(card, names, notes)
     lore, places = _lore(card, names, notes)
-    parts = [talk_in(plain(text), names) for text in (card.description, card.personality)]
+    split = [talk_in(plain(text), names) for text in (card.description, card.personality)]
     first = max((turn.scene for turn in turns), default=-1) + 1
-    talk = [block for _, blocks in parts for block in blocks]
+    talk = [block for _, blocks in split for block in blocks]
     turns += [turn for scene, block in enumerate(talk, start=first) for turn in turns_of(block, names, scene)]
     described = frozenset(range(first, first + len(talk)))
-    description = fill("\n\n".join(filter(None, (told for told, _ in parts))), names)
+    description = fill("\n\n".join(filter(None, (told for told, _ in split))), names)
     if talk:
         notes.append(f"{len(talk):,} blocks of example talk in the description are scenes, not description")
     if not description:
@@ -271,11 +272,6 @@ def _name(card: Card, given: str | None, notes: list[str]) -> str:
     return name
 
 
-def _language(card: Card) -> Language:
-    parts = (card.description, card.personality, card.first_mes, card.mes_example)
-    return detect_language(" ".join(part[:20_000] for part in parts))
-
-
 def _turns(card: Card, names: Names, notes: list[str]) -> tuple[list[Turn], dict[int, int], dict[int, str]]:
     turns: list[Turn] = []
     greetings: dict[int, int] = {}
@@ -311,8 +307,10 @@ def _lore(card: Card, names: Names, notes: list[str]) -> tuple[tuple[Lore, ...],
     counts: Counter[str] = Counter()
     for place in sorted(range(len(card.entries)), key=lambda place: _position(card.entries[place])):
         entry = card.entries[place]
-        decorators, content = _undecorated(entry, card)
-        content = fill(plain(content), names).strip()
+        # Lines that begin with @@ (V3).
+        opening = _DECORATORS.match(entry.content) if card.spec == "v3" else None
+        decorators = opening[0] if opening else ""
+        content = fill(plain(entry.content[len(decorators) :]), names).strip()
         if not entry.enabled or ("@@dont_activate" in decorators.split() and "@@activate" not in decorators.split()):
             counts["disabled"] += 1
             continue
@@ -352,12 +350,6 @@ def _position(entry: Entry) -> tuple[float, float, float]:
     if position != _AT_DEPTH or not isinstance(depth, int | float):
         depth = _DEPTH
     return _POSITIONS.index(position), -depth, entry.insertion_order
-
-
-def _undecorated(entry: Entry, card: Card) -> tuple[str, str]:
-    """An entry's decorators (V3: lines that begin with ``@@``), and its content without them."""
-    found = _DECORATORS.match(entry.content) if card.spec == "v3" else None
-    return (found[0], entry.content[found.end() :]) if found else ("", entry.content)
 
 
 def _made(card: Card, character: Sheet, given: str | None, notes: tuple[str, ...]) -> dict[str, Any]:

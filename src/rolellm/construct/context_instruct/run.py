@@ -26,7 +26,7 @@ from rolellm.construct.context_instruct.prompts import (
 )
 from rolellm.construct.context_instruct.segments import Count, QuestionType, Segment, segments_of
 from rolellm.construct.settings import InstructSettings
-from rolellm.construct.sheet import NonBlank, Sheet, check_run_folder
+from rolellm.construct.sheet import Sheet, check_run_folder
 from rolellm.core.errors import DataError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
@@ -37,6 +37,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Finish, Outcome, Request
 from rolellm.llm.settings import described
 from rolellm.llm.tokens import TokenCounter
+from rolellm.rolebench.release import Text
 from rolellm.version import __version__
 
 #: A reply that was cut off still has whole pairs.
@@ -321,9 +322,9 @@ class Question:
         receipt: Where it comes from, and what the filters said.
     """
 
-    id: NonBlank
-    question: NonBlank
-    answer: NonBlank
+    id: Text
+    question: Text
+    answer: Text
     type: QuestionType
     confidence: str = ""
     receipt: Mapping[str, Any] = field(default_factory=dict)

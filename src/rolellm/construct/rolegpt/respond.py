@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from rolellm.construct.clean import RULES, clean_replies
 from rolellm.construct.rolegpt.prompts import Prompt, RolePrompts
@@ -140,8 +140,6 @@ def _problem(value: Mapping[str, Any], role: str) -> str | None:
 
 REPLIES = "replies.jsonl"
 MANIFEST = "manifest.json"
-_REASONS: Final = 10
-_JUDGED: Final[tuple[Finish, ...]] = ("length",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +237,7 @@ class RespondResult:
             "instructions": len(self.rows),
             "replies": sum(isinstance(item, Answer) for item in outcomes),
             "missing": sum(row.missing for row in self.rows),
-            "failed": dict(failed.most_common(_REASONS)),
+            "failed": dict(failed.most_common(10)),
             "complete": sum(not row.missing for row in self.rows),
             "held_out": sum(row.held_out is not None for row in self.rows),
             "held_out_among_references": sum(row.held_out in row.references for row in self.rows),
@@ -308,8 +306,9 @@ def respond(
     made = [prompts(item.question) for item in asked]
     requests = list(_requests(character.role, made, chosen))
     # A reply that is cut off breaks a rule like others do, and is counted among them.
+    also: tuple[Finish, ...] = ("length",)
     outcomes = client.ask(
-        requests, clean_replies(character, chosen.rules), label=f"RoleGPT {character.role}", also=_JUDGED
+        requests, clean_replies(character, chosen.rules), label=f"RoleGPT {character.role}", also=also
     )
     each = chosen.replies
     rows = tuple(

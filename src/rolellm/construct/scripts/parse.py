@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -257,7 +258,7 @@ def parse_script(
         SettingsError: For a role or alias without a letter, or an unknown format.
         ScriptError: When the file cannot be read, its format is unclear, or the role never speaks; names who does.
     """
-    role, names = _asked(role, aliases)
+    names = _asked(role, aliases)
     if format is not None and format not in FORMATS:
         raise SettingsError(f"no format {format!r:.60}; there are {', '.join(FORMATS)}")
     source = script if isinstance(script, Source) else read_source(script, encoding)
@@ -269,9 +270,9 @@ def parse_script(
         format, scores = detect_format(source.text, hints, source.path)
     found = _reader(format)(source, hints)
     keys = {key(name) for name in names}
-    turns = tuple(_turn(item, source, role, keys, hints.language) for item in found)
+    turns = tuple(_turn(item, source, names[0], keys, hints.language) for item in found)
     parsed = Parsed(
-        role=role,
+        role=names[0],
         aliases=names[1:],
         turns=turns,
         speakers=tuple(
@@ -288,29 +289,21 @@ def parse_script(
     return _with_proposals(parsed, source)
 
 
-def _asked(role: str, aliases: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def _asked(role: str, aliases: Sequence[str]) -> tuple[str, ...]:
     names: dict[str, str] = {}
     for name in (role, *aliases):
         clean = " ".join(source_of(name).text.split()) if isinstance(name, str) else ""
         if not any(map(str.isalnum, clean)):
             raise SettingsError(f"{name!r:.60} is not a name: give a role and aliases with letters in them")
         names.setdefault(key(clean), clean)
-    spelled = tuple(names.values())
-    return spelled[0], spelled
+    return tuple(names.values())
 
 
 def _reader(format: Format) -> Reader:
-    if format == "novel":
-        # Its patterns take long to compile.
-        from rolellm.construct.scripts.novel import read_novel
-
-        return read_novel
-    return {
-        "play": play.read_play,
-        "screenplay": screenplay.read_screenplay,
-        "transcript": transcript.read_transcript,
-        "subtitles": subtitles.read_subtitles,
-    }[format]
+    # Only now: the patterns of novels take long to compile.
+    module = importlib.import_module(f"rolellm.construct.scripts.{format}")
+    reader: Reader = getattr(module, f"read_{format}")
+    return reader
 
 
 def _turn(found: Found, source: Source, role: str, keys: set[str], language: Language) -> Turn:

@@ -131,7 +131,7 @@ def agreement_ci(
         function: Such as `cohen_kappa` of two columns of labels, or `fleiss_kappa` of one column of counts.
         columns: What the function takes, each of shape (n,) or (n, …), with n at least 1.
         clusters: Shape (n,): the question of each item.
-        settings: Resamples, seed and level.
+        settings: Resamples and seed.
 
     Returns:
         ``None`` where the measure is not defined; the ends are ``None`` with fewer than two clusters.
@@ -158,7 +158,7 @@ def agreement_ci(
             rows = np.repeat(np.arange(n), counts[codes].astype(np.int64))
             drawn.append(function(*(_take(column, rows) for column in ordered)))
     known = np.array([math.nan if one is None else one for one in drawn])
-    low, high = percentiles(known, settings.level)
+    low, high = percentiles(known)
     return Interval(value, low, high, n, groups)
 
 

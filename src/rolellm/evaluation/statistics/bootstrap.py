@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from rolellm.core.errors import SettingsError
+from rolellm.evaluation.settings import Bootstrap as Bootstrap  # part of this module's interface
 
 Floats = npt.NDArray[np.float64]
+#: Share of resampled means inside an interval.
+LEVEL: Final = 0.95
 
-# Draws held in memory at once: 2**19 indices of 8 bytes and as many gathered pairs of 16 take 12 MB.
+# Draws held in memory at once: 2**19 numbers of 8 bytes take 4 MB, and are held a few times over.
 _BLOCK = 1 << 19
 # Rows in another order are summed with other rounding errors: round the ends, so that the interval stays the same.
 _DIGITS = 12
@@ -50,29 +52,6 @@ class Interval(NamedTuple):
     def brackets(self, digits: int, times: float = 1.0) -> str:
         """Both ends in brackets, each multiplied and rounded; empty where they are not known."""
         return "" if self.ends is None else f"[{', '.join(f'{end * times:.{digits}f}' for end in self.ends)}]"
-
-
-@dataclass(frozen=True, slots=True)
-class Bootstrap:
-    """Settings of a bootstrap.
-
-    Attributes:
-        resamples: How many times the clusters are drawn again.
-        seed: The same seed, values and clusters give the same interval, in any order of the values.
-        level: Share of resampled means inside the interval.
-    """
-
-    resamples: int = 2000
-    seed: int = 0
-    level: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.resamples < 1:
-            raise SettingsError(f"resamples must be at least 1, not {self.resamples}")
-        if self.seed < 0:
-            raise SettingsError(f"seed must be 0 or more, not {self.seed}")
-        if not 0 < self.level < 1:
-            raise SettingsError(f"level must be between 0 and 1, not {self.level}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +86,7 @@ def bootstrap_stratum(samples: Sequence[Sample], settings: Bootstrap, *, key: in
 
     Args:
         samples: One per metric, each with at least one value; a cluster may be missing from some.
-        settings: Resamples, seed and level.
+        settings: Resamples and seed; the same give the same interval, in any order of the values.
         key: Strata with different keys draw independently of each other.
 
     Raises:
@@ -122,17 +101,16 @@ def bootstrap_stratum(samples: Sequence[Sample], settings: Bootstrap, *, key: in
     for sample, (_, counts), drawn in zip(samples, tables, means, strict=True):
         present = int(np.count_nonzero(counts))
         mean = math.fsum(sample.values) / len(sample.values)
-        low, high = percentiles(drawn, settings.level) if present > 1 else (None, None)
+        low, high = percentiles(drawn) if present > 1 else (None, None)
         intervals.append(Interval(mean, low, high, len(sample.values), present))
     return Stratum(tuple(intervals), means)
 
 
-def mean_of_means(strata: Sequence[Stratum], *, level: float = 0.95) -> Interval:
+def mean_of_means(strata: Sequence[Stratum]) -> Interval:
     """The plain mean of all metrics of some strata, with the interval that follows from their joint resamples.
 
     Args:
         strata: Bootstrapped with different keys and the same number of resamples.
-        level: Share of resampled means inside the interval.
 
     Returns:
         Without counts; the interval is ``None`` when any metric has fewer than two clusters.
@@ -141,7 +119,7 @@ def mean_of_means(strata: Sequence[Stratum], *, level: float = 0.95) -> Interval
     mean = math.fsum(interval.mean for interval in intervals) / len(intervals)
     low, high = None, None
     if all(interval.low is not None for interval in intervals):
-        low, high = percentiles(np.concatenate([stratum.means for stratum in strata]).mean(axis=0), level)
+        low, high = percentiles(np.concatenate([stratum.means for stratum in strata]).mean(axis=0))
     return Interval(mean, low, high)
 
 
@@ -157,26 +135,11 @@ def _cluster_sums(sample: Sample, codes: dict[Any, int]) -> tuple[Floats, Floats
 
 def _resample(tables: list[tuple[Floats, Floats]], settings: Bootstrap, key: int) -> Floats:
     """Means of resampled clusters, shape (metrics, resamples)."""
-    # A complex number carries sum and count through one gather, which is what the time goes into.
-    packed = [sums + 1j * counts for sums, counts in tables]
-    means = np.empty((len(tables), settings.resamples))
-    start = 0
-    for drawn in _draws(len(tables[0][0]), settings, key):
-        stop = start + len(drawn)
-        for row, table in zip(means, packed, strict=True):
-            totals = table.take(drawn).sum(axis=1)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                row[start:stop] = totals.real / totals.imag
-        start = stop
+    columns = np.stack([column for table in tables for column in table], axis=1)
+    totals = np.concatenate([drawn @ columns for drawn in resampled_counts(len(columns), settings, key=key)])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means: Floats = (totals[:, ::2] / totals[:, 1::2]).T
     return means
-
-
-def _draws(clusters: int, settings: Bootstrap, key: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Blocks of drawn cluster numbers, each of shape (some resamples, clusters)."""
-    random = np.random.default_rng([settings.seed, key])
-    step = max(1, _BLOCK // clusters)
-    for start in range(0, settings.resamples, step):
-        yield random.integers(0, clusters, size=(min(step, settings.resamples - start), clusters))
 
 
 def resampled_counts(clusters: int, settings: Bootstrap, *, key: int = 0) -> Iterator[Floats]:
@@ -192,18 +155,20 @@ def resampled_counts(clusters: int, settings: Bootstrap, *, key: int = 0) -> Ite
     Yields:
         Blocks of shape (some resamples, clusters), in all ``settings.resamples`` lines; each line sums to ``clusters``.
     """
-    for drawn in _draws(clusters, settings, key):
+    random = np.random.default_rng([settings.seed, key])
+    step = max(1, _BLOCK // clusters)
+    for start in range(0, settings.resamples, step):
+        drawn = random.integers(0, clusters, size=(min(step, settings.resamples - start), clusters))
         lines = np.arange(len(drawn))[:, None] * clusters
         counts = np.bincount((drawn + lines).ravel(), minlength=drawn.size)
         yield counts.reshape(drawn.shape).astype(np.float64)
 
 
-def percentiles(values: Floats, level: float) -> tuple[float, float] | tuple[None, None]:
-    """The ends between which a share ``level`` of resampled values lies, rounded to 12 digits.
+def percentiles(values: Floats) -> tuple[float, float] | tuple[None, None]:
+    """The ends between which 95 % of resampled values lie, rounded to 12 digits.
 
     Args:
         values: Shape (resamples,). A resample in which a value is not defined (not a finite number) is left out.
-        level: Share inside.
 
     Returns:
         Low and high end, or ``None`` twice where no resample defines the value.
@@ -211,7 +176,7 @@ def percentiles(values: Floats, level: float) -> tuple[float, float] | tuple[Non
     known = values[np.isfinite(values)]
     if not len(known):
         return None, None
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     low, high = np.quantile(known, [tail, 1 - tail])
     return round(float(low), _DIGITS), round(float(high), _DIGITS)
 
@@ -254,7 +219,7 @@ def cluster_codes(clusters: Sequence[Any]) -> Codes:
     return np.fromiter((numbers[name] for name in clusters), dtype=np.int64, count=len(clusters))
 
 
-def share_ends(interval: Interval, level: float) -> Interval:
+def share_ends(interval: Interval) -> Interval:
     """The interval of a mean of values from 0 to 1, with ends that do not claim certainty.
 
     Where every value is 0, or every value 1, no resample differs, and a bootstrap would give an interval without width
@@ -263,14 +228,13 @@ def share_ends(interval: Interval, level: float) -> Interval:
 
     Args:
         interval: Of a share, by a bootstrap over questions.
-        level: The one that it was made with.
 
-    >>> share_ends(Interval(1.0, 1.0, 1.0, 40, 40), 0.95).low.__round__(3)
+    >>> share_ends(Interval(1.0, 1.0, 1.0, 40, 40)).low.__round__(3)
     0.912
     """
     from scipy.stats import binomtest
 
     if interval.low is None or 0 < interval.mean < 1:
         return interval
-    exact = binomtest(round(interval.mean) * interval.clusters, interval.clusters).proportion_ci(level)
+    exact = binomtest(round(interval.mean) * interval.clusters, interval.clusters).proportion_ci(LEVEL)
     return interval._replace(low=round(float(exact.low), 12), high=round(float(exact.high), 12))

@@ -97,7 +97,7 @@ def length_control(
         lengths: Shape (n,): of the model's answers, in characters or any other unit, 0 or more.
         baseline_lengths: Shape (n,): of the baseline's, in the same unit.
         clusters: Shape (n,): the question of each row.
-        settings: Resamples, seed and level.
+        settings: Resamples and seed.
 
     Raises:
         ValueError: On no rows, lengths that differ, or a value that is not a finite number.
@@ -112,7 +112,7 @@ def length_control(
     (theta,), (phi,) = _fit(data.terms, np.ones((1, len(data.terms))), won, tilted)
     found = []
     for mean, values in ((_sigmoid(theta), rates), (phi, coefficients)):
-        low, high = percentiles(values, settings.level)
+        low, high = percentiles(values)
         found.append(Interval(round(float(mean), _DIGITS), low, high, len(data.terms), questions))
     return LengthControl(found[0], found[1], None)
 

@@ -54,7 +54,7 @@ def paired_test(
         first: Shape (n,), n at least 1: one model's values.
         second: Shape (n,): the other's, of the same rows.
         clusters: Shape (n,): the question of each row.
-        settings: Resamples (of the bootstrap and of the signs), seed and level.
+        settings: Resamples (of the bootstrap and of the signs) and seed.
 
     Raises:
         ValueError: On no values, lengths that differ, or a value that is not a finite number.

@@ -37,7 +37,7 @@ def bradley_terry_ci(
     Args:
         tables: Shape (clusters, k, k), k at least 2: how often the model of the line beat that of the column,
             within each question.
-        settings: Resamples, seed and level.
+        settings: Resamples and seed.
         against: Number of the model relative to which strengths are given, which itself gets 0; without it they are
             relative to the mean of all.
 
@@ -76,7 +76,7 @@ def bradley_terry_ci(
     intervals = []
     for model in range(k):
         present = int(np.count_nonzero(games[:, model]))
-        low, high = percentiles(strengths[1:, model], settings.level) if firm[model] and present > 1 else (None, None)
+        low, high = percentiles(strengths[1:, model]) if firm[model] and present > 1 else (None, None)
         intervals.append(Interval(float(strengths[0, model]), low, high, round(games[:, model].sum()), present))
     return intervals
 

@@ -41,8 +41,6 @@ PAPER: Final[Mapping[str, float]] = {"instruction": 1.0, "style": 0.84, "correct
 ENOUGH_ROWS: Final = 30
 JURY = "majority of judges"
 PEOPLE = "majority of people"
-# Systems from which on a rank correlation says more than who won.
-_LEAST_RANKED = 3
 # Verdicts against the baseline have a direction; those of any two systems count in both.
 _DIRECTIONS: Mapping[str, tuple[int, ...]] = {"baseline": (1,), "all_pairs": (1, -1)}
 
@@ -237,10 +235,11 @@ class Agreement:
             none; ``spearman_rows``, the mean over rows of the correlation of ranks, and ``spearman_models``, the
             correlation of systems' average ranks, both null with fewer than three systems.
         """
+        # With two systems, a rank correlation says no more than who won.
         ranked = {
             row: (list(map(ranks.__getitem__, sorted(ranks))), list(map(other.ranks[row].__getitem__, sorted(ranks))))
             for row, ranks in sorted(one.ranks.items())
-            if len(ranks) >= _LEAST_RANKED and ranks.keys() == other.ranks.get(row, {}).keys()
+            if len(ranks) > 2 and ranks.keys() == other.ranks.get(row, {}).keys()
         }
         by_row = {row: value for row, both in ranked.items() if (value := spearman(*both)) is not None}
         # Averages are over the same systems, those of the widest rows.

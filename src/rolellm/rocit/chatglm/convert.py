@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from rolellm.core.errors import ModelError, RecipeError, require
+from rolellm.core.files import whole_folder
 from rolellm.rocit.chatglm.config import DType, Family, Published, read_config
 from rolellm.rocit.chatglm.tokenizer import convert_tokenizer, differences, stop_tokens
 from rolellm.rocit.chatglm.weights import check_names, convert_weights, find_shards, places
@@ -83,20 +81,13 @@ def convert_chatglm(
     tokenizer = convert_tokenizer(source, model.family)
     texts, differing = _check_tokenizer(source, tokenizer, model, allow_differences)
     try:
-        with _whole_folder(target) as partial:
+        with whole_folder(target) as partial:
             written = convert_weights(shards, table, model, partial, dtype)
             _save_rest(partial, source, model, tokenizer, written.dtype)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{target} cannot be written: {error}") from error
-    return Converted(
-        out=target,
-        family=model.family,
-        dtype=written.dtype,
-        parameters=written.parameters,
-        bytes=written.size,
-        files=len(written.files),
-        tokenizer={"texts": texts, "differing": differing},
-    )
+    compared = {"texts": texts, "differing": differing}
+    return Converted(out=target, family=model.family, tokenizer=compared, **asdict(written))
 
 
 def _check_options(dtype: str | None, family: str | None) -> None:
@@ -144,18 +135,3 @@ def _save_rest(partial: Path, source: Path, model: Published, tokenizer: PreTrai
     for pattern in ("LICENSE*", "MODEL_LICENSE*"):
         for file in source.glob(pattern):
             shutil.copyfile(file, partial / file.name)
-
-
-@contextmanager
-def _whole_folder(target: Path) -> Iterator[Path]:
-    """A folder to fill, which takes its place when the block ends, and not at all when the block fails."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        partial.mkdir()
-        yield partial
-        if target.is_dir():
-            target.rmdir()
-        partial.rename(target)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

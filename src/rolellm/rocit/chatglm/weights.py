@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,15 +137,15 @@ class Written:
 
     Attributes:
         dtype: The weights' type, such as ``float16``.
-        files: The native tensors of each file.
         parameters: Numbers in all tensors.
-        size: Bytes of all tensors.
+        bytes: Bytes of all tensors.
+        files: How many files they lie in.
     """
 
     dtype: str = ""
-    files: list[list[str]] = field(default_factory=list)
     parameters: int = 0
-    size: int = 0
+    bytes: int = 0
+    files: int = 0
 
 
 def places(model: Published) -> dict[str, Place]:
@@ -213,7 +213,7 @@ def convert_weights(
     """
     from safetensors.torch import save_file
 
-    written = Written()
+    written, files = Written(), list[list[str]]()
     with Progress("converting", len(table), unit="tensors") as bar:
         for file, names in shards.items():
             wanted = [name for name in names if name != _COMPUTED]
@@ -227,12 +227,13 @@ def convert_weights(
                         )
                     written.dtype = kind
                     written.parameters += tensor.numel()
-                    written.size += tensor.nbytes
-                written.files.append(list(batch))
-                save_file(batch, _part(out, len(written.files)), metadata={"format": "pt"})
+                    written.bytes += tensor.nbytes
+                files.append(list(batch))
+                save_file(batch, _part(out, len(files)), metadata={"format": "pt"})
                 batch.clear()  # before those of the next file are copied
             bar.advance(len(wanted))
-    _name_files(out, written)
+    written.files = len(files)
+    _name_files(out, files, written)
     return written
 
 
@@ -279,16 +280,16 @@ def _part(out: Path, number: int) -> Path:
     return out / f"{number:05}.part"
 
 
-def _name_files(out: Path, written: Written) -> None:
-    count = len(written.files)
+def _name_files(out: Path, files: Sequence[Sequence[str]], written: Written) -> None:
+    count = written.files
     places: dict[str, str] = {}
-    for number, names in enumerate(written.files, start=1):
+    for number, names in enumerate(files, start=1):
         file = "model.safetensors" if count == 1 else f"model-{number:05}-of-{count:05}.safetensors"
         _part(out, number).rename(out / file)
         places |= dict.fromkeys(names, file)
     if count > 1:
         index: Mapping[str, object] = {
-            "metadata": {"total_parameters": written.parameters, "total_size": written.size},
+            "metadata": {"total_parameters": written.parameters, "total_size": written.bytes},
             "weight_map": dict(sorted(places.items())),
         }
         write_json(out / "model.safetensors.index.json", index)
