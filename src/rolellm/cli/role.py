@@ -306,7 +306,7 @@ def import_card(
         "aliases": list(character.aliases),
         "description_characters": len(character.description or ""),
         "greetings": len(reading.greetings),
-        "example_scenes": len(reading.examples),
+        "example_scenes": len(reading.examples) + len(reading.described),
         "turns": len(character.turns),
         "own_turns": own,
         "lore": len(character.lore),

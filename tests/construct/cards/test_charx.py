@@ -64,7 +64,7 @@ def test_other_cards_become_charx_and_charx_other_cards(tmp_path: Path, card: by
     import_card(write(tmp_path / "b.charx", ("card.json", card)), tmp_path / "ada", overwrite=True)
     for ending in ("json", "png"):
         notes = export_card(tmp_path / "ada", tmp_path / f"b.{ending}").notes
-        assert [f"are not in a .{ending}; write a .charx" in note for note in notes] == [True]
+        assert [f"is not copied into a .{ending}; write a .charx" in note for note in notes] == [True]
     import_card(tmp_path / "v2.json", tmp_path / "ada", overwrite=True)
     assert not (tmp_path / "ada" / "card.charx").exists()
     assert read_sheet(tmp_path / "ada").role == "Ada Fenn"

@@ -371,7 +371,7 @@ def test_example_talk_in_the_description_is_read_as_scenes(make_card: MakeCard) 
         (4, "User", "Tea?"),
         (4, "Ada Fenn", '"Black."'),
     ]
-    assert any(note.startswith("2 blocks of example talk in the description") for note in reading.notes)
+    assert "example talk in the description was made into scenes (2)" in reading.notes
 
 
 @pytest.mark.slow

@@ -224,7 +224,7 @@ def read_as_character(
     described = frozenset(range(first, first + len(talk)))
     description = fill("\n\n".join(filter(None, (told for told, _ in split))), names)
     if talk:
-        notes.append(f"{len(talk):,} blocks of example talk in the description are scenes, not description")
+        notes.append(f"example talk in the description was made into scenes ({len(talk):,})")
     if not description:
         notes.append("it has neither description nor personality; write one with `rolellm role build`")
     if card.assets:

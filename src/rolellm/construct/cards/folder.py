@@ -139,8 +139,9 @@ def export_card(
     character = read_sheet(source)
     card = load_card(source / CARD) if (source / CARD).exists() else None
     exported = export_character(character, card, "v3" if ending == ".charx" else spec)
-    if ending != ".charx" and (source / KEPT[".charx"]).is_file():
-        lost = f"the assets of the CHARX that it came in are not in a {ending}; write a .charx to keep them"
+    other = ".png" if ending == ".charx" else ".charx"
+    if (source / KEPT[other]).is_file():
+        lost = f"{KEPT[other]}, which it came in, is not copied into a {ending}; write a {other} to keep what is in it"
         exported = replace(exported, notes=(*exported.notes, lost))
     if ending == ".json":
         with whole_file(target) as stream:
