@@ -216,3 +216,12 @@ def test_a_notable_share_without_an_answer_is_not_done(
     assert server.counts.calls == 14, "the filter would say the same again"
     assert run(*words, "--allow-missing", "0.2") == 0
     assert "Go on with" in capsys.readouterr().out
+
+
+def test_instructions_in_another_language_are_pointed_out(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [{"instruction": text} for text in ("地图在谁那里？", "谁有钥匙？", "Who has the key?")]
+    (place / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    assert run(*ASK, "--dry-run", "--json") == 0
+    shown = capsys.readouterr()
+    assert "2 of 3 instructions are Chinese, and Fox speaks English; `rolellm instructions sample" in shown.err
+    assert json.loads(shown.out)["requests"] == 18

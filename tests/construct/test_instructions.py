@@ -160,6 +160,24 @@ SHARED = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "A"}, {"from
         pytest.param({"input": "Q", "output": 7}, ("Q", "7"), id="input alone is the question"),
         pytest.param({"messages": TALK}, ("Q", "A"), id="messages with a system turn"),
         pytest.param({"conversations": SHARED}, ("Q", "A"), id="ShareGPT"),
+        pytest.param(
+            {"id": "x", "items": [{"from": "human", "value": "Q"}, {"from": "chatgpt", "value": "A"}]},
+            ("Q", "A"),
+            id="ShareGPT, older",
+        ),
+        pytest.param(
+            {"instruction": "Q", "instances": [{"input": "I", "output": "A"}, {"input": "", "output": "B"}]},
+            ("Q\nI", "A"),
+            id="Self-Instruct",
+        ),
+        pytest.param(
+            {"instruction": "Human:Q\nAssistant:", "input": "", "output": "A"}, ("Q", "A"), id="BELLE, a turn"
+        ),
+        pytest.param(
+            {"instruction": "Human: Q\nmore\nAssistant: A\nHuman: R\nAssistant:", "output": "B"},
+            ("Q\nmore", "A"),
+            id="BELLE, turns",
+        ),
         pytest.param({"messages": TALK[:2]}, ("", ""), id="no answer"),
         pytest.param({"messages": "Q"}, ("", ""), id="no conversation"),
         pytest.param({"messages": ["Q", 7]}, ("", ""), id="no turns"),

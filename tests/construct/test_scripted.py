@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from rolellm.construct.profile.build import build_profile, knowledge_questions
 from rolellm.construct.scripted import scripted_answers, scripted_model
 from rolellm.construct.settings import BuildSettings, InstructSettings
 from rolellm.construct.sheet import Lore, Sheet
+from rolellm.core.errors import ModelError
 from rolellm.llm.client import Client
 from rolellm.llm.model import Request, RunOptions, Sampling, assistant, system, user
+from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.tokens import TokenCounter
 from rolellm.rolebench.profiles import load_profiles
 
@@ -144,3 +147,12 @@ def test_tokens_are_estimated_not_words(question: str) -> None:
     count = TokenCounter().count
     assert reply.usage.prompt == count("You are she.") + count(question)
     assert reply.usage.completion == count(reply.text)
+
+
+def test_rules_that_fail_on_a_prompt_are_refused_by_name(tmp_path: Path) -> None:
+    rules = ScriptedModel(lambda request: request.messages[9].content, name="mine", rules_hash="1")
+    with (
+        Client(tmp_path, [rules], QUIET) as client,
+        pytest.raises(ModelError, match=r"the rules `mine` cannot answer 'a/1' .*; name another model"),
+    ):
+        client.ask([Request((user("Well?"),), tag="a/1")])

@@ -43,11 +43,13 @@ def respond(
         explain: Show what the first 5 prompts (or --limit) are made of; ask no model.
     """
     from rolellm.construct.rolegpt.prompts import RolePrompts
-    from rolellm.construct.rolegpt.respond import instructions_of, planned_requests, respond_folder
+    from rolellm.construct.rolegpt.respond import instructions_of, language_note, planned_requests, respond_folder
     from rolellm.construct.sheet import read_sheet
 
     llm, character = language_model(asked, required=not explain), read_sheet(profile)
     chosen = instructions_of(instructions, character.role, limit)
+    if note := language_note(character, chosen.asked):
+        say(f"note: {note}", err=True)
     if explain:
         _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or 5], as_json)
         return
@@ -106,7 +108,8 @@ def _show_explanation(item: Mapping[str, Any]) -> None:
     rows = []
     for line in item["lines"]:
         shared = ", ".join(line["shared"])
-        why = {"key": "key: ", "words": "", "order": "no word; next in the script"}[line["by"]] + shared
+        by = {"key": "key: ", "words": "", "constant": "always", "order": "no word; next in the script"}
+        why = by[line["by"]] + shared
         place = f"{line['start']}–{line['end']}" if line["start"] >= 0 else "–"
         said = label(f"{line['before']} → {line['text']}" if line["before"] else line["text"], _WIDE)
         name, score = f"{line['kind']} {line['rank']}: {said}", f"{line['score']:.2f}"

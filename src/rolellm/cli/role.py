@@ -184,9 +184,11 @@ def build(
         overwrite: Replace the character in --out.
     """
     from rolellm.construct.profile.build import planned_requests
-    from rolellm.construct.profile.folder import build_folder
+    from rolellm.construct.profile.folder import build_folder, known_title
     from rolellm.llm.estimate import Case, Estimate
 
+    if script is None and dialogue and role and out:
+        script = known_title(out, dialogue, role)
     settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
     llm = language_model(asked, required=settings.asks)
     folder = out or source
@@ -312,7 +314,7 @@ def import_card(
     """Make a character's folder from a character card (V1, V2, V3). Nothing that the card names is fetched.
 
     Args:
-        card: A card: JSON, or PNG with a card in it.
+        card: A card: JSON, CHARX, or PNG with a card in it.
         out: Folder for the character.
         language: Detected by default.
         name: Role name to use instead of the card's.
@@ -330,7 +332,7 @@ def import_card(
         "aliases": list(character.aliases),
         "description_characters": len(character.description or ""),
         "greetings": len(reading.greetings),
-        "example_scenes": len(reading.examples),
+        "example_scenes": len(reading.examples) + len(reading.described),
         "turns": len(character.turns),
         "own_turns": own,
         "lore": len(character.lore),
@@ -361,8 +363,8 @@ def export_card(
     """Write a character as a card: the imported one with later changes, or a new one.
 
     Args:
-        out: The card to write: .json or .png.
-        spec: Card version; defaults to that of the imported card, else v2.
+        out: The card to write: .json, .png or .charx.
+        spec: Card version; defaults to that of the imported card, else v2; always v3 in a .charx.
         image: PNG to put the card into; defaults to the imported one, or a plain one.
         overwrite: Replace the file at --out.
     """

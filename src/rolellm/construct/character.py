@@ -23,7 +23,7 @@ from rolellm.construct.cards.folder import export_card, import_card
 from rolellm.construct.context_instruct.run import instruct_folder
 from rolellm.construct.profile.folder import build_folder, counts, defects, start_sheet
 from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release
-from rolellm.construct.rolegpt.respond import instructions_of, respond_folder
+from rolellm.construct.rolegpt.respond import instructions_of, language_note, respond_folder
 from rolellm.construct.scripts.parse import parse_script
 from rolellm.construct.scripts.reading import Format
 from rolellm.construct.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, settings_from
@@ -104,7 +104,7 @@ class Character(Sheet):
 
     @classmethod
     def from_card(cls, path: str | Path, *, role: str | None = None, language: Language | None = None) -> Character:
-        """Read a character card: V1, V2 or V3, JSON or PNG.
+        """Read a character card: V1, V2 or V3; JSON, PNG or CHARX.
 
         Args:
             path: The card.
@@ -190,6 +190,7 @@ class Character(Sheet):
         """
         chosen, folder = settings_from(RespondSettings, settings), self._home()
         asked, run = instructions_of(instructions, self.role, limit), Path(out or folder / "respond")
+        _warn(language_note(self, asked.asked))
         with self._resumable("respond(llm, instructions)"):
             _, summary = respond_folder(self, asked, run, chosen, _llm(llm))
         if summary["missing"]:
@@ -227,7 +228,7 @@ class Character(Sheet):
         """Write the character as a card.
 
         Args:
-            path: The file, ``.json`` or ``.png``.
+            path: The file, ``.json``, ``.png`` or ``.charx``.
             options: ``spec`` (``v2`` or ``v3``), ``picture`` and ``overwrite``, see
                 `rolellm.construct.cards.export_card`.
 

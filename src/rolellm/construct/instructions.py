@@ -37,8 +37,10 @@ _NAME: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*(?::.+)?")
 _INSTRUCTIONS: Final = ("instruction", "question", "prompt", "query", "definition", "problem", "input")
 _INPUTS: Final = ("input", "inputs", "context")
 _TARGETS: Final = ("target", "targets", "output", "outputs", "response", "answer", "answers", "completion", "solution")
-_TALKS: Final = ("messages", "conversations", "conversation")
-_SIDES: Final = {"user": 0, "human": 0, "prompter": 0, "assistant": 1, "gpt": 1, "bot": 1}
+_TALKS: Final = ("messages", "conversations", "conversation", "items")
+_SIDES: Final = {"user": 0, "human": 0, "prompter": 0, "assistant": 1, "gpt": 1, "chatgpt": 1, "bot": 1}
+# BELLE puts talk of several turns into one text; what follows it is the answer to the last.
+_TURNS: Final = re.compile(r"^(?:Human|Assistant)[:：]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,14 @@ def _file_rows(path: Path) -> list[Mapping[str, Any]]:
         raise DataError(f"cannot tell what kind of file this is; known are {', '.join(_SUFFIXES)}", path=path)
     if not rows:
         raise DataError("no rows in it", path=path)
-    return rows
+    return [_flat(row) for row in rows]
+
+
+def _flat(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A row of Self-Instruct with the input and output of its first instance; any other as it is."""
+    held = row.get("instances")
+    first = held[0] if isinstance(held, list) and held else None
+    return {**row, **first} if isinstance(first, Mapping) else row
 
 
 def _json_rows(path: Path) -> list[Mapping[str, Any]]:
@@ -212,10 +221,12 @@ def _first(by_name: Mapping[str, str], wanted: Sequence[str]) -> str | None:
 def _pair(row: Mapping[str, Any], columns: Columns) -> tuple[str, str]:
     if columns.target is None:
         return _talk(row.get(columns.instruction))
-    parts = [_text(row.get(columns.instruction))]
-    if columns.input is not None:
-        parts.append(_text(row.get(columns.input)))
-    return "\n".join(filter(None, parts)) if parts[0] else "", _text(row.get(columns.target))
+    asked, answer = _text(row.get(columns.instruction)), _text(row.get(columns.target))
+    if asked.startswith(("Human:", "Human：")):
+        asked, *later = (turn.strip() for turn in _TURNS.split(asked)[1:])
+        answer = next(filter(None, later), answer)
+    about = "" if columns.input is None else _text(row.get(columns.input))
+    return "\n".join(filter(None, (asked, about))) if asked else "", answer
 
 
 def _text(value: Any) -> str:

@@ -119,15 +119,17 @@ def held_out_roles(rule: SplitRule, roles: Collection[str]) -> frozenset[str]:
     Raises:
         SettingsError: When a named role is unknown, or no role would be left.
     """
+    named = _check_known(rule, roles)
+    if named and set(roles) == named:
+        raise SettingsError("every role is held out, so none is left to train on; hold out fewer")
+    return named or frozenset(_drawn(rule.seed, "role", sorted(roles), rule.role_share))
+
+
+def _check_known(rule: SplitRule, roles: Collection[str]) -> frozenset[str]:
     named = {name: find_name(name, roles) for name in rule.held_out}
-    unknown = sorted(name for name, found in named.items() if found is None)
-    if unknown:
+    if unknown := sorted(name for name, found in named.items() if found is None):
         raise SettingsError(f"cannot hold out {', '.join(unknown)}; the roles are {', '.join(sorted(roles))}")
-    if rule.held_out:
-        if set(roles) == set(named.values()):
-            raise SettingsError("every role is held out, so none is left to train on; hold out fewer")
-        return frozenset(filter(None, named.values()))
-    return frozenset(_drawn(rule.seed, "role", sorted(roles), rule.role_share))
+    return frozenset(filter(None, named.values()))
 
 
 def _drawn(seed: int, what: str, names: list[str], share: float) -> list[str]:
@@ -189,6 +191,7 @@ def write_release(
     target = Path(out)
     rule = rule or SplitRule()
     _check_names(roles)
+    _check_known(rule, [role.role for role in roles])
     _claim(target, overwrite)
     with whole_folder(target) as part:
         made = ReleaseSummary(target)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rolellm.construct.scripts.turns import read_turns, write_turns
 from rolellm.core.errors import DataError, SettingsError
@@ -26,6 +26,8 @@ from rolellm.rolebench.release import Text
 PROFILE = "profile.json"
 DIALOGUE = "dialogue.jsonl"
 CARD = "card.json"
+#: As SillyTavern numbers them.
+Logic = Literal["and_any", "not_all", "not_any", "and_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,23 @@ class Lore:
 
     Attributes:
         content: The text.
-        keys: Words that call it up; may be empty.
+        keys: What calls it up, see `rolellm.construct.lore`; may be empty.
         name: What it is called; may be empty.
+        secondary_keys: Further keys; they count only with `keys`.
+        logic: Which of the secondary keys must be there, or must not.
+        constant: Whether it needs no key.
+        case_sensitive: Whether the keys' case counts.
+        whole_words: Whether a key of one word must be a whole word in the text.
     """
 
     content: str
     keys: tuple[str, ...] = ()
     name: str = ""
+    secondary_keys: tuple[str, ...] = ()
+    logic: Logic = "and_any"
+    constant: bool = False
+    case_sensitive: bool = False
+    whole_words: bool = True
 
 
 @dataclass(frozen=True, slots=True)

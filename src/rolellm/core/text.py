@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import unicodedata
 import warnings
@@ -15,6 +16,8 @@ HAN: Final = re.compile(f"[{_HAN}]")
 #: A space between two of them, where Chinese has none.
 SPACE_BETWEEN_HAN: Final = re.compile(f"(?<=[{_HAN}]) (?=[{_HAN}])")
 _UNSAFE = re.compile(r"[^\w.-]+")
+# Of the 255 that a file's name may have.
+_LONGEST: Final = 100
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
 
@@ -86,11 +89,17 @@ def find_name(name: str, known: Iterable[str]) -> str | None:
 def safe_name(name: str, *, fallback: str = "unnamed") -> str:
     """Turn any name into a file name: letters, digits, ``.``, ``_`` and ``-`` only, never a path.
 
-    >>> safe_name("../Dr. Frank/N-Furter")
-    'Dr._Frank_N-Furter'
+    A name that is too long, in bytes, for a file with a few more words ends in a hash of all of it.
+
+    >>> safe_name("../Dr. Frank/N-Furter"), safe_name("王" * 99)
+    ('Dr._Frank_N-Furter', '王王王王王王王王王王王王王王王王王王王王王王王王王王王王王王-ec628ea3')
     """
     cleaned = _UNSAFE.sub("_", unicodedata.normalize("NFC", name)).strip("._")
-    return cleaned[:100] or fallback
+    raw = cleaned.encode()
+    if len(raw) > _LONGEST:
+        digest = hashlib.sha256(raw).hexdigest()[:8]
+        return f"{raw[: _LONGEST - 9].decode(errors='ignore')}-{digest}"
+    return cleaned or fallback
 
 
 @functools.cache

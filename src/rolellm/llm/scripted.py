@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
-from rolellm.llm.model import Finish, Json, Price, Reply, Request, UnacceptableError, Usage
+from rolellm.core.errors import ModelError, RoleLLMError
+from rolellm.llm.model import CallError, Finish, Json, Price, Reply, Request, UnacceptableError, Usage
 
 #: Makes the text of a reply of a request, or an object, which is sent as JSON.
 Rules = Callable[[Request], "str | Json"]
@@ -46,8 +47,19 @@ class ScriptedModel:
         return {"backend": "scripted", "model": self.name, "rules": self.rules_hash}
 
     async def call(self, request: Request, attempt: int = 1) -> Json:
-        """Answer by the rules."""
-        found = self.answer(request)
+        """Answer by the rules.
+
+        Raises:
+            ModelError: When the rules fail on the request: they are made for other prompts.
+        """
+        try:
+            found = self.answer(request)
+        except (RoleLLMError, CallError):
+            raise
+        except (LookupError, TypeError, ValueError) as error:
+            raise ModelError(
+                f"the rules `{self.name}` cannot answer {request.tag!r:.80} ({error!r:.80}); name another model"
+            ) from error
         text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
         usage = {
             "prompt": sum(self.count(message.content) for message in request.messages),

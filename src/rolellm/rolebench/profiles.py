@@ -18,7 +18,7 @@ from pydantic import Strict
 from rolellm.core.errors import DataError, ReleaseFormatError, ReleaseNotFoundError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language, Profile, Turn, TurnKind
-from rolellm.core.text import find_name, fold, half_in, listed, squash
+from rolellm.core.text import find_name, fold, half_in, listed, safe_name, squash
 from rolellm.core.typed_json import read_as
 from rolellm.rolebench.release import Release, Text
 from rolellm.rolebench.schema import FOLDERS, SAMPLE, Config, get_config
@@ -76,9 +76,10 @@ def load_profiles(
     for language in files.languages:
         descriptions = Release(source.root).descriptions(language)
         paths = _dialogue_files(source, language)
-        known = [*descriptions, *(role for role in paths if find_name(role, descriptions) is None)]
+        filed = [*descriptions, *map(safe_name, descriptions)]
+        known = [*descriptions, *(role for role in paths if find_name(role, filed) is None)]
         for role in known if wanted is None else wanted:
-            path = paths.get(find_name(role, paths) or "")
+            path = paths.get(find_name(role, paths) or safe_name(role))
             turns = () if path is None else _read_turns(path, role)
             profile = Profile(role, language, turns, descriptions.get(find_name(role, descriptions) or ""))
             if any(map(profile.owns, turns)):

@@ -262,3 +262,19 @@ def test_as_a_program(here: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "You are a person" in done.stdout
+
+
+def test_a_second_build_keeps_the_title(here: Path, call: Call) -> None:
+    again = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
+    titles = []
+    for more in (("--script", "The Lamp"), (), ("--overwrite",), ("--script", "Another")):
+        assert call(*again, *more).code == 0
+        titles.append(json.loads((here / "ada" / "profile.json").read_text(encoding="utf-8"))["script"])
+    assert titles == ["The Lamp", "The Lamp", "The Lamp", "Another"]
+
+
+def test_rules_for_another_stage_are_refused_in_a_sentence(here: Path, call: Call) -> None:
+    (here / "words.yaml").write_text("endpoints: [{backend: scripted, rules: words}]\n", encoding="utf-8")
+    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "words.yaml")
+    assert done.code == 1
+    assert done.err.startswith("error: the rules `words` can") and done.err.strip().endswith("name another model")

@@ -107,7 +107,7 @@ def test_what_was_changed_is_named(folder: Path) -> None:
         pytest.param(["import-card", "ada.json", "--out", "full"], 2, "holds other files", id="a folder in use"),
         pytest.param(["import-card", "ada.json", "--out", "x", "--language", "fr"], 2, "'fr'", id="a language"),
         pytest.param(["export-card", "full", "--out", "a.json"], 1, "no profile.json here", id="no character"),
-        pytest.param(["export-card", "full", "--out", "a.gif"], 2, "a .json or .png file", id="another ending"),
+        pytest.param(["export-card", "full", "--out", "a.gif"], 2, "a .json, .png or .charx file", id="another ending"),
     ],
 )
 def test_bad_input_ends_in_words(

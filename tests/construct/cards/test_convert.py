@@ -18,6 +18,7 @@ from rolellm.construct.cards.convert import (
     read_as_character,
     turns_of,
 )
+from rolellm.construct.sheet import Lore
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.records import Turn
 from rolellm.core.sanitize import visible
@@ -224,6 +225,7 @@ def test_a_card_with_nothing_but_a_name(make_card: MakeCard) -> None:
             "<START>\n{{char}}: one\n\n  two\nAlice: three", [("Fox", "one\n\n  two\nAlice: three")], id="a third"
         ),
         pytest.param("<START>\nFOX: b\n用户: a", [("Fox", "b\n用户: a")], id="case; a label of the other language"),
+        pytest.param("<START>\nYou: a\nFox: b", [("User", "a"), ("Fox", "b")], id="You, as Pygmalion has it"),
         pytest.param("<START>\nFoxes: b", [("narrator", "Foxes: b")], id="a longer name"),
         pytest.param("<START>\nNote: {{char}}: b", [("narrator", "Note: Fox: b")], id="not at the beginning"),
         pytest.param("a <START> b", [("narrator", "a <START> b")], id="START within a line"),
@@ -269,24 +271,107 @@ def test_what_looks_like_a_new_speaker_within_a_line_stays_there() -> None:
 
 def test_lorebook_entries(make_card: MakeCard) -> None:
     entries = [
-        {"keys": ["a", ""], "content": "@@depth 4\n@@@role user\n\nText of {{char}}.", "name": "A\u202e"},
-        {"keys": ["/(a+)+$/"], "content": "Pattern.", "use_regex": True},
+        {"keys": ["a", ""], "content": "@@depth 4\n@@@role user\n\nText of {{char}}.", "name": "{{char}}\u202e"},
+        {"keys": ["/(a+)+$/", "plain"], "content": "Pattern.", "use_regex": True},
         {"keys": ["b"], "content": "  "},
         {"keys": ["c"], "content": "@@dont_activate\nNever."},
         {"keys": ["d"], "content": "Off.", "enabled": False},
         {"keys": [], "content": "Always.", "constant": True, "comment": "note"},
+        {"keys": ["e"], "content": "@@activate\nNow."},
     ]
     reading = read(make_card("v3", character_book={"entries": entries}), language="en")
-    assert [(item.content, item.keys, item.name) for item in reading.character.lore] == [
-        ("Text of Ada Fenn.", ("a",), "A"),
-        ("Pattern.", (), ""),
-        ("Always.", (), "note"),
-    ]
+    assert reading.character.lore == (
+        Lore("Text of Ada Fenn.", ("a",), "Ada Fenn"),
+        Lore("Pattern.", ("/(a+)+$/", "plain")),
+        Lore("Always.", (), "note", constant=True),
+        Lore("Now.", ("e",), constant=True),
+    )
     assert [note for note in reading.notes if "lorebook" in note] == [
-        "2 of 6 lorebook entries are disabled; they stay in the card",
-        "1 of 6 lorebook entries have no content; they stay in the card",
-        "1 of 6 lorebook entries have patterns as keys, which are never run; they are found by their content",
+        "2 of 7 lorebook entries are disabled; they stay in the card",
+        "1 of 7 lorebook entries have no content; they stay in the card",
     ]
+
+
+def exported_by_sillytavern(content: str, order: float = 100, **extensions: Any) -> dict[str, Any]:
+    """An entry with the members that its exports have."""
+    return {
+        "keys": ["{{char}}", "reef"],
+        "secondary_keys": ["{{user}}"],
+        "content": content,
+        "constant": False,
+        "selective": True,
+        "insertion_order": order,
+        "enabled": True,
+        "position": "after_char",
+        "use_regex": True,
+        "extensions": {"depth": 4, "selectiveLogic": 0, "match_whole_words": None, "case_sensitive": None} | extensions,
+    }
+
+
+def test_entries_as_sillytavern_exports_them(make_card: MakeCard) -> None:
+    entry = exported_by_sillytavern("x", selectiveLogic=2, match_whole_words=False, case_sensitive=True)
+    entries = [entry, {**entry, "selective": False, "extensions": {"selectiveLogic": "odd", "depth": []}}]
+    reading = read(make_card(character_book={"entries": entries}), language="en")
+    assert reading.character.lore == (
+        Lore("x", ("Ada Fenn", "reef"), "", ("User",), "not_any", case_sensitive=True, whole_words=False),
+        Lore("x", ("Ada Fenn", "reef")),
+    )
+
+
+def test_lore_stands_in_the_order_of_a_prompt(make_card: MakeCard) -> None:
+    entries = [
+        exported_by_sillytavern("at depth 0", position=4, depth=0),
+        exported_by_sillytavern("at depth 9", position=4, depth=9),
+        exported_by_sillytavern("above the author's note", position=2),
+        exported_by_sillytavern("after, 20", 20, position=1),
+        exported_by_sillytavern("after, 10", 10, position=1),
+        exported_by_sillytavern("before", position=0),
+        {"keys": ["k"], "content": "before, V2", "position": "before_char", "insertion_order": 1},
+    ]
+    reading = read(make_card(character_book={"entries": entries}))
+    assert [item.content for item in reading.character.lore] == [
+        "before, V2",
+        "before",
+        "after, 10",
+        "after, 20",
+        "above the author's note",
+        "at depth 9",
+        "at depth 0",
+    ]
+
+
+ALI_CHAT = """[{{char}}: keeper, dry]
+{{user}}: Brief life story?
+{{char}}: *She trims the wick.* "I came with the lamp."
+"I stay with it."
+
+{{user}}: And the fog?
+Ada Fenn: "It counts as company."
+
+She keeps bees.
+<START>
+{{user}}: Tea?
+{{char}}: "Black."
+[{{char}}'s coat: oilskin]
+<START>
+Nobody speaks here."""
+
+
+def test_example_talk_in_the_description_is_read_as_scenes(make_card: MakeCard) -> None:
+    reading = read(make_card(description=ALI_CHAT, personality="{{char}}: exact", mes_example=""), language="en")
+    assert reading.character.description == (
+        "[Ada Fenn: keeper, dry]\n\nShe keeps bees.\n\n[Ada Fenn's coat: oilskin]\n<START>\nNobody speaks here."
+        "\n\nAda Fenn: exact"
+    )
+    assert said(reading)[-6:] == [
+        (3, "User", "Brief life story?"),
+        (3, "Ada Fenn", '*She trims the wick.* "I came with the lamp."\n"I stay with it."'),
+        (3, "User", "And the fog?"),
+        (3, "Ada Fenn", '"It counts as company."'),
+        (4, "User", "Tea?"),
+        (4, "Ada Fenn", '"Black."'),
+    ]
+    assert "example talk in the description was made into scenes (2)" in reading.notes
 
 
 @pytest.mark.slow

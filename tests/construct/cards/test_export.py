@@ -268,3 +268,25 @@ def test_a_character_without_a_card_gets_a_whole_one(character: Sheet, spec: Any
     assert len([turn for turn in again.turns if turn.speaker == character.role]) == len(
         [turn for turn in character.turns if turn.speaker == character.role]
     )
+
+
+def test_every_setting_of_lore_comes_back(make_card: MakeCard) -> None:
+    lore = (
+        Lore("One.", ("a", "/b+/i"), "first", ("c",), "not_all", case_sensitive=True, whole_words=False),
+        Lore("Two.", (), "second", constant=True),
+    )
+    for book in (None, {"extensions": {}, "entries": [{"keys": ["z"], "content": "One.", "extensions": {"x": 1}}]}):
+        card, character = character_of(make_card("v3", character_book=book))
+        exported = export_character(replace(character, lore=lore), card)
+        assert read_as_character(parse_card(exported.text.encode()), language="en").character.lore == lore
+        first = json.loads(exported.text)["data"]["character_book"]["entries"][0]
+        assert book is None or first["extensions"]["x"] == 1
+
+
+def test_talk_in_the_description_stays_there(make_card: MakeCard) -> None:
+    raw = make_card(description="{{char}} keeps.\n{{user}}: Why?\n{{char}}: Why not?", personality="dry")
+    card, character = character_of(raw)
+    assert export_character(character, card).text.encode() == raw
+    again, changed = export_again(replace(character, description="You keep.\n\ndry"), card)
+    assert changed == ("description",)
+    assert (again.description, again.turns) == ("You keep.\n\ndry", character.turns)

@@ -168,8 +168,8 @@ def test_a_card_that_cannot_be_read_leaves_nothing(tmp_path: Path, make_card: Ma
 @pytest.mark.parametrize(
     ("out", "options", "says"),
     [
-        pytest.param("card.txt", {}, "a card is a .json or .png file", id="another ending"),
-        pytest.param("card", {}, "a card is a .json or .png file", id="no ending"),
+        pytest.param("card.txt", {}, "a card is a .json, .png or .charx file", id="another ending"),
+        pytest.param("card", {}, "a card is a .json, .png or .charx file", id="no ending"),
         pytest.param("there.json", {}, "--overwrite", id="there already"),
         pytest.param("folder.json", {"overwrite": True}, "choose another name", id="a folder"),
         pytest.param("ada/profile.json", {"overwrite": True}, "is the character itself", id="the profile"),

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rolellm.construct.rolegpt.prompts import Shelf, stands_in
+from rolellm.construct.rolegpt.prompts import Shelf
 from rolellm.construct.sheet import Lore, Sheet
-from rolellm.core.records import Language
 
 
 def test_the_best_come_first_with_the_words_they_share(character: Sheet) -> None:
@@ -54,19 +53,19 @@ def test_chinese(chinese: Sheet) -> None:
     assert [(note.place, note.by) for note in shelf.notes("老农说河水如何？", 2)] == [(0, "key"), (1, "words")]
 
 
-@pytest.mark.parametrize(
-    ("key", "text", "language", "expected"),
-    [
-        pytest.param("", "anything", "en", False, id="an empty key calls up nothing"),
-        pytest.param(" ", "a b", "zh", False, id="a blank one neither"),
-        pytest.param("c++ (old)", "Is C++ (old) dead?", "en", True, id="signs of patterns are text"),
-        pytest.param(".*", "anything", "en", False, id="a pattern is no key"),
-        pytest.param("王", "大王来了", "zh", True, id="a Chinese key stands within a text"),
-        pytest.param("Straße", "DIE STRASSE", "en", True, id="case folding"),
-    ],
-)
-def test_keys(key: str, text: str, language: Language, expected: bool) -> None:
-    assert stands_in(key, text, language) == expected
+def test_lore_that_is_constant_or_has_secondary_keys(character: Sheet) -> None:
+    lore = (
+        Lore("The law of the ship.", constant=True),
+        Lore("Dawn is cold.", ("dawn",), secondary_keys=("coat",)),
+        Lore("Kettles rust.", ("kettle",)),
+    )
+    shelf = Shelf(replace(character, lore=lore))
+    told = [
+        [(note.place, note.by) for note in shelf.notes(text, 2)]
+        for text in ("Dawn is cold?", "The kettle at dawn, in a coat", "Well?")
+    ]
+    assert told == [[(0, "constant")], [(1, "key"), (2, "key")], [(0, "constant")]]
+    assert len(shelf.notes("The kettle at dawn, in a coat", 3)) == 3
 
 
 def test_lore_may_be_empty(character: Sheet) -> None:

@@ -53,12 +53,18 @@ class Entry:
 
     Attributes:
         content: The text, as it is in the card.
-        keys: Words that call it up; patterns where `use_regex` is set.
+        keys: Words and patterns that call it up, see `rolellm.construct.lore`; V3's ``use_regex`` says nothing, for
+            SillyTavern sets it on every entry.
         enabled: Whether it is used at all.
         insertion_order: Lower comes first.
         name: What it is called, else its comment; may be empty.
         comment: A note on it.
-        use_regex: Whether the keys are patterns; they are never run.
+        selective: Whether `secondary_keys` count.
+        secondary_keys: Further keys.
+        constant: Whether it needs no key.
+        case_sensitive: Whether the keys' case counts; None leaves it to the application.
+        position: ``before_char`` or ``after_char``.
+        extensions: SillyTavern's further settings.
     """
 
     content: str
@@ -67,7 +73,12 @@ class Entry:
     insertion_order: float = 0.0
     name: str = ""
     comment: str = ""
-    use_regex: bool = False
+    selective: bool = False
+    secondary_keys: tuple[str, ...] = ()
+    constant: bool = False
+    case_sensitive: bool | None = None
+    position: str = ""
+    extensions: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +185,8 @@ def _spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
 #: By the type of a field, what it is called, and what has that type.
 _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("a text", lambda value: isinstance(value, str)),
-    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    **dict.fromkeys(("bool", "bool | None"), ("true or false", lambda value: isinstance(value, bool))),
+    "dict[str, Any]": ("an object", lambda value: isinstance(value, dict)),
     "float": ("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
     "tuple[str, ...]": ("a list of texts", lambda value: _is_list(value, str)),
     "tuple[Mapping[str, Any], ...]": ("a list of objects", lambda value: _is_list(value, dict)),

@@ -2,7 +2,13 @@
 
 ``description`` and ``personality`` become the description, word for word: ``rolellm role build`` puts it in the second
 person. ``first_mes`` and each alternate greeting open a scene of their own, after the ``scenario`` as narration; each
-block of ``mes_example`` is a scene; each enabled entry of the lorebook is one of lore. All else stays in the card.
+block of ``mes_example`` is a scene, and so is example talk in the description (as in Ali:Chat); each enabled entry of
+the lorebook is one of lore. All else stays in the card.
+
+Lore stands where SillyTavern would put it into a prompt: before the character, after it, around example talk, at the
+author's note, then in the chat, the deepest first; within each place by ``insertion_order``. See its
+https://github.com/SillyTavern/SillyTavern/blob/ba6f7b7a98cf7a5eaf4f0e81da9779a9a668ced4/public/scripts/world-info.js#L4519
+(the fields of an entry) and ``#L4123`` (the order).
 """
 
 from __future__ import annotations
@@ -12,11 +18,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
-from rolellm.construct.cards.card import Card, first_notes
+from rolellm.construct.cards.card import Card, Entry, first_notes
 from rolellm.construct.scripts.parse import detect_language
-from rolellm.construct.sheet import Lore, Sheet
+from rolellm.construct.sheet import Logic, Lore, Sheet
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Turn
@@ -25,6 +31,7 @@ NARRATOR = "narrator"
 
 _PLACEHOLDER = re.compile(r"\{\{(char|user)\}\}|<(bot|char|user)>", re.IGNORECASE)
 _START = re.compile(r"^[ \t]*<START>", re.IGNORECASE | re.MULTILINE)
+_ASKS = re.compile(r"[ \t]*(?:\{\{user\}\}|<user>)[ \t]*[:：]", re.IGNORECASE)
 _USERS: dict[Language, tuple[str, str]] = {"en": ("User", "Visitor"), "zh": ("用户", "访客")}
 
 
@@ -69,6 +76,38 @@ def blocks(text: str) -> list[str]:
     return [block for block in _START.split(text) if block.strip()]
 
 
+def talk_in(text: str, names: Names) -> tuple[str, list[str]]:
+    r"""A description without the example talk in it, and the blocks of that talk, as Ali:Chat has them.
+
+    Talk begins at ``<START>`` or where the user speaks. It ends at a line in brackets (a PList), or where after a blank
+    line nobody speaks. Without a line of the role it is none.
+
+    >>> talk_in("A fox.\n{{user}}: Why?\n{{char}}: Why not?\n\nLives here.", Names("Fox", "Fox", "User"))
+    ('A fox.\n\nLives here.', ['{{user}}: Why?\n{{char}}: Why not?\n'])
+    """
+    label = _label(names)
+    parts: list[tuple[bool, list[str]]] = [(False, [])]
+    for line in text.split("\n"):
+        talking, before = parts[-1]
+        if _START.match(line) or (not talking and _ASKS.match(line)):
+            parts.append((True, []))
+        elif talking and (
+            line.lstrip().startswith("[") or (line.strip() and not before[-1].strip() and not label.match(line))
+        ):
+            parts.append((False, []))
+        parts[-1][1].append(line)
+    told: list[str] = []
+    talk: list[str] = []
+    for talking, lines in parts:
+        block = _START.sub("", "\n".join(lines), count=1)
+        if talking and any(turn.speaker == names.role for turn in turns_of(block, names, 0)):
+            talk.append(block)
+            told.append("")
+        else:
+            told += lines
+    return (re.sub(r"\n{3,}", "\n\n", "\n".join(told)).strip(), talk) if talk else (text, talk)
+
+
 def turns_of(block: str, names: Names, scene: int) -> list[Turn]:
     """The turns of a block; anything before the first speaker is narration."""
     label = _label(names)
@@ -106,7 +145,7 @@ def joined(texts: Sequence[str]) -> str:
 def _label(names: Names) -> re.Pattern[str]:
     own = "|".join(re.escape(name) for name in dict.fromkeys((names.role, names.char, *names.labels)) if name)
     role = rf"\{{\{{char\}}\}}|<bot>|<char>|{own}"
-    user = rf"\{{\{{user\}}\}}|<user>|{re.escape(names.user)}"
+    user = rf"\{{\{{user\}}\}}|<user>|you|{re.escape(names.user)}"
     return re.compile(rf"^[ \t]*(?:(?P<role>{role})|(?P<user>{user}))[ \t]*[:：]", re.IGNORECASE | re.MULTILINE)
 
 
@@ -119,6 +158,11 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _DECORATORS = re.compile(r"\s*(?:@@[^\n]*(?:\n\s*|\Z))+")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs"})
 _SAID = 200
+LOGICS: tuple[Logic, ...] = get_args(Logic)
+#: SillyTavern's positions in the order of a prompt: before and after the character, before and after example talk, the
+#: author's note above and below, in the chat at a depth.
+_POSITIONS = (0, 1, 5, 6, 2, 3, 4)
+_AT_DEPTH, _DEPTH = 4, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +174,7 @@ class Reading:
         names: Who is who in it.
         greetings: By scene, which alternate greeting it is; `FIRST` for ``first_mes``.
         examples: By scene, the block of ``mes_example``, its placeholders not filled.
+        described: The scenes that are talk in the description or the personality.
         lore: For each item of lore, the place of its entry in the book, and its decorators (V3).
         notes: What a user should know.
     """
@@ -138,6 +183,7 @@ class Reading:
     names: Names
     greetings: Mapping[int, int] = field(default_factory=dict)
     examples: Mapping[int, str] = field(default_factory=dict)
+    described: frozenset[int] = frozenset()
     lore: tuple[tuple[int, str], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -171,7 +217,14 @@ def read_as_character(
     names = Names(name, char, user_name(language, name), tuple(other for other in (own, nickname) if other))
     turns, greetings, examples = _turns(card, names, notes)
     lore, places = _lore(card, names, notes)
-    description = fill("\n\n".join(filter(None, map(plain, (card.description, card.personality)))), names)
+    split = [talk_in(plain(text), names) for text in (card.description, card.personality)]
+    first = max((turn.scene for turn in turns), default=-1) + 1
+    talk = [block for _, blocks in split for block in blocks]
+    turns += [turn for scene, block in enumerate(talk, start=first) for turn in turns_of(block, names, scene)]
+    described = frozenset(range(first, first + len(talk)))
+    description = fill("\n\n".join(filter(None, (told for told, _ in split))), names)
+    if talk:
+        notes.append(f"example talk in the description was made into scenes ({len(talk):,})")
     if not description:
         notes.append("it has neither description nor personality; write one with `rolellm role build`")
     if card.assets:
@@ -186,7 +239,7 @@ def read_as_character(
         script=plain(file) if file else None,
     )
     made = {"card": _made(card, character, role, first_notes(notes))}
-    return Reading(replace(character, made=made), names, greetings, examples, places, first_notes(notes))
+    return Reading(replace(character, made=made), names, greetings, examples, described, places, first_notes(notes))
 
 
 def plain(text: str) -> str:
@@ -252,7 +305,7 @@ def _turns(card: Card, names: Names, notes: list[str]) -> tuple[list[Turn], dict
 def _lore(card: Card, names: Names, notes: list[str]) -> tuple[tuple[Lore, ...], tuple[tuple[int, str], ...]]:
     found: list[tuple[int, str, Lore]] = []
     counts: Counter[str] = Counter()
-    for place in sorted(range(len(card.entries)), key=lambda place: card.entries[place].insertion_order):
+    for place in sorted(range(len(card.entries)), key=lambda place: _position(card.entries[place])):
         entry = card.entries[place]
         # Lines that begin with @@ (V3).
         opening = _DECORATORS.match(entry.content) if card.spec == "v3" else None
@@ -264,17 +317,39 @@ def _lore(card: Card, names: Names, notes: list[str]) -> tuple[tuple[Lore, ...],
         if not content:
             counts["empty"] += 1
             continue
-        counts["patterns"] += entry.use_regex
-        keys = () if entry.use_regex else tuple(filter(None, (fill(plain(key), names) for key in entry.keys)))
-        found.append((place, decorators, Lore(content, keys, clean_name(entry.name))))
+        keys, more = (
+            tuple(filter(None, (fill(plain(key), names).strip() for key in given)))
+            for given in (entry.keys, entry.secondary_keys if entry.selective else ())
+        )
+        logic, case, whole = map(entry.extensions.get, ("selectiveLogic", "case_sensitive", "match_whole_words"))
+        lore = Lore(
+            content,
+            keys,
+            clean_name(fill(entry.name, names)),
+            more,
+            LOGICS[logic if isinstance(logic, int) and 0 <= logic < len(LOGICS) else 0],
+            constant=entry.constant or "@@activate" in decorators.split(),
+            case_sensitive=bool(entry.case_sensitive) if case is None else case is True,
+            whole_words=whole is not False,
+        )
+        found.append((place, decorators, lore))
     for kind, what in (
         ("disabled", "are disabled; they stay in the card"),
         ("empty", "have no content; they stay in the card"),
-        ("patterns", "have patterns as keys, which are never run; they are found by their content"),
     ):
         if counts[kind]:
             notes.append(f"{counts[kind]:,} of {len(card.entries):,} lorebook entries {what}")
     return tuple(lore for _, _, lore in found), tuple((place, decorators) for place, decorators, _ in found)
+
+
+def _position(entry: Entry) -> tuple[float, float, float]:
+    """What decides where an entry stands among the others."""
+    position, depth = entry.extensions.get("position"), entry.extensions.get("depth")
+    if position not in _POSITIONS:
+        position = 0 if entry.position == "before_char" else 1
+    if position != _AT_DEPTH or not isinstance(depth, int | float):
+        depth = _DEPTH
+    return _POSITIONS.index(position), -depth, entry.insertion_order
 
 
 def _made(card: Card, character: Sheet, given: str | None, notes: tuple[str, ...]) -> dict[str, Any]:

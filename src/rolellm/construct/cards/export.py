@@ -10,6 +10,7 @@ from typing import Any
 from rolellm.construct.cards import convert, json_text
 from rolellm.construct.cards.card import V1_FIELDS, Card, Spec, as_spec, new_card
 from rolellm.construct.cards.convert import Names, Reading
+from rolellm.construct.lore import pattern_of
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Profile, Turn
 from rolellm.prompts.retrieval import exchanges
@@ -19,15 +20,16 @@ _LATE = 1_000_000
 
 def _new_entry(lore: Lore, order: int) -> dict[str, Any]:
     """An entry by V2 and V3. Without keys nothing would ever call it up, so its name has to."""
-    return {
-        "keys": list(lore.keys) or ([lore.name] if lore.name else []),
+    entry = {
+        "keys": list(lore.keys) or ([lore.name] if lore.name and not lore.constant else []),
         "content": lore.content,
         "extensions": {},
         "enabled": True,
         "insertion_order": order,
-        "use_regex": False,
+        "use_regex": any(map(pattern_of, lore.keys)),
         "name": lore.name,
     }
+    return entry | _entry_changes(lore, Lore(lore.content, lore.keys, lore.name), "", entry)
 
 
 def _new_entries(lore: Iterable[Lore], first: int = 0) -> list[dict[str, Any]]:
@@ -93,8 +95,17 @@ def _entry_changes(now: Lore, was: Lore, decorators: str, entry: Mapping[str, An
         values["content"] = decorators + now.content
     if now.keys != was.keys:
         values["keys"] = list(now.keys)
-        if entry.get("use_regex"):
-            values["use_regex"] = False
+    if now.secondary_keys != was.secondary_keys:
+        values |= {"secondary_keys": list(now.secondary_keys), "selective": bool(now.secondary_keys)}
+    if now.constant != was.constant:
+        values["constant"] = now.constant
+    settings = {
+        "selectiveLogic": (convert.LOGICS.index(now.logic), convert.LOGICS.index(was.logic)),
+        "case_sensitive": (now.case_sensitive, was.case_sensitive),
+        "match_whole_words": (now.whole_words, was.whole_words),
+    }
+    if changed := {name: new for name, (new, old) in settings.items() if new != old}:
+        values["extensions"] = {**(entry.get("extensions") or {}), **changed}
     if now.name != was.name:
         values["comment" if entry.get("comment") and not entry.get("name") else "name"] = now.name
     return values
@@ -121,7 +132,7 @@ def talk_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[s
     greetings = list(card.alternate_greetings)
     rest = dict(now)
     opening = min(was, default=0)
-    for scene in [*reading.greetings, *([opening] if opening not in reading.examples else [])]:
+    for scene in [*reading.greetings, *([opening] if opening not in {*reading.examples, *reading.described} else [])]:
         told, said = _greeting(rest.get(scene, []), reading.names.role)
         if scene not in now or not (told or said) or (scene in reading.greetings) != bool(said):
             continue
@@ -143,7 +154,8 @@ def talk_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[s
 def _examples(
     rest: dict[int, list[Turn]], was: dict[int, list[Turn]], character: Sheet, reading: Reading
 ) -> tuple[dict[str, Any], list[str]]:
-    rest = {scene: turns for scene, turns in rest.items() if scene not in reading.greetings or turns != was[scene]}
+    elsewhere = {*reading.greetings, *reading.described}
+    rest = {scene: turns for scene, turns in rest.items() if scene not in elsewhere or turns != was[scene]}
     if list(rest) == list(reading.examples) and all(rest[scene] == was[scene] for scene in rest):
         return {}, []
     texts: list[str] = []
@@ -265,7 +277,8 @@ def _as_imported(character: Sheet, card: Card) -> Reading:
 def _told(character: Sheet, card: Card, reading: Reading) -> dict[str, Any]:
     """Name and description, where they are others than the card's.
 
-    The personality stays where the description still ends with it; else the description says it all.
+    The personality stays where the description still ends with it; else the description says it all. Example talk in
+    either stays, at the end of the description.
     """
     values = {}
     if character.role != reading.character.role:
@@ -273,11 +286,13 @@ def _told(character: Sheet, card: Card, reading: Reading) -> dict[str, Any]:
     told = character.described() or character.background or ""
     if told == (reading.character.described() or ""):
         return values
-    personality = convert.fill(convert.plain(card.personality), reading.names)
-    end = f"\n\n{personality}"
-    if personality and told.endswith(end):
-        return values | {"description": told.removesuffix(end)}
-    return values | {"description": told} | ({"personality": ""} if card.personality else {})
+    _, talk = convert.talk_in(convert.plain(card.description), reading.names)
+    personality, more = convert.talk_in(convert.plain(card.personality), reading.names)
+    end = f"\n\n{convert.fill(personality, reading.names)}"
+    kept = bool(personality) and told.endswith(end)
+    said = convert.joined(talk if kept else [*talk, *more])
+    values["description"] = "\n\n".join(filter(None, (told.removesuffix(end) if kept else told, said)))
+    return values | ({"personality": ""} if card.personality and not kept else {})
 
 
 def _new_card(character: Sheet, spec: Spec) -> Exported:

@@ -1,12 +1,17 @@
-"""Cards as files, and in a character's folder: ``card.json`` holds the JSON as it came, ``card.png`` the picture."""
+"""Cards as files, and in a character's folder.
+
+``card.json`` holds the JSON as it came, ``card.png`` or ``card.charx`` the file that it came in.
+"""
 
 from __future__ import annotations
 
 import shutil
+import zipfile
 from dataclasses import fields, replace
 from pathlib import Path
 
 from rolellm.construct.cards.card import Card, Spec, backfilled, parse_card
+from rolellm.construct.cards.charx import read_charx, write_charx
 from rolellm.construct.cards.convert import Reading, read_as_character
 from rolellm.construct.cards.export import Exported, export_character
 from rolellm.construct.cards.png import MAX_CARD, SIGNATURE, read_png, write_png
@@ -15,10 +20,10 @@ from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.files import whole_binary_file, whole_file
 from rolellm.core.records import Language
 
-PICTURE = "card.png"
+#: What a card may come in, by the ending of its file.
+KEPT = {".png": "card.png", ".charx": "card.charx"}
 
 _OTHERS = {
-    b"PK\x03\x04": "a CHARX (a zip): unpack it and give the card.json inside",
     b"RIFF": "a WEBP, which no specification of cards covers: export the card as PNG or JSON",
     b"\xff\xd8\xff": "a JPEG, which holds no card: give the PNG or JSON",
     b"GIF8": "a GIF, which holds no card: give the PNG or JSON",
@@ -28,23 +33,26 @@ _OWN = {"spec", "creator", "character_version", "nickname", "assets", "data", "t
 
 
 def load_card(path: str | Path) -> Card:
-    """Read a card from a JSON or PNG file, told apart by what is in it.
+    """Read a card from a JSON, PNG or CHARX file, told apart by what is in it.
 
     Raises:
         CardError: When the file is missing or has no readable card; names the file.
     """
     file = Path(path)
     if not file.is_file():
-        raise CardError("expected a file with a card (JSON or PNG), found " + _instead(file), path=file)
+        raise CardError("expected a file with a card (JSON, PNG or CHARX), found " + _instead(file), path=file)
     try:
+        kind = _kind(file)
+        if kind == ".png":
+            return _of_png(file)
+        if kind == ".charx":
+            return parse_card(read_charx(file))
         with file.open("rb") as stream:
-            head = stream.read(len(SIGNATURE))
-            if head != SIGNATURE:
-                for magic, what in _OTHERS.items():
-                    if head.startswith(magic):
-                        raise CardError(what)
-                return parse_card(head + stream.read(MAX_CARD + 1 - len(head)))
-        return _of_png(file)
+            raw = stream.read(MAX_CARD + 1)
+        for magic, what in _OTHERS.items():
+            if raw.startswith(magic):
+                raise CardError(what)
+        return parse_card(raw)
     except CardError as error:
         raise error if error.path else CardError(error.problem, path=file) from error
     except OSError as error:
@@ -62,7 +70,7 @@ def import_card(
     """Make a character's folder of a card.
 
     Args:
-        path: The card, JSON or PNG.
+        path: The card: JSON, PNG or CHARX.
         folder: Made where needed.
         role: A name in place of the card's.
         language: Detected by default.
@@ -81,11 +89,13 @@ def import_card(
         raise CardError(error.problem, path=path) from error
     with whole_file(target / CARD) as stream:
         stream.write(card.text)
-    if _is_png(Path(path)):
-        with Path(path).open("rb") as source, whole_binary_file(target / PICTURE) as out:
+    kind = _kind(Path(path))
+    if kind in KEPT:
+        with Path(path).open("rb") as source, whole_binary_file(target / KEPT[kind]) as out:
             shutil.copyfileobj(source, out)
-    elif Path(path).resolve() != (target / CARD).resolve():
-        (target / PICTURE).unlink(missing_ok=True)
+    if Path(path).resolve() != (target / CARD).resolve():
+        for name in (name for ending, name in KEPT.items() if ending != kind):
+            (target / name).unlink(missing_ok=True)
     write_sheet(reading.character, target)
     return reading
 
@@ -102,8 +112,8 @@ def export_card(
 
     Args:
         folder: The character's.
-        out: The file; its ending, ``.json`` or ``.png``, says which.
-        spec: ``v2`` or ``v3``; by default as the card it came from, else ``v2``.
+        out: The file; its ending, ``.json``, ``.png`` or ``.charx``, says which.
+        spec: ``v2`` or ``v3``; by default as the card it came from, else ``v2``; of a CHARX ``v3``.
         picture: A PNG to put the card into; by default the one it came in, else a small plain one. Other cards in it
             are taken out.
         overwrite: Put it in the place of a file that is there.
@@ -115,10 +125,12 @@ def export_card(
     """
     target = Path(out)
     ending = target.suffix.lower()
-    if ending not in (".json", ".png"):
-        raise SettingsError(f"{target}: a card is a .json or .png file; use one of these endings")
-    if picture is not None and ending == ".json":
+    if ending not in (".json", *KEPT):
+        raise SettingsError(f"{target}: a card is a .json, .png or .charx file; use one of these endings")
+    if picture is not None and ending != ".png":
         raise SettingsError("a picture goes into a .png only; leave it out, or write to a .png")
+    if spec == "v2" and ending == ".charx":
+        raise SettingsError("a .charx holds a card V3; leave --spec out, or write to a .json or .png")
     if target.is_dir() or (target.exists() and not overwrite):
         raise SettingsError(f"{target} exists already; choose another name, or use --overwrite")
     source = Path(folder)
@@ -126,13 +138,20 @@ def export_card(
         raise SettingsError(f"{target} is the character itself; choose another name")
     character = read_sheet(source)
     card = load_card(source / CARD) if (source / CARD).exists() else None
-    exported = export_character(character, card, spec)
+    exported = export_character(character, card, "v3" if ending == ".charx" else spec)
+    other = ".png" if ending == ".charx" else ".charx"
+    if (source / KEPT[other]).is_file():
+        lost = f"{KEPT[other]}, which it came in, is not copied into a {ending}; write a {other} to keep what is in it"
+        exported = replace(exported, notes=(*exported.notes, lost))
     if ending == ".json":
         with whole_file(target) as stream:
             stream.write(exported.text)
         return exported
-    kept = source / PICTURE
+    kept = source / KEPT[ending]
     base = Path(picture) if picture is not None else kept if kept.is_file() else None
+    if ending == ".charx":
+        write_charx(target, exported.text.removeprefix("\ufeff"), base)
+        return exported
     if base is not None and not base.is_file():
         raise CardError("expected a PNG, found " + _instead(base), path=base)
     cards = {"chara": exported.text}
@@ -168,6 +187,11 @@ def _instead(path: Path) -> str:
     return "a folder" if path.is_dir() else "something that is not a file" if path.exists() else "nothing there"
 
 
-def _is_png(path: Path) -> bool:
+def _kind(path: Path) -> str:
+    """The ending of a file of this kind; of what is neither picture nor zip that of JSON."""
     with path.open("rb") as stream:
-        return stream.read(len(SIGNATURE)) == SIGNATURE
+        head = stream.read(len(SIGNATURE))
+    if head == SIGNATURE:
+        return ".png"
+    # Some applications put a JPEG before the zip.
+    return ".charx" if head.startswith(b"PK\x03\x04") or zipfile.is_zipfile(path) else ".json"

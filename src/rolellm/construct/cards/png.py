@@ -94,32 +94,31 @@ def write_png(path: str | Path, cards: Mapping[str, str], picture: str | Path | 
     Args:
         path: The file; may be the picture's own.
         cards: By keyword (``ccv3``, ``chara``), the JSON.
-        picture: A PNG or APNG. Its chunks are copied as they are, but for cards, and what follows its end. Without
-            one, a small grey picture.
+        picture: A PNG or APNG. Its chunks are copied as they are and in their order, a card in the place of the one
+            that it replaces, else last; what follows its end is not copied. Without one, a small grey picture.
 
     Raises:
         CardError: When the picture is damaged or not a PNG.
     """
-    texts = [
-        (b"tEXt", keyword.encode("latin-1") + b"\0" + base64.b64encode(text.encode("utf-8")))
+    texts = {
+        keyword: _packed(b"tEXt", keyword.encode("latin-1") + b"\0" + base64.b64encode(text.encode("utf-8")))
         for keyword, text in cards.items()
-    ]
+    }
     with whole_binary_file(path) as out:
         out.write(SIGNATURE)
         if picture is None:
             # A grey picture of 400 by 600 points, the shape that the applications show cards in.
             out.write(_packed(b"IHDR", struct.pack(">IIBBBBB", 400, 600, 8, 0, 0, 0, 0)))
             out.write(_packed(b"IDAT", zlib.compress((b"\0" + b"\xc8" * 400) * 600, 9)))
-            for kind, data in [*texts, (b"IEND", b"")]:
-                out.write(_packed(kind, data))
+            out.writelines([*texts.values(), _packed(b"IEND", b"")])
             return
         with Path(picture).open("rb") as stream:
             for chunk in _chunks(stream, picture):
                 if chunk.keyword in KEYWORDS:
+                    out.write(texts.pop(chunk.keyword, b""))
                     continue
                 if chunk.kind == b"IEND":
-                    for kind, data in texts:
-                        out.write(_packed(kind, data))
+                    out.writelines(texts.values())
                 stream.seek(chunk.start - 8)
                 left = chunk.length + 12
                 while left:

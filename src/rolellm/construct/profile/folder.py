@@ -85,7 +85,7 @@ BUILD: Final = "build"
 MANIFEST: Final = "manifest.json"
 #: The fields of a profile, by the step that writes them.
 _FIELDS: Final = {"third": "background", "second": "description", "catchphrases": "catchphrases"}
-_CARDS: Final = ("card.json", "card.png")
+_CARDS: Final = ("card.json", "card.png", "card.charx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +192,16 @@ def counts(character: Sheet) -> dict[str, int]:
         "lore": len(character.lore),
         "catchphrases": len(character.catchphrases),
     }
+
+
+def known_title(folder: str | Path, dialogue: str | Path, role: str) -> str | None:
+    """The title that a character's folder has for its script, where it was built from this dialogue before."""
+    if not (Path(folder) / PROFILE).is_file():
+        return None
+    there = read_sheet(folder)
+    source = there.made.get("source")
+    same = isinstance(source, Mapping) and source.get("file") == Path(dialogue).name and there.role == role
+    return there.script if same else None
 
 
 def _check(target: Path, start: Sheet, card: str | Path | None) -> None:

@@ -4,22 +4,20 @@
 user turn; ``few-shot-dialogue`` shows them as alternating user and assistant turns, and is what the paper's RoleGPT is.
 
 Our choices: the wording; demonstrations go best last, next to the question; whoever speaks before the role is named;
-lore goes into the system turn, after what all of a role's prompts share. What goes over the budget is left out whole,
-the worst demonstration first, then the worst lore; nothing is cut.
+lore goes into the system turn in its own order, after what all of a role's prompts share. What goes over the budget is
+left out whole, the worst demonstration first, then the worst lore; nothing is cut.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rolellm.construct.lore import called_up
 from rolellm.construct.settings import PromptSettings
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
-from rolellm.core.records import Language
-from rolellm.core.text import fold
 from rolellm.llm.model import Message, assistant, system, user
 from rolellm.llm.tokens import TokenCounter
 from rolellm.prompts.render import load_template, script_line, system_template
@@ -34,7 +32,8 @@ class Found:
         kind: ``demonstration`` or ``lore``.
         score: BM25; 0 where no word is shared.
         shared: The words that it shares with the question, in the question's order; of lore by key, the keys found.
-        by: ``words`` or ``key``; ``order`` where nothing is shared, and the script's order decides.
+        by: ``words`` or ``key``; ``constant`` of lore that needs neither; ``order`` where nothing is shared, and the
+            script's order decides.
         before: What was said before; of lore its name.
         text: The role's line; of lore its content.
         start: Where the line begins in the script, in characters; -1 where that is not known.
@@ -46,7 +45,7 @@ class Found:
     kind: Literal["demonstration", "lore"]
     score: float
     shared: tuple[str, ...]
-    by: Literal["words", "key", "order"]
+    by: Literal["words", "key", "constant", "order"]
     before: str
     text: str
     start: int = -1
@@ -68,7 +67,6 @@ class Shelf:
     def __init__(self, character: Sheet) -> None:
         self.exchanges: Sequence[Exchange] = exchanges(character.profile())
         self.lore = character.lore
-        self._language: Language = character.language
         self._spoken = TextIndex([item.text for item in self.exchanges], character.language, extra="llm")
         told = [f"{item.name}\n{' '.join(item.keys)}\n{item.content}" for item in self.lore]
         self._told = TextIndex(told, character.language, extra="llm")
@@ -98,7 +96,9 @@ class Shelf:
         ]
 
     def notes(self, question: str, count: int) -> list[Found]:
-        """The lore that a question calls up, best first: by a key in it, then by words; none that has neither.
+        """The lore that a question calls up, best first: by a key, then what is constant, then by words.
+
+        Words do not call up an entry with secondary keys: its author said when it is wanted.
 
         Args:
             question: The query.
@@ -109,33 +109,21 @@ class Shelf:
         scores = self._told.scores(question)
         found: list[Found] = []
         for place, lore in enumerate(self.lore):
-            keys = tuple(key for key in lore.keys if stands_in(key, question, self._language))
-            if keys or scores[place] > 0:
+            keys = called_up(lore, question)
+            if keys or lore.constant or (scores[place] > 0 and not lore.secondary_keys):
                 found.append(
                     Found(
                         kind="lore",
                         score=float(scores[place]),
-                        shared=keys or _shared(self._told, question, lore.content),
-                        by="key" if keys else "words",
+                        shared=keys or (() if lore.constant else _shared(self._told, question, lore.content)),
+                        by="key" if keys else "constant" if lore.constant else "words",
                         before=lore.name,
                         text=lore.content,
                         place=place,
                     )
                 )
-        found.sort(key=lambda note: (note.by != "key", -note.score, note.place))
+        found.sort(key=lambda note: (("key", "constant", "words").index(note.by), -note.score, note.place))
         return found[:count]
-
-
-def stands_in(key: str, text: str, language: Language) -> bool:
-    """Whether a key is in a text, case folded; in English as a whole word, for "art" is not in "start".
-
-    >>> stands_in("art", "Where do we start?", "en"), stands_in("Crow", "O crow!", "en")
-    (False, True)
-    """
-    wanted, folded = fold(key), fold(text)
-    if not wanted or language == "zh":
-        return bool(wanted) and wanted in folded
-    return re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", folded) is not None
 
 
 def _shared(index: TextIndex, question: str, text: str) -> tuple[str, ...]:
@@ -225,7 +213,7 @@ class RolePrompts:
         if demonstrations and self.settings.strategy == "few-shot-dialogue":
             parts.append(self._templates[_DIALOGUE].fill())
         if notes:
-            lore = "\n".join(f"- {note.text.strip()}" for note in notes)
+            lore = "\n".join(f"- {note.text.strip()}" for note in sorted(notes, key=lambda note: note.place))
             parts.append(self._templates[_LORE].fill(lore=lore))
         opening = system("\n\n".join(parts))
         shown = [item.exchange for item in reversed(demonstrations) if item.exchange]

@@ -15,12 +15,14 @@ from typing import Any
 
 from rolellm.construct.clean import RULES, clean_replies
 from rolellm.construct.rolegpt.prompts import Prompt, RolePrompts
+from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.settings import RespondSettings
 from rolellm.construct.sheet import Sheet, check_run_folder
 from rolellm.core.errors import DataError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.records import Language
 from rolellm.core.text import half_in
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
@@ -92,6 +94,19 @@ def instructions_of(given: Any, role: str, limit: int | None = None) -> Instruct
         raise DataError("no instructions; expected objects with a text `instruction`", path=path)
     asked = distinct(found)[:limit]
     return Instructions(asked, {**source, "asked": len(asked)})
+
+
+def language_note(character: Sheet, asked: Iterable[Asked]) -> str | None:
+    """What to tell a user where instructions are not in the role's language; nothing where all are."""
+    found = Counter(detect_language(item.question) for item in asked)
+    names = {"en": "English", "zh": "Chinese"}
+    other: Language = "zh" if character.language == "en" else "en"
+    if not found[other]:
+        return None
+    return (
+        f"{found[other]:,} of {found.total():,} instructions are {names[other]}, and {character.role} speaks "
+        f"{names[character.language]}; `rolellm instructions sample --language {character.language}` draws others"
+    )
 
 
 def _known_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
