@@ -6,7 +6,7 @@ import shlex
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,7 +19,7 @@ from rolellm.core.records import Language
 from rolellm.core.sanitize import label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rolellm.construct.character import Character
     from rolellm.construct.scripts.parse import Parsed
@@ -40,9 +40,11 @@ app = typer.Typer(
 @app.command()
 @with_options
 def parse(
+    context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="SCRIPT")],
     role: str,
     out: Path,
+    asked: AskedForAll,
     alias: list[str] | None = None,
     format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
     language: Language | None = None,
@@ -52,6 +54,8 @@ def parse(
     as_json: AsJson = False,
 ) -> None:
     """Read a script for one role: who says what, in which scene, and where in the source.
+
+    A novel's text names few of its speakers outright; a model (--llm) finds the rest.
 
     Args:
         script: A play, screenplay, transcript, chat log, novel, .srt, .csv or .jsonl.
@@ -64,7 +68,7 @@ def parse(
         columns: A table's columns, such as speaker=name,text=line; usual names are detected.
         layout: release: the layout of RoleBench's profiles.
     """
-    from rolellm.construct.scripts.parse import parse_script
+    from rolellm.construct.scripts.parse import asked_names, parsed_for, read_script
     from rolellm.construct.scripts.turns import write_turns
     from rolellm.runtime.progress import Progress
 
@@ -72,16 +76,34 @@ def parse(
         raise SettingsError(f"--out {out} is the script itself; name another file")
     if out.is_dir():
         raise SettingsError(f"--out {out} is a folder; name a file in it, such as {out / 'dialogue.jsonl'}")
+    options = asked.model
+    llm = language_model(asked) if options.llm_file or options.base_url or options.model or options.dry_run else None
+    names = asked_names(role, alias or [])
     with Progress(f"reading {script}", show=not as_json):
-        parsed = parse_script(
-            script, role, alias or [], format=format, language=language, encoding=encoding, columns=_columns(columns)
+        reading = read_script(
+            script, names, format=format, language=language, encoding=encoding, columns=_columns(columns)
         )
-        named = dict(enumerate(parsed.speakers))
-        written = write_turns(out, parsed.turns, parsed.role, speakers=named, layout=layout, language=parsed.language)
+        parsed = None if llm else parsed_for(names, reading)
+    counts: dict[str, Any] = {}
+    if llm is not None:
+        from rolellm.construct.attribution import check_novel, parse_folder, planned_requests
+
+        check_novel(reading)
+        if llm.dry_run:
+            show_estimate(llm.estimate(planned_requests(reading, llm.counter)), as_json)
+            return
+        with resumable(context):
+            parsed, counts = parse_folder(names, reading, out.with_suffix(".attribution"), llm)
+    assert parsed is not None
+    named = dict(enumerate(parsed.speakers))
+    written = write_turns(out, parsed.turns, parsed.role, speakers=named, layout=layout, language=parsed.language)
     if as_json:
-        print_json({"out": str(out), "layout": layout, "rows": written, **parsed.to_dict()})
+        attribution = {"attribution": counts} if counts else {}
+        print_json({"out": str(out), "layout": layout, "rows": written, **parsed.to_dict(), **attribution})
     else:
-        _show(parsed, out)
+        _show(parsed, out, counts)
+    if counts:
+        check_missing(context, counts["failed"], counts["requests"])
 
 
 def _columns(text: str | None) -> dict[str, str]:
@@ -91,7 +113,7 @@ def _columns(text: str | None) -> dict[str, str]:
     return {column.strip(): name.strip() for column, _, name in pairs}
 
 
-def _show(parsed: Parsed, out: Path) -> None:
+def _show(parsed: Parsed, out: Path, counts: Mapping[str, Any]) -> None:
     kinds = parsed.to_dict()["turns"]
     score = f"score {parsed.format_scores[parsed.format]:.2f}" if parsed.format_scores else "as named"
     rows = [
@@ -118,7 +140,14 @@ def _show(parsed: Parsed, out: Path) -> None:
         print_table(f"May be {parsed.role}, too", ("name", "speeches", "because"), proposed)
         options = " ".join(f"--alias {shlex.quote(item.name)}" for item in parsed.proposals)
         say(f"None of these was merged. To confirm one, add: {options}")
+    if counts:
+        told = ", ".join(f"{counts[name]:,} {name}" for name in ("answered", "nobody", "refused", "missing"))
+        spent = counts["spent"]
+        say(f"{counts['asked']:,} open quotations asked about: {told}.")
+        say(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
     say(_healthy(parsed))
+    if parsed.format == "novel" and parsed.unattributed and not counts:
+        say("A language model finds most of the other speakers: add --llm FILE.yaml (--dry-run shows the cost).")
     say(f"{sum(kinds.values()):,} turns in {out}")
 
 
@@ -129,6 +158,9 @@ def _healthy(parsed: Parsed) -> str:
     said += f" (first at character {long[0].start:,})" if long else ""
     said += f"; {len(short):,} one-character speakers"
     said += f" ({', '.join(f'{name} {count}' for name, count in list(short.items())[:_EXAMPLES])})" if short else ""
+    if parsed.format == "novel":
+        said = f"the speaker of {parsed.open_share:.0%} of the quotations was not found; {said}"
+        said += f"; {parsed.mended:,} with a quotation mark missing or wrong"
     said += f"; {parsed.left_out:.0%} of the text in no turn"
     spoken = parsed.spoken_in
     if spoken not in ("English", "Chinese", "Unknown"):

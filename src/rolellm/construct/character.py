@@ -13,18 +13,19 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rolellm.construct.attribution import parse_folder
 from rolellm.construct.cards.folder import export_card, import_card
 from rolellm.construct.context_instruct.run import instruct_folder
 from rolellm.construct.profile.folder import build_folder, counts, defects, start_sheet
 from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release
 from rolellm.construct.rolegpt.respond import instructions_of, language_note, respond_folder
-from rolellm.construct.scripts.parse import parse_script
+from rolellm.construct.scripts.parse import asked_names, parsed_for, read_script
 from rolellm.construct.scripts.reading import Format
 from rolellm.construct.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, settings_from
 from rolellm.construct.sheet import CARD, Sheet, check_free, plain_fields, read_sheet, write_sheet
@@ -72,6 +73,8 @@ class Character(Sheet):
         format: Format | None = None,
         language: Language | None = None,
         columns: Mapping[str, str] | None = None,
+        llm: Any = None,
+        out: str | Path | None = None,
     ) -> Character:
         """Read a character from a script: a play, screenplay, transcript, chat log, novel, subtitles or a table.
 
@@ -82,6 +85,8 @@ class Character(Sheet):
             format: The script's format; detected by default.
             language: ``en`` or ``zh``; detected by default.
             columns: Of a table, by what they hold, such as ``{"speaker": "name", "text": "line"}``.
+            llm: The model that finds who speaks a novel's quotations: a settings file, ``rolellm.LLM(…)``, or a model.
+            out: The folder that keeps the model's replies; by default a temporary one.
 
         Raises:
             ScriptError: When the script cannot be read, or the role never speaks; names who does.
@@ -92,7 +97,14 @@ class Character(Sheet):
         if Path(path).suffix == ".jsonl" and not columns:
             return cls._of(start_sheet(path, role, language=language, aliases=aliases), None)
         with Progress(f"reading {path}"):
-            parsed = parse_script(path, role, aliases, format=format, language=language, columns=columns)
+            asked = asked_names(role, aliases)
+            reading = read_script(path, asked, format=format, language=language, columns=columns)
+        if llm is None:
+            parsed = parsed_for(asked, reading)
+        else:
+            folder = Path(out or tempfile.mkdtemp(prefix="rolellm-attribution-"))
+            with _resumed_by(f"rolellm.Character.from_script(…, llm=llm, out={str(folder)!r})"):
+                parsed, _ = parse_folder(asked, reading, folder, _llm(llm))
         names = [name for name, count in parsed.own.items() if count]
         if parsed.proposals:
             found = "; ".join(f"{one.name} ({one.reason})" for one in parsed.proposals)
@@ -297,13 +309,17 @@ class Character(Sheet):
         object.__setattr__(self, "folder", write_sheet(self, folder))
         return folder
 
-    @contextmanager
-    def _resumable(self, call: str) -> Iterator[None]:
+    def _resumable(self, call: str) -> AbstractContextManager[None]:
         """Have a stage that stops short name the call that continues."""
-        try:
-            yield
-        except StoppedShortError as error:
-            raise error.resumed_by(f"rolellm.Character.load({str(self.folder)!r}).{call}") from error
+        return _resumed_by(f"rolellm.Character.load({str(self.folder)!r}).{call}")
+
+
+@contextmanager
+def _resumed_by(call: str) -> Iterator[None]:
+    try:
+        yield
+    except StoppedShortError as error:
+        raise error.resumed_by(call) from error
 
 
 def _llm(given: Any) -> LLM:

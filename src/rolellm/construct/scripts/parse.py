@@ -206,6 +206,7 @@ class Parsed:
         characters: Length of the decoded source.
         spoken_in: The language that the text is in, in English, such as ``German``; ``Unknown`` if that is not clear.
         left_out: Share of the text that is in no turn: names, headings, what was left out.
+        mended: Speeches of which a quotation mark was missing or did not match.
     """
 
     role: str
@@ -221,6 +222,7 @@ class Parsed:
     characters: int = 0
     spoken_in: str = "Unknown"
     left_out: float = 0.0
+    mended: int = 0
 
     @property
     def scenes(self) -> int:
@@ -245,6 +247,11 @@ class Parsed:
         return tuple(turn for turn in self.turns if turn.kind == "speech" and turn.speaker == UNKNOWN)
 
     @property
+    def open_share(self) -> float:
+        """The share of speeches whose speaker was not found."""
+        return len(self.unattributed) / max(1, sum(turn.kind == "speech" for turn in self.turns))
+
+    @property
     def empty(self) -> tuple[Turn, ...]:
         """Speeches of which the script has only the speaker's name."""
         return tuple(turn for turn in self.turns if not turn.content)
@@ -258,8 +265,10 @@ class Parsed:
 
     @property
     def health(self) -> dict[str, Any]:
-        """What may have gone wrong: long speeches, speakers of one character, text in no turn, another language."""
+        """What may have gone wrong: speeches without a speaker, long ones, broken quotation marks, and the like."""
         return {
+            "speaker_not_found": round(self.open_share, 4),
+            "mended_quotations": self.mended,
             "long_speeches": {"turns": len(self.long), "first": _places(self.long)},
             "one_character_speakers": {name: count for name, count in self.others.items() if len(name) == 1},
             "text_in_no_turn": round(self.left_out, 4),
@@ -313,6 +322,52 @@ def _tallied(names: Sequence[str]) -> dict[str, int]:
     return dict(counts.most_common())
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A script as its reader found it, before anybody is asked for.
+
+    Attributes:
+        source: The text.
+        hints: What the reader was told.
+        format: What it was read as.
+        format_scores: Each format's score, where the format was detected; empty where it was named.
+        found: The turns.
+    """
+
+    source: Source
+    hints: Hints
+    format: Format
+    format_scores: Mapping[Format, float]
+    found: Sequence[Found]
+
+
+def read_script(
+    script: str | Path | Source,
+    names: Sequence[str] = (),
+    *,
+    format: Format | None = None,
+    language: Language | None = None,
+    encoding: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> Reading:
+    """Read a script for everybody in it; arguments as for `parse_script`.
+
+    Raises:
+        SettingsError: As `parse_script`.
+        ScriptError: When the file cannot be read, or its format is unclear.
+    """
+    if format is not None and format not in FORMATS:
+        raise SettingsError(f"no format {format!r:.60}; there are {', '.join(FORMATS)}")
+    source = script if isinstance(script, Source) else read_source(script, encoding)
+    if not source.text.strip():
+        raise ScriptError("the script is empty; give a file with speeches", path=source.path)
+    hints = Hints(language or detect_language(source.text), names, columns or {})
+    scores: Mapping[Format, float] = {}
+    if format is None:
+        format, scores = detect_format(source.text, hints, source.path)
+    return Reading(source, hints, format, scores, _reader(format)(source, hints))
+
+
 def parse_script(
     script: str | Path | Source,
     role: str,
@@ -342,37 +397,43 @@ def parse_script(
         SettingsError: For a role or alias without a letter, an unknown format, or a column that the table lacks.
         ScriptError: When the file cannot be read, its format is unclear, or the role never speaks; names who does.
     """
-    names = _asked(role, aliases)
-    if format is not None and format not in FORMATS:
-        raise SettingsError(f"no format {format!r:.60}; there are {', '.join(FORMATS)}")
-    source = script if isinstance(script, Source) else read_source(script, encoding)
-    if not source.text.strip():
-        raise ScriptError("the script is empty; give a file with speeches", path=source.path)
-    hints = Hints(language or detect_language(source.text), names, columns or {})
-    scores: Mapping[Format, float] = {}
-    if format is None:
-        format, scores = detect_format(source.text, hints, source.path)
-    found = _reader(format)(source, hints)
-    keys = {key(name) for name in names}
-    turns = tuple(_turn(item, source, names[0], keys, hints.language) for item in found)
+    names = asked_names(role, aliases)
+    reading = read_script(script, names, format=format, language=language, encoding=encoding, columns=columns)
+    return parsed_for(names, reading)
+
+
+def parsed_for(names: Sequence[str], reading: Reading, proposals: Sequence[Proposal] | None = None) -> Parsed:
+    """What a script has for one role.
+
+    Args:
+        names: The role, then its aliases, as `asked_names` gives them.
+        reading: The script.
+        proposals: Names that may be the role's; by default those for which the script itself gives a reason.
+
+    Raises:
+        ScriptError: When the role never speaks; names who does.
+    """
+    found, source, keys = reading.found, reading.source, {key(name) for name in names}
+    turns = tuple(_turn(item, source, names[0], keys, reading.hints.language) for item in found)
     parsed = Parsed(
         role=names[0],
-        aliases=names[1:],
+        aliases=tuple(names[1:]),
         turns=turns,
         speakers=tuple(
             item.speaker if item.speaker and item.kind == "speech" else turn.speaker
             for item, turn in zip(found, turns, strict=True)
         ),
-        format=format,
-        format_scores=scores,
-        language=hints.language,
+        format=reading.format,
+        format_scores=reading.format_scores,
+        language=reading.hints.language,
         encoding=source.encoding,
         path=source.path,
         characters=source.length,
         spoken_in=name_language(" ".join(item.content for item in found[:_HEARD])),
         left_out=1 - _told(found) / len(source.text),
+        mended=sum(item.is_mended for item in found),
     )
-    return _with_proposals(parsed, source)
+    return _with_proposals(parsed, source, proposals)
 
 
 def _told(found: Sequence[Found]) -> int:
@@ -384,7 +445,12 @@ def _told(found: Sequence[Found]) -> int:
     return told
 
 
-def _asked(role: str, aliases: Sequence[str]) -> tuple[str, ...]:
+def asked_names(role: str, aliases: Sequence[str]) -> tuple[str, ...]:
+    """The role and its aliases on one line each, without what cannot be seen; none twice.
+
+    Raises:
+        SettingsError: For one without a letter.
+    """
     names: dict[str, str] = {}
     for name in (role, *aliases):
         clean = " ".join(source_of(name).text.split()) if isinstance(name, str) else ""
@@ -414,17 +480,17 @@ def _turn(found: Found, source: Source, role: str, keys: set[str], language: Lan
     return Turn(speaker, found.content, kind, found.scene, *source.place(found.start, found.end))
 
 
-def _with_proposals(parsed: Parsed, source: Source) -> Parsed:
+def _with_proposals(parsed: Parsed, source: Source, proposals: Sequence[Proposal] | None) -> Parsed:
     names = (parsed.role, *parsed.aliases)
     others = parsed.others
     said: dict[str, list[str]] = {}
     for turn in parsed.turns:
         if turn.kind == "speech" and turn.speaker in others:
             said.setdefault(turn.speaker, []).append(turn.content)
-    proposals = propose(names, others, source.text, said)
+    proposals = propose(names, others, source.text, said) if proposals is None else proposals
     if not any(parsed.own.values()):
         raise ScriptError(_never_speaks(parsed, names, others, proposals), path=parsed.path)
-    return replace(parsed, proposals=proposals)
+    return replace(parsed, proposals=tuple(proposals))
 
 
 def _never_speaks(

@@ -2,13 +2,13 @@
 
 Marks that look the same at both ends are told apart by the characters next to them. A quotation that is not closed
 continues where the next paragraph opens with a mark (as English printers do it) or where a closing mark comes first;
-otherwise it ends with its paragraph, or before the words that introduce the next one.
+otherwise it ends with its paragraph, or before the words that introduce the next one. Whatever is not a pair of marks
+that belong together is counted as mended.
 """
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,6 +48,10 @@ class Paragraph:
     end: int
     scene: int
     is_heading: bool
+
+    def leads(self, text: str) -> bool:
+        """Whether it ends in a colon, as what introduces the next paragraph does."""
+        return text[self.end - 1] in ":："
 
 
 def read_paragraphs(text: str) -> list[Paragraph]:
@@ -141,6 +145,9 @@ def _marks_of(text: str, paragraphs: Sequence[Paragraph], language: Language) ->
                 side = _single_side(text, place, paragraph)
             elif side == "either":
                 side = _side(text, place, paragraph, language)
+            elif language == "zh" and place > paragraph.start and text[place - 1] in "：:":
+                # Turned the wrong way.
+                side = "open"
             if side is not None:
                 found.append(_Mark(place, family, side, index, place == paragraph.start))
     return found
@@ -153,13 +160,14 @@ def _weight(opening: re.Pattern[str], text: str) -> int:
 
 def _families(text: str) -> dict[str, tuple[str, _Side]]:
     is_turned = len(re.findall(r"(?:^|\s)»\w", text)) > len(re.findall(r"(?:^|\s)«", text))
-    families: dict[str, tuple[str, _Side]] = {'"': ('"', "either"), "＂": ("＂", "either"), "„": ("“", "open")}
+    # Texts mix curly and straight marks, so these close each other.
+    families: dict[str, tuple[str, _Side]] = {'"': ("“", "either"), "＂": ("“", "either"), "„": ("“", "open")}
     for opening, closing in ("「」", "『』", "﹁﹂", "‹›", "“”", "»«" if is_turned else "«»"):
         families[opening], families[closing] = (opening, "open"), (opening, "close")
     left, right, low = map(text.count, "“”„")
     if low > 2 * right:
         families["“"] = ("“", "close")
-    elif min(left, right) * 4 < max(left, right) and not low:
+    elif min(left, right) * 4 < max(left, right) and not low and not text.count('"'):
         families["“"] = families["”"] = ("“", "either")
     return families
 
@@ -202,6 +210,7 @@ class Quotation:
         right: Where it ends with its mark, where there is one.
         paragraph: Index of the paragraph in which it begins.
         is_resumed: Whether it continues the quotation before, which its own paragraph did not close.
+        is_mended: Whether a mark is missing or does not match the other.
     """
 
     start: int
@@ -210,6 +219,7 @@ class Quotation:
     right: int
     paragraph: int
     is_resumed: bool = False
+    is_mended: bool = False
 
 
 def find_quotations(text: str, paragraphs: Sequence[Paragraph], language: Language) -> list[Quotation]:
@@ -231,9 +241,15 @@ def find_quotations(text: str, paragraphs: Sequence[Paragraph], language: Langua
             continue
         end, right, goes_on = _end(text, paragraphs, marks, index)
         if text[mark.place + 1 : end].strip():
-            found.append(Quotation(mark.place + 1, end, mark.place, right, mark.paragraph, resumes))
+            is_mended = not goes_on and (end == right or text[mark.place] + text[end] not in _PAIRS)
+            found.append(Quotation(mark.place + 1, end, mark.place, right, mark.paragraph, resumes, is_mended))
         index, resumes = bisect_left(places, right, index + 1), goes_on
     return found
+
+
+_PAIRS: Final = frozenset(
+    ('""', "＂＂", "“”", "„“", "„”", "””", "「」", "『』", "﹁﹂", "«»", "»«", "‹›", "''", "‘’", "'’")
+)
 
 
 def _end(text: str, paragraphs: Sequence[Paragraph], marks: Sequence[_Mark], opening: int) -> tuple[int, int, bool]:
@@ -259,118 +275,3 @@ def _end(text: str, paragraphs: Sequence[Paragraph], marks: Sequence[_Mark], ope
             return end, end, False
         return paragraph.end, paragraph.end, other.paragraph == mark.paragraph + 1 and other.is_first
     return paragraph.end, paragraph.end, False
-
-
-#: How far back narration is searched for the speaker, in characters (our choice).
-REACH: Final = 1500
-
-
-class Attribution(ABC):
-    """Goes through the quotations of a text in order and finds who speaks; a language adds its own rules.
-
-    Args:
-        text: The text.
-        paragraphs: Its paragraphs.
-        quotations: Its quotations, in order; those that nobody speaks are left out.
-    """
-
-    def __init__(self, text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation]) -> None:
-        self.text, self.paragraphs = text, paragraphs
-        self.quotations = [
-            one for one in quotations if one.is_resumed or self.is_spoken(one, paragraphs[one.paragraph])
-        ]
-        # Who has spoken in the scene so far, and who was spoken to by name last.
-        self.spoken: list[str | None] = []
-        self.addressed: list[str] = []
-
-    def speakers(self) -> list[str | None]:
-        """One for each quotation; ``None`` where nobody could be found."""
-        found: list[str | None] = []
-        for index in range(len(self.quotations)):
-            if not self.is_same_scene(index):
-                self.spoken, self.addressed = [], []
-            speaker = self.speaker(index)
-            found.append(speaker)
-            self.spoken = [*self.spoken[-7:], speaker]
-            self.addressed = self.called(index)
-        return found
-
-    @abstractmethod
-    def is_spoken(self, quotation: Quotation, paragraph: Paragraph) -> bool:
-        """Whether a quotation is speech: no quoted word, no title, nothing written or cited."""
-
-    @abstractmethod
-    def speaker(self, index: int) -> str | None:
-        """Who speaks a quotation."""
-
-    @abstractmethod
-    def called(self, index: int) -> list[str]:
-        """The people that a quotation calls by name."""
-
-    @abstractmethod
-    def is_same(self, name: str, other: str) -> bool:
-        """Whether two names may be one person's."""
-
-    def last(self) -> str | None:
-        """Who spoke last in the scene."""
-        return self.spoken[-1] if self.spoken else None
-
-    def partner(self) -> str | None:
-        """Who spoke before the last one; nobody where it is not known who was the last."""
-        last = self.last()
-        return next((name for name in reversed(self.spoken) if last is not None and name not in (None, last)), None)
-
-    def takes_turn(self, index: int) -> str | None:
-        """Whose turn it is where one quotation follows another: whoever was spoken to, or the other of two."""
-        last, candidate = self.last(), self.partner()
-        if not self.is_same_scene(index) or self.paragraph_of(index) - self.paragraph_of(index - 1) > 1:
-            return None
-        others = [name for name in self.addressed if last is None or not self.is_same(name, last)]
-        if len(others) == 1 and (candidate is None or not self.is_same(others[0], candidate)):
-            candidate = others[0]
-        if candidate is None or any(self.is_same(candidate, name) for name in self.called(index)):
-            return None
-        return candidate if last is None or not self.is_same(candidate, last) else None
-
-    def paragraph_of(self, index: int) -> int:
-        """The index of the paragraph in which a quotation begins."""
-        return self.quotations[index].paragraph
-
-    def is_first(self, index: int) -> bool:
-        """Whether a quotation is the first of its paragraph."""
-        return not index or self.quotations[index - 1].right <= self.paragraphs[self.paragraph_of(index)].start
-
-    def is_same_scene(self, index: int) -> bool:
-        """Whether the quotation before is in the same scene."""
-        scenes = [self.paragraphs[self.paragraph_of(place)].scene for place in (index - 1, index)]
-        return index > 0 and scenes[0] == scenes[1]
-
-    def said(self, index: int) -> str:
-        """What a quotation says, without its marks."""
-        return self.text[self.quotations[index].start : self.quotations[index].end].strip()
-
-    def gap(self, index: int) -> str:
-        """The narration between the quotation before and this one, in the same scene."""
-        quotation = self.quotations[index]
-        start, first = max(0, quotation.left - REACH), quotation.paragraph
-        if self.is_same_scene(index):
-            return self.text[max(start, self.quotations[index - 1].right) : quotation.left]
-        scene = self.paragraphs[first].scene
-        while first and self.paragraphs[first - 1].scene == scene and self.paragraphs[first].start > start:
-            first -= 1
-        first += self.paragraphs[first].is_heading
-        return self.text[max(start, self.paragraphs[first].start) : quotation.left]
-
-    def own(self, index: int) -> str:
-        """The narration before a quotation in its own paragraph, after the quotation before."""
-        left, start = self.quotations[index].left, self.paragraphs[self.paragraph_of(index)].start
-        return self.text[max(start, left - REACH, self.quotations[index - 1].right if index else 0) : left]
-
-    def tail(self, index: int) -> str:
-        """The narration after a quotation in its paragraph, before the next one."""
-        right = self.quotations[index].right
-        after = bisect_left(self.paragraphs, right, self.paragraph_of(index), key=lambda paragraph: paragraph.end)
-        end = self.paragraphs[after].end
-        if index + 1 < len(self.quotations):
-            end = min(end, self.quotations[index + 1].left)
-        return self.text[right:end]

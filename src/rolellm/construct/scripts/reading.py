@@ -78,6 +78,7 @@ class Found:
         scene: Counted from 0.
         start: Where it begins in `Source.text`; quotation marks are not part of it.
         end: Where it ends there, exclusive.
+        is_mended: Whether a quotation mark was missing or did not match.
     """
 
     speaker: str | None
@@ -86,6 +87,7 @@ class Found:
     scene: int
     start: int
     end: int
+    is_mended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,22 +397,11 @@ SOUNDS: Final = words_of(
     "铃声 枪声 鼓掌 咳嗽 沉默 雷声 尖叫 歌声 欢呼 喘气"
 )
 
-#: Titles of women.
-WOMENS_TITLES: Final = words_of(
-    "mrs miss ms lady dame madam madame mme mlle queen princess duchess countess baroness empress sister aunt"
-)
-
-#: Titles of men.
-MENS_TITLES: Final = words_of("mr mister sir lord monsieur king prince duke count baron emperor brother uncle father")
-
 #: Titles that a name may have or lack.
-HONORIFICS: Final = (
-    WOMENS_TITLES
-    | MENS_TITLES
-    | words_of(
-        "dr doctor prof professor m captain capt colonel col general gen major sergeant sgt lieutenant lt commander "
-        "inspector detective officer agent saint st reverend rev judge president senator chief"
-    )
+HONORIFICS: Final = words_of(
+    "mr mrs miss ms mister sir madam madame monsieur lady lord dame dr doctor prof professor captain capt colonel col "
+    "general gen major sergeant sgt lieutenant lt commander inspector detective officer agent saint st reverend rev "
+    "judge president senator chief king queen prince princess duke duchess count countess uncle aunt brother sister"
 )
 
 #: With one of these, a name is as a rule somebody else's: Young MARCIUS is not MARCIUS.
