@@ -3,8 +3,8 @@
     python benchmarks/attribution.py --script NOVEL.txt --labels LABELS.jsonl --role NAME [--llm FILE.yaml --out DIR]
 
 A label is ``{"offset", "speaker", "also"}``: a character inside the quotation marks, counted in the decoded file from
-0, who speaks (null of what nobody says), and other names of that person. `right` is the share of labelled quotations with
-one of these names, or that nobody is said to speak where nobody does; `open` the share for which nobody was found;
+0, who speaks (null of what nobody says), and other names of that person. `right` is the share of labelled quotations
+with one of these names, or that nobody is said to speak where nobody does; `open` the share for which nobody was found;
 `precision` the share of right ones among those for which somebody was. For the role, precision is how many of the
 quotations given to it are its own, and recall how many of its own are given to it. A model is asked only about passages
 that hold a labelled quotation; the folder keeps its replies. Speed is CPU time on copies of the script.

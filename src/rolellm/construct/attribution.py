@@ -50,8 +50,8 @@ from rolellm.prompts.render import load_template
 # of the beginning and the end of long narration and speech are shown (our choice: what a small model keeps apart).
 _MOST_ASKED: Final = 10
 _TOKENS: Final = 500
-_CONTEXT_TOKENS: Final = 160
-_SHOWN: Final[Mapping[Language, tuple[int, int]]] = {"en": (160, 160), "zh": (50, 60)}
+_CONTEXT_TOKENS: Final = 120
+_SHOWN: Final[Mapping[Language, tuple[int, int]]] = {"en": (160, 160), "zh": (40, 40)}
 #: Greedy: there is one answer.
 _SAMPLING: Final = Sampling(temperature=0, top_p=1, max_tokens=400)
 
