@@ -207,6 +207,8 @@ class Parsed:
         spoken_in: The language that the text is in, in English, such as ``German``; ``Unknown`` if that is not clear.
         left_out: Share of the text that is in no turn: names, headings, what was left out.
         mended: Speeches of which a quotation mark was missing or did not match.
+        guessed: Speeches whose speaker is a guess.
+        guessed: Speeches whose speaker is a guess.
     """
 
     role: str
@@ -223,6 +225,7 @@ class Parsed:
     spoken_in: str = "Unknown"
     left_out: float = 0.0
     mended: int = 0
+    guessed: int = 0
 
     @property
     def scenes(self) -> int:
@@ -268,6 +271,7 @@ class Parsed:
         """What may have gone wrong: speeches without a speaker, long ones, broken quotation marks, and the like."""
         return {
             "speaker_not_found": round(self.open_share, 4),
+            "speakers_guessed": self.guessed,
             "mended_quotations": self.mended,
             "long_speeches": {"turns": len(self.long), "first": _places(self.long)},
             "one_character_speakers": {name: count for name, count in self.others.items() if len(name) == 1},
@@ -349,6 +353,7 @@ def read_script(
     language: Language | None = None,
     encoding: str | None = None,
     columns: Mapping[str, str] | None = None,
+    guess: bool = False,
 ) -> Reading:
     """Read a script for everybody in it; arguments as for `parse_script`.
 
@@ -361,7 +366,7 @@ def read_script(
     source = script if isinstance(script, Source) else read_source(script, encoding)
     if not source.text.strip():
         raise ScriptError("the script is empty; give a file with speeches", path=source.path)
-    hints = Hints(language or detect_language(source.text), names, columns or {})
+    hints = Hints(language or detect_language(source.text), names, columns or {}, guess)
     scores: Mapping[Format, float] = {}
     if format is None:
         format, scores = detect_format(source.text, hints, source.path)
@@ -377,6 +382,7 @@ def parse_script(
     language: Language | None = None,
     encoding: str | None = None,
     columns: Mapping[str, str] | None = None,
+    guess: bool = False,
 ) -> Parsed:
     """Read a script for one role.
 
@@ -392,13 +398,16 @@ def parse_script(
         encoding: The file's text encoding; detected by default.
         columns: Of a table, by what they hold: ``{"speaker": "name", "text": "line"}``, and ``scene``; usual names are
             known.
+        guess: Whether to guess who speaks a novel's quotations where the text does not name them.
 
     Raises:
         SettingsError: For a role or alias without a letter, an unknown format, or a column that the table lacks.
         ScriptError: When the file cannot be read, its format is unclear, or the role never speaks; names who does.
     """
     names = asked_names(role, aliases)
-    reading = read_script(script, names, format=format, language=language, encoding=encoding, columns=columns)
+    reading = read_script(
+        script, names, format=format, language=language, encoding=encoding, columns=columns, guess=guess
+    )
     return parsed_for(names, reading)
 
 
@@ -432,6 +441,7 @@ def parsed_for(names: Sequence[str], reading: Reading, proposals: Sequence[Propo
         spoken_in=name_language(" ".join(item.content for item in found[:_HEARD])),
         left_out=1 - _told(found) / len(source.text),
         mended=sum(item.is_mended for item in found),
+        guessed=sum(item.is_guess for item in found),
     )
     return _with_proposals(parsed, source, proposals)
 

@@ -275,3 +275,19 @@ def _end(text: str, paragraphs: Sequence[Paragraph], marks: Sequence[_Mark], ope
             return end, end, False
         return paragraph.end, paragraph.end, other.paragraph == mark.paragraph + 1 and other.is_first
     return paragraph.end, paragraph.end, False
+
+
+def around(
+    text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation], index: int
+) -> tuple[str, str, bool]:
+    """The narration of a quotation's own paragraph before and after it, and whether another precedes it there."""
+    quotation = quotations[index]
+    start = paragraphs[quotation.paragraph].start
+    follows = index > 0 and quotations[index - 1].right > start
+    if not text[start : quotation.left].strip() and start and paragraphs[quotation.paragraph - 1].leads(text):
+        # ``George replied:`` is a paragraph of its own.
+        start = paragraphs[quotation.paragraph - 1].start
+    before = text[quotations[index - 1].right if follows else start : quotation.left]
+    following = quotations[index + 1].left if index + 1 < len(quotations) else len(text)
+    end = paragraphs[bisect_left(paragraphs, quotation.right, key=lambda one: one.end)].end
+    return before, text[quotation.right : min(end, following)], follows
