@@ -1,9 +1,9 @@
 """Who speaks the quotations of a novel that name nobody: a guess from the narration around them, or by turns.
 
 The people are those whom the text names next to a verb of saying somewhere, and the role. A guess is the subject of the
-words that introduce a quotation; for a pronoun, whoever it fits among those who spoke and were told of last; and where
-one quotation follows another without a word, whoever was spoken to by name, else the other of two. All of it is our own
-choice; each rule was kept because it was right more often than wrong on labeled texts.
+words that introduce a quotation; for an English pronoun, whoever it fits among those who spoke and were told of last;
+and where one quotation follows another without a word, the other of two. All of it is our own choice; each rule was
+kept because it was right more often than wrong on labeled texts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from rolellm.construct.scripts.quotes import Paragraph, Quotation, around
 from rolellm.construct.scripts.reading import Hints, words_of
@@ -19,29 +19,6 @@ from rolellm.construct.scripts.saying import FAMILIES, MANNER, NAME, NO_NAME, PU
 
 #: Mentions of people that a pronoun may mean, speakers that it may mean, and how far back they are looked for.
 _MENTIONS, _SPOKE, _FAR = 6, 4, 600
-
-
-class _Rules(Protocol):
-    """What a language adds."""
-
-    def named(self, told: str) -> list[str]:
-        """The people of whom a passage tells, in order."""
-        ...
-
-    def called(self, said: str) -> list[str]:
-        """The people whom a quotation calls by name."""
-        ...
-
-    def fits(self, name: str, pronoun: str) -> bool:
-        """Whether a pronoun may mean somebody."""
-        ...
-
-    def cue(self, before: str, said: str, after: str) -> str | None:
-        """Who speaks by the words around a quotation.
-
-        A name, or a pronoun; empty of somebody unknown; ``None`` where nothing is said of it.
-        """
-        ...
 
 
 def guess(
@@ -63,46 +40,39 @@ def guess(
     people = {name for name in (*speakers, *hints.names) if name}
     ends = [0, *(quotation.right for quotation in quotations)]
     told = [text[max(end, one.left - _FAR) : one.left] for end, one in zip(ends, quotations, strict=False)]
-    rules: _Rules = _English(people, told) if hints.language == "en" else _Chinese(people)
+    rules = _English(people, told) if hints.language == "en" else _Chinese(people)
     found: list[str | None] = []
     mentioned: list[str] = []
-    spoken: list[str | None] = []
-    called: list[str] = []
     for index, quotation in enumerate(quotations):
         before = quotations[index - 1].paragraph if index else 0
-        if paragraphs[before].scene != paragraphs[quotation.paragraph].scene:
-            mentioned, spoken, called = [], [], []
+        if not index or paragraphs[before].scene != paragraphs[quotation.paragraph].scene:
+            mentioned, first = [], index
         mentioned = [*mentioned, *rules.named(told[index])][-_MENTIONS:]
-        said = text[quotation.start : quotation.end].strip()
-        addressed = rules.called(said)
         speaker = speakers[index]
         if speaker is None:
             own, after, follows = around(text, paragraphs, quotations, index)
-            cue = rules.cue(own, said, after)
-            last = spoken[-1] if spoken else None
-            is_near = bool(spoken) and quotation.paragraph - before <= 1
-            recent = list(reversed(spoken[-_SPOKE:]))
-            if quotation.is_resumed or (follows and (cue is None or (hints.language == "en" and cue not in people))):
+            cue = rules.cue(own, text[quotation.start : quotation.end].strip(), after)
+            is_near = index > first and quotation.paragraph - before <= 1
+            recent = list(reversed(found[max(first, index - _SPOKE) :]))
+            last = recent[0] if recent else None
+            is_english = isinstance(rules, _English)
+            if quotation.is_resumed or (follows and (cue is None or (is_english and cue not in people))):
                 speaker = last
-            elif cue in _PRONOUNS:
-                partners = [*called, *recent] if is_near else []
-                others = dict.fromkeys([*partners, *reversed(mentioned), *([] if is_near else recent)])
+            elif isinstance(rules, _English) and cue in _PRONOUNS:
+                others = [*recent, *reversed(mentioned)] if is_near else [*reversed(mentioned), *recent]
                 fitting = [
                     name
-                    for name in others
-                    if name and name not in addressed and not (is_near and name == last) and rules.fits(name, cue)
+                    for name in dict.fromkeys(others)
+                    if name and not (is_near and name == last) and rules.fits(name, cue)
                 ]
-                # Of several, only one to whom was spoken or who spoke.
-                if fitting and (len(fitting) == 1 or fitting[0] in partners):
+                # Of several, only one who spoke just now.
+                if fitting and (len(fitting) == 1 or (is_near and fitting[0] in recent)):
                     speaker = fitting[0]
             elif cue:
                 speaker = cue
-            elif cue is None and not own.strip() and is_near:
-                partner = next((name for name in recent[1:] if name and name != last), None) if last else None
-                answering = (name for name in (*called, partner) if name != last and name not in addressed)
-                speaker = next(answering, None)
+            elif cue is None and not own.strip() and is_near and last:
+                speaker = next((name for name in recent if name and name != last), None)
         found.append(speaker)
-        spoken, called = [*spoken, speaker], addressed
     return found
 
 
@@ -118,9 +88,6 @@ _TAG: Final = re.compile(
 )
 _SUBJECT: Final = re.compile(
     rf"(?:^\s*|{_STOP}[”’\"')]*\s+)(?:(?:And|But|Then|So|Now|Here|At\s+(?:last|this)|Suddenly|[A-Z]\w+ly),?\s+)?{_WHO}"
-)
-_CALLED: Final = re.compile(
-    rf"(?:^|[,;.!?—–-]\s*)(?:[Mm]y\s+)?(?:[Dd]ear(?:est)?\s+)?(?P<name>{NAME})\s*(?=[,.!?;—–-]|$)"
 )
 _SENTENCES: Final = re.compile(rf"{_STOP}\s|\n\n")
 _GENDERED: Final = re.compile(r"\b(?:(?P<he>he|his|him|himself)|she|her|hers|herself)\b", re.IGNORECASE)
@@ -139,9 +106,6 @@ class _English:
 
     def named(self, told: str) -> list[str]:
         return [name for match in re.finditer(NAME, told) if (name := plain(match[0])) in self.people and name]
-
-    def called(self, said: str) -> list[str]:
-        return [name for match in _CALLED.finditer(said) if (name := plain(match["name"])) in self.people and name]
 
     def fits(self, name: str, pronoun: str) -> bool:
         words = {word.strip(".").casefold() for word in name.split()}
@@ -175,16 +139,13 @@ _LEAD: Final = re.compile(
     "(?:[裡里内內][面中])?一[个個位]|內中|内中|个|個|边|邊|些|被|把)*"
 )
 _CITED: Final = re.compile(f"[古写寫云](?:{SAYS})$")
-_MANY: Final = re.compile(f"[都俱齐齊](?:{SAYS})$")
 _GROUP: Final = re.compile("[众眾][^诸諸多皆都亦又]")
 # Whose speech it is, is said before that.
 _BARE: Final = re.compile(rf"(?:{MANNER}|[又說说出向前上來来了他口心想])*(?:{SAYS}|叫|罵|骂)?")
-_APPEARS: Final = re.compile("[有個个]([^有個个]{2,3})$")
 _ANOTHER: Final = re.compile(
     "(?:早|只|忽)?[见見]?(?:那|这|這|群|有|[一几幾数數二两兩三四五六七八九十]|[只忽][听聽]|门外|門外|[慌唬]得)"
 )
 _SAID: Final = re.compile(rf"(?P<name>.{{2,3}}?){MANNER}{{0,2}}(?:{SAYS})")
-_SAID_AFTER: Final = re.compile(rf"\s*(?P<who>[^{PUNCTUATION}]{{2,16}}?)(?:{SAYS})(?:[。，,.]|$)")
 _ENDS_IN_MANNER: Final = re.compile(f"{MANNER}+$")
 _LAST: Final = "道一二三四五六七八九"
 _SHORT, _LONG = 2, 3
@@ -197,17 +158,10 @@ class _Chinese:
     def named(self, told: str) -> list[str]:
         return [name for clause in _CLAUSES.findall(told) if (name := self._at(clause))]
 
-    def called(self, said: str) -> list[str]:
-        return []
-
-    def fits(self, name: str, pronoun: str) -> bool:
-        return False
-
     def cue(self, before: str, said: str, after: str) -> str | None:
         clauses = list(_CLAUSES.finditer(before))
         if not clauses:
-            match = _SAID_AFTER.match(after)
-            return (self._at(match["who"]) or "") if match else None
+            return None
         saying = clauses[-1][0]
         if len(clauses) == 1 and _BARE.fullmatch(saying):
             return None
@@ -219,14 +173,12 @@ class _Chinese:
             if group := _GROUP.match(clause):
                 return group[0]
             if name := self._at(clause):
-                return "" if _MANY.search(saying) else name
+                return name
             if _core(clause)[:1] in ("他", "她"):
                 return ""
-            if match is clauses[-1]:
-                if before[: match.start()].rstrip()[-1:] in _SENTENCE_END and not _BARE.fullmatch(clause):
-                    return _described(clause)
-            elif (appears := _APPEARS.search(clause)) and not NO_NAME.search(appears[1]):
-                return appears[1]
+            opens = before[: match.start()].rstrip()[-1:] in _SENTENCE_END
+            if match is clauses[-1] and opens and not _BARE.fullmatch(clause):
+                return _described(clause)
             if _ANOTHER.match(clause):
                 return ""
         return ""
