@@ -129,6 +129,8 @@ def _healthy(parsed: Parsed) -> str:
     said += f" (first at character {long[0].start:,})" if long else ""
     said += f"; {len(short):,} one-character speakers"
     said += f" ({', '.join(f'{name} {count}' for name, count in list(short.items())[:_EXAMPLES])})" if short else ""
+    if unnamed := parsed.unaddressed:
+        said += f"; nobody else names {', '.join(f'{name} ({count} speeches)' for name, count in unnamed.items())}"
     said += f"; {parsed.left_out:.0%} of the text in no turn"
     spoken = parsed.spoken_in
     if spoken not in ("English", "Chinese", "Unknown"):

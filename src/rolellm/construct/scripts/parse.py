@@ -24,7 +24,7 @@ from rolellm.core.records import UNKNOWN, Language, Turn
 from rolellm.core.text import HAN
 from rolellm.rolebench.profiles import narrates
 
-_SAMPLE: Final = 400_000
+_SAMPLE: Final = 100_000
 # A guess that less than half of the text bears out is none.
 _LEAST: Final = 0.5
 # Lines, not counting blank ones. Even where speeches are long, as many name a speaker or hold a quotation.
@@ -35,7 +35,7 @@ _LETTERS_A_HAN: Final = 5
 _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTILINE)
 _ACT: Final = re.compile(r"^[ \t]*(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}\b", re.MULTILINE)
 _STAGE: Final = re.compile(r"^[ \t]*[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT)\b", re.MULTILINE)
-_TABLES: Final = (".csv", ".tsv", ".jsonl")
+_TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
 _PREVIEWED: Final = 3
 # In a dialogue, at least every fifth speech is another's than the one before.
 _MONOLOGUE: Final = 5
@@ -74,7 +74,7 @@ def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Fo
         ScriptError: When no score reaches 0.5; shows how the two nearest formats would read it.
     """
     sample = _sampled(text)
-    if hints.columns or (path is not None and path.suffix.lower() in _TABLES) or table.is_table(sample):
+    if hints.columns or (path is not None and path.suffix.lower() in _TABLES) or table.is_table(text):
         return "table", {name: float(name == "table") for name in FORMATS}
     lines = [line for line in lines_of(sample) if not line.blank]
     found: dict[Format, Sequence[int]] = {
@@ -169,7 +169,7 @@ def _play(text: str, hints: Hints) -> list[int]:
 
 def _transcript(text: str, hints: Hints) -> list[int]:
     asked = set(map(key, hints.names))
-    lines = list(lines_of(text))
+    lines = lines_of(text)
     labels = transcript.speakers_of(lines, hints.names)[0]
     # A novel's "the king said:" is followed by a quotation mark.
     named = [
@@ -186,6 +186,9 @@ _NAMED: Final = 12
 _LONG: Final = 1000
 _TIMES_LONGER: Final = 20
 _HEARD: Final = 200
+# Of the speakers with most speeches, how many are looked at, if they have so many.
+_TOP: Final = 5
+_MUCH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +260,31 @@ class Parsed:
         return tuple(turn for turn in self.turns if turn.kind == "speech" and len(turn.content) > limit)
 
     @property
+    def unaddressed(self) -> dict[str, int]:
+        """Who speaks much and whom nothing else names: no speech of another, no direction. It may be no name."""
+        return {
+            name: count
+            for name, count in list(self.others.items())[:_TOP]
+            if count >= _MUCH and not self._is_named(key(name))
+        }
+
+    def _is_named(self, name: str) -> bool:
+        # Of a Chinese name, what friends call; of others, any word, and what an abbreviation stands for.
+        parts = [name[-2:]] if HAN.search(name) else [rf"\b{re.escape(word)}" for word in name.split() if len(word) > 1]
+        pattern = re.compile("|".join(parts or [re.escape(name)]), re.IGNORECASE)
+        return any(
+            pattern.search(turn.content)
+            for turn, speaker in zip(self.turns, self.speakers, strict=True)
+            if key(speaker) != name
+        )
+
+    @property
     def health(self) -> dict[str, Any]:
-        """What may have gone wrong: long speeches, speakers of one character, text in no turn, another language."""
+        """What may have gone wrong: long speeches, speakers that may be no names, text in no turn, another language."""
         return {
             "long_speeches": {"turns": len(self.long), "first": _places(self.long)},
             "one_character_speakers": {name: count for name, count in self.others.items() if len(name) == 1},
+            "unaddressed_speakers": self.unaddressed,
             "text_in_no_turn": round(self.left_out, 4),
             "language": self.spoken_in,
         }
@@ -348,6 +371,8 @@ def parse_script(
     source = script if isinstance(script, Source) else read_source(script, encoding)
     if not source.text.strip():
         raise ScriptError("the script is empty; give a file with speeches", path=source.path)
+    if format in (None, "play", "screenplay"):
+        source = screenplay.joined(source)
     hints = Hints(language or detect_language(source.text), names, columns or {})
     scores: Mapping[Format, float] = {}
     if format is None:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, Literal
 
 from rolellm.construct.scripts.reading import (
@@ -55,6 +55,10 @@ _ENTER: Final = re.compile(
 _LEAVES: Final = re.compile(r"\s*(?:(?:Re-?enter|Enter|Exit|Exeunt)\b[^.!?]{0,120}[.]?)\s*$")
 _ROMAN: Final = re.compile(r"[IVXLC]+$")
 _AS_WORD: Final = 4
+_NAMED: Final = re.compile(
+    r"(?<=[^\W\dA-Z_] |, )[^\W\da-z_][^\W_]+\.?(?: [^\W\da-z_][^\W_]+)*|\b[^\W\da-z_]{2,}(?: [^\W\da-z_]{2,})*"
+)
+_SMALL: Final = re.compile(r"(?<= )[^\W\dA-Z_]+\b")
 _UNCLOSED: Final = re.compile(r"\[[^\[\]\n]{1,200}$", re.MULTILINE)
 
 
@@ -130,6 +134,7 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
     """Find out how a play names its speakers; nothing where nobody is named more than once or asked for."""
     found: dict[Way, dict[str, list[int]]] = {}
     indents: Counter[int] = Counter()
+    directed: set[str] = set()
     parted: Counter[tuple[Way, bool]] = Counter()
     asked = {key(name) for name in hints.names}
     spelled: dict[str, str] = {}
@@ -140,9 +145,11 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
         for cue in cues:
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
-            if alone or cue.opens or (cue.way == "bare" and last):
+            if alone or (cue.opens and not first) or (cue.way == "bare" and last):
                 continue
             name = key(cue.name)
+            if cue.opens or cue.aside[1]:
+                directed.add(name)
             if name in asked or is_name(cue.name):
                 found.setdefault(cue.way, {}).setdefault(name, []).append(line.start)
                 indents[line.indent] += cue.way == "capital"
@@ -154,16 +161,20 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
             found["gap"].setdefault(name, []).extend(at)
         parted.update({("gap", first): parted["bare", first] for first in (True, False)})
     casts = []
+    sentences = _Sentences(text)
+    margin = indents.most_common(1)[0][0] if indents else 0
+    # Where only the lines with names are so indented, a word is a name there.
+    placed = margin > 0 and sum(line.indent == margin for line in lines_of(text)) < 2 * indents[margin]
     for way, places in found.items():
         often = {name for name, at in places.items() if name in asked or len(at) > 1}
         once = {name for name in places if _is_plain(spelled[name], way) and is_name(spelled[name], once=True)}
-        if way == "capital":
-            once = {name for name in once if _is_known(spelled[name], text)}
-            often = {name for name in often if name in asked or not _is_word(spelled[name], len(places[name]), text)}
+        if way == "capital" and not placed:
+            once = {name for name in once if name in directed or name in sentences.names}
+            often = {name for name in often if name in asked or sentences.words[name] <= _AS_WORD * len(places[name])}
         if often:
             kept = frozenset(often | once)
             cues_of = sorted(((name, place) for name in kept for place in places[name]), key=lambda cue: cue[1])
-            indent = indents.most_common(1)[0][0] if way == "capital" else None
+            indent = margin if way == "capital" else None
             casts.append(Cast(way, kept, cues_of, parted[way, True] >= parted[way, False], indent))
     return max(casts, key=lambda cast: len(cast.cues), default=None)
 
@@ -175,14 +186,21 @@ def _is_plain(name: str, way: Way) -> bool:
     return way not in ("stop", "bare") or (name.isupper() and len(name) > 2 and not _ROMAN.match(name))
 
 
-def _is_known(name: str, text: str) -> bool:
-    """Whether a name is one elsewhere in the text, too: inside a sentence, or in capitals."""
-    return name.upper() in text or re.search(rf"[a-z,] {re.escape(name)}\b", text) is not None
+class _Sentences:
+    """What a text has inside its sentences, gone through once and only if asked."""
 
+    def __init__(self, text: str) -> None:
+        self._text = text
 
-def _is_word(name: str, times: int, text: str) -> bool:
-    """Whether it is a word that now and then is a whole sentence, such as "Silence."."""
-    return " " not in name and len(re.findall(rf" {re.escape(name.lower())}\b", text)) > _AS_WORD * times
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The keys of what is in capitals, or has a capital inside a sentence."""
+        return frozenset(key(match[0]) for match in _NAMED.finditer(self._text))
+
+    @cached_property
+    def words(self) -> Counter[str]:
+        """How often each word is written small: one that now and then is a whole sentence, such as "Silence."."""
+        return Counter(_SMALL.findall(self._text))
 
 
 def _with_neighbors(text: str) -> Iterator[tuple[Line, bool, bool]]:
