@@ -17,6 +17,7 @@ import json
 import re
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,14 @@ INDEX = Path(__file__).with_name("scripts.json")
 def headers_of(text: str, entry: dict[str, Any]) -> list[tuple[int, int, str]]:
     """Where the true headers begin and end, and whom they name."""
     pattern = re.compile(entry["headers"], re.MULTILINE)
-    return [
+    found = [
         (match.start(), match.end(), source_of(match["name"]).text.strip())
         for match in pattern.finditer(text, text.find(entry.get("from", "")))
         if match["name"].strip() not in entry.get("not", ())
     ]
+    # Names on lines of their own in small letters: what comes again so often is one, for a verse does not.
+    counts = Counter(name for _, _, name in found)
+    return [header for header in found if counts[header[2]] >= entry.get("least", 1)]
 
 
 def judged(parsed: Parsed, headers: Sequence[tuple[int, int, str]]) -> tuple[int, int, list[str]]:

@@ -418,6 +418,21 @@ def test_json_lines_and_columns(tmp_path: Path) -> None:
         parse_script(file, "Ada")
 
 
+def test_names_in_small_letters_on_lines_of_their_own() -> None:
+    scene = "Scène {0}\nArbate\nMais à quoi bon, Seigneur {0} ?\nDone Elvire\nJe ne sais {0}\npas encore {0}.\n"
+    parsed = parse_script(source_of("".join(scene.format(number * "I") for number in range(1, 4))), "Arbate")
+    assert parsed.format == "play"
+    assert (parsed.own, parsed.others) == ({"Arbate": 3}, {"Done Elvire": 3})
+    assert parsed.turns[2].content == "Je ne sais I pas encore I."
+
+
+def test_names_where_words_are_not_so_indented() -> None:
+    """A crowd's names are words, too."""
+    scene = "  Other. Who goes?\n    It is late; other men\n    sleep all.\n  Wat. One, and all his oats.\n    All.\n"
+    parsed = parse_script(source_of("ACT I\n" + scene * 4), "Wat.")
+    assert (parsed.own, parsed.others) == ({"Wat": 4}, {"Other": 4})
+
+
 @pytest.mark.parametrize(
     ("value", "scenes"),
     [

@@ -39,8 +39,9 @@ _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
 _PREVIEWED: Final = 3
 # In a dialogue, at least every fifth speech is another's than the one before.
 _MONOLOGUE: Final = 5
-# Characters around the middle of a text, on either side, that tell its language.
-_TELLING: Final = 4000
+# How many slices of a text vote on its language, and how many characters each has.
+_SLICES: Final = 5
+_TELLING: Final = 2500
 
 
 def detect_language(text: str) -> Language:
@@ -53,9 +54,12 @@ def name_language(text: str) -> str:
     """The language's name in English, such as ``German``; ``Unknown`` of a text too short or too mixed to tell."""
     from charset_normalizer import from_bytes
 
-    middle = max(0, len(text) // 2 - _TELLING)
-    best = from_bytes(text[middle : middle + 2 * _TELLING].encode(errors="replace"), cp_isolation=["utf_8"]).best()
-    found = best.language if best is not None else "Unknown"
+    named: Counter[str] = Counter()
+    for at in range(0, len(text), max(_TELLING, len(text) // _SLICES)):
+        best = from_bytes(text[at : at + _TELLING].encode(errors="replace"), cp_isolation=["utf_8"]).best()
+        named[best.language.strip("—") if best is not None else "Unknown"] += 1
+    del named["Unknown"]
+    found = named.most_common(1)[0][0] if named else "Unknown"
     return "Chinese" if found == "Unknown" and detect_language(text) == "zh" else found
 
 
@@ -117,7 +121,9 @@ def _previews(text: str, hints: Hints, scores: Mapping[Format, float]) -> str:
     shown = ""
     for name in sorted(scores, key=lambda name: -scores[name])[:2]:
         spoken = (
-            [turn for turn in _reader(name)(source_of(text), hints) if turn.kind == "speech"] if scores[name] else []
+            [turn for turn in _reader(name)(source_of(text[:_SAMPLE]), hints) if turn.kind == "speech"]
+            if scores[name]
+            else []
         )
         if spoken:
             shown += f"\nAs {_article(name)} it would begin:"
@@ -160,9 +166,9 @@ def _screenplay(text: str, lines: Sequence[Line]) -> list[int]:
 
 def _play(text: str, hints: Hints) -> list[int]:
     cast = play.cast_of(text, hints)
-    staged = _ACT.search(text) is not None or _STAGE.search(text) is not None
+    staged = _ACT.search(text) or _STAGE.search(text) or any(map(headings.foreign_act, lines_of(text)))
     # A line such as "JOHN: Well." is a transcript's, and names alone are a screenplay's, but for acts and entrances.
-    if cast is None or (cast.way in ("colon", "bare") and not staged):
+    if cast is None or (cast.way in ("colon", "bare", "small") and not staged):
         return []
     return _spoken(cast.cues, set(map(key, hints.names)))
 
@@ -186,7 +192,7 @@ _NAMED: Final = 12
 _LONG: Final = 1000
 _TIMES_LONGER: Final = 20
 _HEARD: Final = 200
-# Of the speakers with most speeches, how many are looked at, if they have so many.
+# How many speakers are looked at, of those with the most speeches, and the least that they must have.
 _TOP: Final = 5
 _MUCH: Final = 20
 

@@ -23,6 +23,7 @@ from rolellm.construct.scripts.reading import (
     Source,
     bare,
     bracketed,
+    foreign_act,
     heading_of,
     is_name,
     key,
@@ -31,7 +32,7 @@ from rolellm.construct.scripts.reading import (
 from rolellm.core.records import TurnKind
 from rolellm.core.text import HAN
 
-Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "bare"]
+Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "bare", "small"]
 
 _TITLE: Final = (
     r"(?:(?:MRS|MR|MS|DR|ST|MME|MLLE|PROF|REV|Mrs|Mr|Ms|Dr|St|Mme|Mlle|Prof|Rev|M)\. ?|(?:[A-Z]\. ?){1,3}|\d{1,2}\. ?)?"
@@ -55,6 +56,7 @@ _ENTER: Final = re.compile(
 _LEAVES: Final = re.compile(r"\s*(?:(?:Re-?enter|Enter|Exit|Exeunt)\b[^.!?]{0,120}[.]?)\s*$")
 _ROMAN: Final = re.compile(r"[IVXLC]+$")
 _AS_WORD: Final = 4
+_REFRAIN: Final = 3
 _NAMED: Final = re.compile(
     r"(?<=[^\W\dA-Z_] |, )[^\W\da-z_][^\W_]+\.?(?: [^\W\da-z_][^\W_]+)*|\b[^\W\da-z_]{2,}(?: [^\W\da-z_]{2,})*"
 )
@@ -86,7 +88,8 @@ def _cues_of(line: str) -> Sequence[_Cue]:
     after = line[match.end() :]
     way: Way = "bare"
     if not match["stop"] and not after.strip():
-        is_cue = name == name.upper() and (name != name.lower() or HAN.match(name) is not None)
+        loud = name == name.upper() and (name != name.lower() or HAN.match(name) is not None)
+        way, is_cue = ("bare" if loud else "small"), loud or name[0].isupper()
     elif not match["stop"]:
         # Shaw's way: HIGGINS [loudly] Well?
         way, is_cue = "bracket", name.isupper() and match["aside"] is not None
@@ -145,12 +148,12 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
         for cue in cues:
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
-            if alone or (cue.opens and not first) or (cue.way == "bare" and last):
+            if alone or (cue.opens and not first) or (cue.way in ("bare", "small") and last):
                 continue
             name = key(cue.name)
             if cue.opens or cue.aside[1]:
                 directed.add(name)
-            if name in asked or is_name(cue.name):
+            if name in asked or is_name(cue.name, loose=cue.way == "small"):
                 found.setdefault(cue.way, {}).setdefault(name, []).append(line.start)
                 indents[line.indent] += cue.way == "capital"
                 parted[cue.way, first] += 1
@@ -166,7 +169,9 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
     # Where only the lines with names are so indented, a word is a name there.
     placed = margin > 0 and sum(line.indent == margin for line in lines_of(text)) < 2 * indents[margin]
     for way, places in found.items():
-        often = {name for name, at in places.items() if name in asked or len(at) > 1}
+        # A line of verse, too, has no stop now and then, and a refrain comes again.
+        least = _REFRAIN if way == "small" else 2
+        often = {name for name, at in places.items() if name in asked or len(at) >= least}
         once = {name for name in places if _is_plain(spelled[name], way) and is_name(spelled[name], once=True)}
         if way == "capital" and not placed:
             once = {name for name in once if name in directed or name in sentences.names}
@@ -183,7 +188,7 @@ def _is_plain(name: str, way: Way) -> bool:
     """Whether one time is enough: "I. Rome" and "A. The" are no speakers."""
     if way == "gap":
         return name == name.upper() and len(name) > 1
-    return way not in ("stop", "bare") or (name.isupper() and len(name) > 2 and not _ROMAN.match(name))
+    return way not in ("stop", "bare", "small") or (name.isupper() and len(name) > 2 and not _ROMAN.match(name))
 
 
 class _Sentences:
@@ -234,10 +239,14 @@ def _accepted(cue: _Cue, cast: Cast, asked: set[str], *, first: bool, last: bool
     sure = cue.way in ("colon", "bracket", "gap") or (cue.way == cast.way == "colon alone" and cue.name.isupper())
     if not first and (cue.way == "stop alone" or (cast.parted and not sure)):
         return False
-    if cue.way in ("bare", "capital", "gap") and cast.way != cue.way and (cue.way, cast.way) != ("bare", "gap"):
+    if (
+        cue.way in ("bare", "small", "capital", "gap")
+        and cast.way != cue.way
+        and (cue.way, cast.way) != ("bare", "gap")
+    ):
         # A line of the persons of the play, a short sentence, a table.
         return False
-    if cue.way == "bare":
+    if cue.way in ("bare", "small"):
         return name in cast.names and not last
     if cue.way == cast.way:
         # A crowd that speaks once is named as everyone else is.
@@ -265,7 +274,7 @@ class _Play(Collector):
         text, known = line.text.strip(), cue is not None and key(cue.name) in self.names
         if first and self.held is not None:
             self.close()
-        heading = heading_of(line.text) if (first or text.isupper()) and not known else None
+        heading = heading_of(line.text) if (first or text.isupper() or foreign_act(line)) and not known else None
         if heading is None and first and not known and text[:1] == "[" and (inner := text.strip("[]_")):
             shift = line.text.index(inner)
             heading = (found[0] + shift, found[1] + shift) if (found := heading_of(inner)) else None

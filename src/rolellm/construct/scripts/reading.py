@@ -335,6 +335,7 @@ _SLUG: Final = re.compile(
     r"(?:[A-Z]?\d{1,4}[A-Z]?[.)]?\s+)?(?:(?i:INT|EXT)\.?\s?/\s?(?i:INT|EXT)\b\.?|(?i:I\s?/\s?E)\b\.?|(?i:INT|EXT)\.|(?:INT|EXT|EST)\b\.?)"
     r"\s*\S|(?:\d{1,4}\s*[.、)]?\s*)?(?:内景|外景|内/外景|內景)[\s.。，：:、]"
 )
+_SHORT: Final = 60
 _RULE: Final = re.compile(r"(?:[*#~=_—–-]\s*){3,}$")
 
 
@@ -360,6 +361,11 @@ def heading_of(line: str) -> tuple[int, int] | None:
             low = match.start("rest") if rest and rest.strip() else 0
             return start + low, start + len(text)
     return (start, start + len(text)) if slug(text) else None
+
+
+def foreign_act(line: Line) -> bool:
+    """Whether a line is an act's or scene's heading in another language than English, such as ``SCÈNE III.``."""
+    return len(line.text) < _SHORT and _FOREIGN.match(line.text.strip()) is not None
 
 
 def slug(line: str) -> bool:
@@ -526,7 +532,9 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
         return (
             len(words) > 1 or words[0].casefold() in ("all", "both") or not (once or words[0].casefold() in _ARTICLES)
         )
-    return not (opener and (once or not name.isupper()))
+    # What comes again with all its words capital is a name: Done Elvire, Will Pell.
+    titled = len(words) > 1 and all(word[0].isupper() for word in words)
+    return not (opener and (once or not (titled or name.isupper())))
 
 
 def _is_chinese_name(name: str, *, once: bool) -> bool:

@@ -51,7 +51,7 @@ _SLUG: Final = re.compile(
     r"\s*(?:(?P<number>[A-Z]?\d{1,4}[A-Z]?)[.)]?\s+)?\.?(?P<heading>.*?)(?:\s*#[^#\n]{1,20}#|\s+(?P=number)\.?)?\s*$"
 )
 _INDENTED: Final = 8
-# At least every so many lines are names, where names have paragraphs of their own.
+# Where names have paragraphs of their own, at least one line in ten is a name.
 _PARAGRAPHS: Final = 10
 
 
