@@ -28,6 +28,7 @@ from rolellm.construct.scripts.parse import Parsed, parse_script
 from rolellm.construct.scripts.reading import key
 from rolellm.construct.scripts.source import read_source, source_of
 from rolellm.core.errors import ScriptError
+from rolellm.core.records import UNKNOWN
 
 INDEX = Path(__file__).with_name("scripts.json")
 
@@ -61,7 +62,7 @@ def judged(parsed: Parsed, headers: Sequence[tuple[int, int, str]]) -> tuple[int
         right += bool(said) and said[0] == key(name)
         if not said or said[0] != key(name):
             wrong.append(f"{end}: {name!r} read as {said[:1]}")
-        others = [speaker for speaker in said[1:] if speaker != key(name)]
+        others = [speaker for speaker in said[1:] if speaker not in (key(name), key(UNKNOWN))]
         false += len(others)
         wrong += [f"{end}: after {name!r} comes {speaker!r}" for speaker in others]
     before = [speaker for start, speaker in speeches if headers and start < headers[0][1] - 1]

@@ -426,6 +426,18 @@ def test_names_in_small_letters_on_lines_of_their_own() -> None:
     assert parsed.turns[2].content == "Je ne sais I pas encore I."
 
 
+def test_captions_with_short_times() -> None:
+    text = "WEBVTT\n\n0:0:0.0 --> 0:0:3.330\n<v Ada>Who has them?</v>\n\n0:0:4.430 --> 0:0:22.400\n<v Bo>Not I.</v>\n"
+    parsed = parse_script(source_of(text), "Ada")
+    assert (parsed.format, parsed.own, parsed.others) == ("subtitles", {"Ada": 1}, {"Bo": 1})
+
+
+def test_a_screenplay_quotes_in_names() -> None:
+    text = 'INT. MILL - DAY\n\nPORTER "THE WHEEL"\nWho is it?\n\nADA\nIt is I.\n\n' * 3
+    parsed = parse_script(source_of(text), "Ada")
+    assert (parsed.own, parsed.others) == ({"ADA": 3}, {'PORTER "THE WHEEL"': 3})
+
+
 def test_names_where_words_are_not_so_indented() -> None:
     """A crowd's names are words, too."""
     scene = "  Other. Who goes?\n    It is late; other men\n    sleep all.\n  Wat. One, and all his oats.\n    All.\n"

@@ -106,10 +106,12 @@ def _could_be_cue(line: str) -> bool:
     if match is None or len(line.strip()) > 60:
         return False
     name = match["name"].strip()
+    if name.count('"') % 2:
+        return False
     letters = [character for character in name if character.isalpha()]
     if len(letters) < 1 or any(character.islower() for character in letters) or not any(map(str.isupper, letters)):
         return False
-    if len(name.split()) > 6 or (name[-1] in '.!?:;,-–—"”' and not re.search(r"\b(?:JR|SR|[A-Z])\.$", name)):
+    if len(name.split()) > 6 or (name[-1] in ".!?:;,-–—" and not re.search(r"\b(?:JR|SR|[A-Z])\.$", name)):
         return False
     return not (
         slug(line) or _TRANSITION.match(line) or _FURNITURE.match(line) or heading_of(line) or name[0] in "!>#=~."

@@ -25,7 +25,7 @@ from rolellm.construct.scripts.reading import (
 from rolellm.core.text import HAN
 
 TIMES: Final = re.compile(
-    r"[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{2}[.,]\d{1,3}[ \t]{0,9}-->[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{2}[.,]\d{1,3}"
+    r"[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{1,2}[.,]\d{1,3}[ \t]{0,9}-->[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
 )
 _DASH: Final = re.compile(r"\s*(?:[-–—‐]|>>)+\s*")
 _TAG: Final = re.compile(
