@@ -133,7 +133,7 @@ def _healthy(parsed: Parsed) -> str:
         said += f"; nobody else names {', '.join(f'{name} ({count} speeches)' for name, count in unnamed.items())}"
     said += f"; {parsed.left_out:.0%} of the text in no turn"
     spoken = parsed.spoken_in
-    if spoken not in ("English", "Chinese", "Unknown"):
+    if spoken not in ("en", "zh", None):
         said += f"; the language is probably {spoken}: only plays, transcripts and other explicit formats are supported"
     return f"Health: {said}."
 

@@ -540,7 +540,7 @@ def test_health() -> None:
     assert health["long_speeches"]["first"][0]["speaker"] == "丙丁"
     assert health["one_character_speakers"] == {"甲": 20, "乙": 20}
     assert 0 < health["text_in_no_turn"] < 0.1
-    assert health["language"] == "Chinese"
+    assert health["language"] == "zh"
     assert health["unaddressed_speakers"] == {"甲": 20, "乙": 20}
 
 
@@ -558,4 +558,4 @@ LONG_GERMAN = "".join(
 
 def test_other_languages_are_reported() -> None:
     parsed = parse_script(source_of(LONG_GERMAN), "Anna")
-    assert (parsed.spoken_in, parsed.own) == ("German", {"ANNA": 20})
+    assert (parsed.spoken_in, parsed.own) == ("de", {"ANNA": 20})

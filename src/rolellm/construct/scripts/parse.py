@@ -39,9 +39,8 @@ _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
 _PREVIEWED: Final = 3
 # In a dialogue, at least every fifth speech is another's than the one before.
 _MONOLOGUE: Final = 5
-# How many slices of a text vote on its language, and how many characters each has.
-_SLICES: Final = 5
-_TELLING: Final = 2500
+# How many letters tell a language, and of how many speeches the first so many characters are enough.
+_TELLING, _SPEECHES, _ENOUGH = 40, 200, 5000
 
 
 def detect_language(text: str) -> Language:
@@ -50,17 +49,13 @@ def detect_language(text: str) -> Language:
     return "zh" if len(HAN.findall(sample)) * _LETTERS_A_HAN > len(_LATIN.findall(sample)) else "en"
 
 
-def name_language(text: str) -> str:
-    """The language's name in English, such as ``German``; ``Unknown`` of a text too short or too mixed to tell."""
-    from charset_normalizer import from_bytes
+def spoken_language(text: str) -> str | None:
+    """The language of a text as a code of ISO 639, such as ``de``; ``None`` of a text with hardly a word in it."""
+    if sum(map(str.isalpha, text)) < _TELLING:
+        return None
+    import py3langid
 
-    named: Counter[str] = Counter()
-    for at in range(0, len(text), max(_TELLING, len(text) // _SLICES)):
-        best = from_bytes(text[at : at + _TELLING].encode(errors="replace"), cp_isolation=["utf_8"]).best()
-        named[best.language.strip("—") if best is not None else "Unknown"] += 1
-    del named["Unknown"]
-    found = named.most_common(1)[0][0] if named else "Unknown"
-    return "Chinese" if found == "Unknown" and detect_language(text) == "zh" else found
+    return str(py3langid.classify(text[:_ENOUGH])[0])
 
 
 def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Format, dict[Format, float]]:
@@ -191,7 +186,6 @@ FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 _NAMED: Final = 12
 _LONG: Final = 1000
 _TIMES_LONGER: Final = 20
-_HEARD: Final = 200
 # How many speakers are looked at, of those with the most speeches, and the least that they must have.
 _TOP: Final = 5
 _MUCH: Final = 20
@@ -213,7 +207,7 @@ class Parsed:
         proposals: Other speakers that may be the role, for a person to confirm.
         path: The file, where there is one.
         characters: Length of the decoded source.
-        spoken_in: The language that the text is in, in English, such as ``German``; ``Unknown`` if that is not clear.
+        spoken_in: The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if too little is said.
         left_out: Share of the text that is in no turn: names, headings, what was left out.
     """
 
@@ -228,7 +222,7 @@ class Parsed:
     proposals: tuple[Proposal, ...] = ()
     path: Path | None = None
     characters: int = 0
-    spoken_in: str = "Unknown"
+    spoken_in: str | None = None
     left_out: float = 0.0
 
     @property
@@ -400,7 +394,7 @@ def parse_script(
         encoding=source.encoding,
         path=source.path,
         characters=source.length,
-        spoken_in=name_language(" ".join(item.content for item in found[:_HEARD])),
+        spoken_in=spoken_language(" ".join(item.content for item in found[:_SPEECHES])),
         left_out=1 - _told(found) / len(source.text),
     )
     return _with_proposals(parsed, source)
