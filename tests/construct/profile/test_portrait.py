@@ -342,6 +342,18 @@ def test_what_is_better_than_none_is_kept_with_its_defects(
     assert len(found.told) > 10 and (language == "en") == (found.told == found.reason)
 
 
+def test_a_description_shares_words_with_a_script_that_is_long_enough() -> None:
+    told = "We mended sails all morning, and in the evening the captain cooked fish for everybody on deck."
+    script = "\n".join([told] * 20)
+    accept = accept_portrait("third", ADA, NAMES["en"], script)
+    request = Request((user("x"),))
+    with pytest.raises(UnacceptableError, match="Hardly anything that it says is in the material") as caught:
+        accept(request, Reply(THIRD, "stop", Usage(), "m", "e", {}))
+    assert caught.value.usable is not None
+    borne_out = accept_portrait("third", ADA, NAMES["en"], f"{script}\n{SECOND.replace('You', 'We')}")
+    assert borne_out(request, Reply(THIRD, "stop", Usage(), "m", "e", {})).text == THIRD
+
+
 def test_all_defects_are_told_at_once() -> None:
     assert refused("You count. Bartholomew Quist comes and goes and comes and goes again.").defects == (
         "It has 12 words, and it should have at least 60.",

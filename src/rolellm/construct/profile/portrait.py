@@ -93,9 +93,10 @@ def _parts(name: str) -> list[str]:
 
 Person = Literal["third", "second"]
 #: What may be wrong with a description; the first five make it worthless.
-Defect = Literal[
-    "empty", "language", "voice", "leak", "copied", "short", "named", "third", "opening", "second", "self", "ungrounded"
-]
+Defect = (
+    Literal["empty", "language", "voice", "leak", "copied"]
+    | Literal["short", "named", "third", "opening", "second", "self", "ungrounded", "unsupported"]
+)
 _WORTHLESS: Final = ("empty", "language", "voice", "leak", "copied")
 
 #: The shortest description without a defect, and the longest, at which it is cut: words in English, characters in
@@ -104,6 +105,11 @@ LENGTHS: Final = {"en": (60, 200), "zh": (100, 400)}
 #: The longest in bytes, so that the request that it goes into has a bound.
 MOST_BYTES: Final = 4000
 _LATIN: Final = re.compile("[A-Za-z]{2,}")
+#: The least share of an English description's content words that the material should have, too. Of descriptions by a
+#: 1.5B model, those made up had 0.12 and 0.19, the others 0.57 and 0.75. In Chinese good ones, too, use other words.
+_LEAST_SHARED: Final = 0.25
+#: A material of fewer words says too little of anybody for that.
+_TELLING: Final = 250
 # Fewer words, or characters, describe nobody.
 _LEAST: Final = {"en": 12, "zh": 20}
 
@@ -165,6 +171,7 @@ def accept_portrait(
     script = "\n".join(f"{turn.speaker}: {turn.content}" for turn in character.turns)
     known = f"{script}\n{material}\n{portrait}"
     leak, copied = leak_check(language, f"{material}\n{portrait}"), share_check(material)
+    telling = language == "en" and len(known.split()) >= _TELLING
     # A description that was built before vouches for nothing.
     bare = replace(character, description=None, background=None, catchphrases=())
     grounded, words = grounding_check(bare)(known), frozenset(_LATIN.findall(known))
@@ -186,6 +193,9 @@ def accept_portrait(
             found["copied"] = ""
         if strange := unknown(made.text):
             found["ungrounded"] = listed(strange, most=5)
+        told = grounded("", made.text)
+        if telling and told.found < _LEAST_SHARED * told.words:
+            found["unsupported"] = f"{told.found} of {told.words}"
         if not found:
             return made
         reasons = tuple(_sentences_of(found, language, "en"))
