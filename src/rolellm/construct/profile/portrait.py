@@ -20,7 +20,7 @@ from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, chinese_words, fold, listed
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
-from rolellm.prompts.leaks import MOST_COPIED, leak_check, share_check
+from rolellm.prompts.leaks import LONGEST_SHARED, MOST_COPIED, leak_check, share_check, word_runs
 from rolellm.prompts.render import Template, load_template
 
 _RUN: Final = re.compile(r"[^\W_]+")
@@ -258,9 +258,9 @@ def _mended_once(text: str, person: Person, names: Names, language: Language) ->
         unnamed = _without(unnamed, lambda sentence: names.find(sentence) is not None, language)
     if unnamed != bare:
         notes.append("the role's name became a pronoun" if person == "third" else "the role's name was left out")
-    once = without_repeats(unnamed)
+    once = without_repeats(unnamed, language)
     if once != unnamed:
-        notes.append("sentences that came twice were left out")
+        notes.append("sentences that repeat others were left out")
     whole = cut(once, language)
     if whole != once:
         notes.append("cut at the end of a sentence")
@@ -384,12 +384,17 @@ def _sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def without_repeats(text: str) -> str:
-    """The text with each of its sentences once."""
-    once: dict[str, str] = {}
+def without_repeats(text: str, language: Language) -> str:
+    """The text without sentences that say again what one before them said: all of it, or many words in a row."""
+    size = LONGEST_SHARED[language] + 1
+    said: set[object] = set()
+    kept = []
     for sentence in _sentences(text):
-        once.setdefault(fold(sentence), sentence)
-    return "".join(once.values())
+        told: set[object] = {fold(sentence), *word_runs(sentence, size)}
+        if not told & said:
+            kept.append(sentence)
+        said |= told
+    return "".join(kept)
 
 
 def _without(text: str, is_out: Callable[[str], bool], language: Language) -> str:
