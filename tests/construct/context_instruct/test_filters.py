@@ -40,6 +40,20 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
         pytest.param("Ada, why?", "因为驴。", "en", "the answer is not in English", id="Chinese"),
         pytest.param("Ada, why?", "ada,  WHY?", "en", "the answer repeats the question", id="echo"),
         pytest.param(
+            "Ada, how?",
+            "Well, I went up the stairs; I went up the stairs.",
+            "en",
+            'the answer says "I went up the stairs" twice',
+            id="in-circles",
+        ),
+        pytest.param(
+            "阿达，为什么？",
+            "因为风大，我是阿达，我是阿达。",
+            "zh",
+            'the answer says "我是阿达" twice',
+            id="in-circles-zh",
+        ),
+        pytest.param(
             "Ada, why?", "Because of 鲁智深, the monk of the far inn by the river!", "en", None, id="a foreign name"
         ),
         pytest.param("鲁智深，OK 是什么意思？", "洒家不晓得OK，只晓得吃酒！", "zh", None, id="a foreign word"),
