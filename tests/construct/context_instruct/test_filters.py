@@ -249,6 +249,19 @@ def test_nothing_is_dropped_for_the_sake_of_what_is_dropped_itself(make_candidat
     assert [item.by for item in only(refused, good)] == ["character", None]
 
 
+def test_the_same_answer_is_kept_once_unless_it_is_short(make_candidate: Make) -> None:
+    long = [
+        make_candidate(
+            f"Ada, what did you do at the {place}?", "I lit the lamp, counted the gulls and went home again."
+        )
+        for place in ("harbor", "mill")
+    ]
+    short = [make_candidate(f"Ada, do you like {thing}?", "Never!") for thing in ("rain", "boats")]
+    found = only(*long, *short)
+    assert [item.by for item in found] == [None, "duplicate", None, None]
+    assert f"says what {long[0].id} says" in str(found[1].reason)
+
+
 def test_duplicates_across_kinds_of_segment_count(make_candidate: Make) -> None:
     one = make_candidate(
         "Ada, who found the jam?", "I found it on the stairs.", kind="script", text="Ada: I found jam on the stairs."
