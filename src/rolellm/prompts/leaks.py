@@ -111,6 +111,6 @@ def _texts(language: Language, ending: str = "") -> Iterator[str]:
 
 
 def word_runs(text: str, size: int) -> Iterator[tuple[str, ...]]:
-    """Every so many words in a row of a text, in Chinese characters, without case and punctuation."""
+    """Every run of `size` words of a text, in Chinese of characters, without case and punctuation."""
     words = _whole(text)
     return (words[start : start + size] for start in range(len(words) - size + 1))

@@ -185,7 +185,7 @@ LONGEST: Final[dict[Language, tuple[int, int]]] = {"en": (60, 200), "zh": (120, 
 #: From this length on, the same answer to another question is a duplicate: a small model gave one to seven. A short
 #: one, such as "Never!", may suit two questions.
 LONG_ANSWER: Final[dict[Language, int]] = {"en": 8, "zh": 15}
-#: A clause of so many words, or characters, comes twice where a small model goes round in circles, and in 14 of the
+#: A clause of this many words, or characters, comes twice where a small model goes round in circles, and in 14 of the
 #: release's 19,016 role-specific answers.
 _LONG_CLAUSE: Final = 4
 _CLAUSE_END: Final = re.compile(r"[,.;:!?，。；：！？、…\n]+")

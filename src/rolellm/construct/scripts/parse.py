@@ -39,7 +39,7 @@ _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
 _PREVIEWED: Final = 3
 # In a dialogue, at least every fifth speech is another's than the one before.
 _MONOLOGUE: Final = 5
-# How many letters tell a language, and of how many speeches the first so many characters are enough.
+# Letters that tell a language, and speeches and characters that are looked at.
 _TELLING, _SPEECHES, _ENOUGH = 40, 200, 5000
 
 
@@ -50,12 +50,16 @@ def detect_language(text: str) -> Language:
 
 
 def spoken_language(text: str) -> str | None:
-    """The language of a text as a code of ISO 639, such as ``de``; ``None`` of a text with hardly a word in it."""
+    """The language of a text as a code of ISO 639, such as ``de``; ``None`` where that cannot be told."""
     if sum(map(str.isalpha, text)) < _TELLING:
         return None
     import py3langid
 
-    return str(py3langid.classify(text[:_ENOUGH])[0])
+    try:
+        return str(py3langid.classify(text[:_ENOUGH])[0])
+    except OSError:
+        # It unpacks its model into a temporary file, for which there may be no room.
+        return None
 
 
 def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Format, dict[Format, float]]:
@@ -207,7 +211,7 @@ class Parsed:
         proposals: Other speakers that may be the role, for a person to confirm.
         path: The file, where there is one.
         characters: Length of the decoded source.
-        spoken_in: The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if too little is said.
+        spoken_in: The language of what is said, as a code of ISO 639, such as ``de``; ``None`` where that cannot be told.
         left_out: Share of the text that is in no turn: names, headings, what was left out.
     """
 
