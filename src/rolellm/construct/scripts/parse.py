@@ -211,7 +211,7 @@ class Parsed:
         proposals: Other speakers that may be the role, for a person to confirm.
         path: The file, where there is one.
         characters: Length of the decoded source.
-        spoken_in: The language of what is said, as a code of ISO 639, such as ``de``; ``None`` where that cannot be told.
+        spoken_in: The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear.
         left_out: Share of the text that is in no turn: names, headings, what was left out.
     """
 
