@@ -229,6 +229,8 @@ def test_what_cannot_be_served(words: list[str], code: int, said: str, tiny_mode
 
 
 @pytest.mark.slow
+# peft 0.21 asks transformers 5.23 by a deprecated name.
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_transformers_serve_is_started_with_an_adapter(tiny_model: Path, tmp_path: Path, serving: Serving) -> None:
     import torch
     from peft import LoraConfig, get_peft_model
@@ -248,5 +250,6 @@ def test_transformers_serve_is_started_with_an_adapter(tiny_model: Path, tmp_pat
     assert found.usage.prompt_tokens > 50
     streamed = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0, stream=True)
     texts = [chunk.choices[0].delta.content or "" for chunk in streamed if chunk.choices]
-    assert "".join(texts) == found.choices[0].message.content
+    # It holds half a character back.
+    assert "".join(texts) == found.choices[0].message.content.rstrip("\ufffd") != ""
     assert process.poll() is None
