@@ -10,8 +10,8 @@ import rolellm
 import rolellm.evaluation
 
 FRONT_DOOR = [
-    *("Character", "LLM", "RoleLLMError", "__version__", "dataset_fingerprint", "generate", "judge", "load_rolebench"),
-    *("push", "report", "rouge_l", "score", "train"),
+    *("Character", "LLM", "RoleLLMError", "RolePlayer", "__version__", "dataset_fingerprint", "generate", "judge"),
+    *("load_rolebench", "push", "report", "rouge_l", "score", "train"),
 ]
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rolellm.evaluation.rouge import rouge_l as rouge_l
     from rolellm.evaluation.score import score as score
     from rolellm.llm.llm import LLM as LLM
+    from rolellm.playing.player import RolePlayer as RolePlayer
     from rolellm.rocit.train import train as train
     from rolellm.rolebench import dataset_fingerprint as dataset_fingerprint
     from rolellm.rolebench import load_rolebench as load_rolebench
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "Character": "rolellm.construct.character:Character",
     "LLM": "rolellm.llm.llm:LLM",
+    "RolePlayer": "rolellm.playing.player:RolePlayer",
     "dataset_fingerprint": "rolellm.rolebench:dataset_fingerprint",
     "generate": "rolellm.evaluation.generate:generate",
     "judge": "rolellm.judging.run:judge",

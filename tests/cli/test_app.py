@@ -83,7 +83,7 @@ def test_commands_are_listed_in_the_order_of_the_work() -> None:
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
     # The usage line comes first; what is looked for stands in the table.
     table = shown.partition("Commands")[2]
-    making = ("demo", "data", "role", "instructions", "instruct", "respond", "train", "generate")
+    making = ("demo", "data", "role", "instructions", "instruct", "respond", "train", "generate", "chat", "serve")
     judging = ("score", "judge", "label", "agreement", "report", "compare")
     names = (*making, *judging, "push", "convert-chatglm")
     places = [table.index(f"│ {name} ") for name in names]

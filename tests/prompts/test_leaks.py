@@ -122,10 +122,8 @@ def test_nothing_in_the_release_has_so_many_of_our_words_in_a_row(
 @pytest.mark.parametrize(
     ("language", "text", "leak"),
     [
-        pytest.param(
-            "en", "Winning? I want it. Is there ever another reason?", "Is there ever another reason", id="en"
-        ),
-        pytest.param("en", "Is there ever a reason?", None, id="other-words"),
+        pytest.param("en", "Winning? I want it. I asked him twice.", "I asked him twice", id="en"),
+        pytest.param("en", "I asked her twice.", None, id="other-words"),
         pytest.param("zh", "赢？我想赢。甜不甜，舔了才算。", "甜不甜，舔了才算", id="zh"),
     ],
 )

@@ -37,6 +37,8 @@ _COMMANDS = {
     "respond": "respond:respond",
     "train": "train:train",
     "generate": "generate:generate",
+    "chat": "play:chat",
+    "serve": "play:serve",
     "score": "evaluate:score",
     "judge": "judge:judge",
     "label": "label:label",

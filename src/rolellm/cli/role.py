@@ -151,7 +151,7 @@ def _show(parsed: Parsed, out: Path, counts: Mapping[str, Any]) -> None:
         say(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
     say(_healthy(parsed))
     if parsed.format == "novel" and parsed.unattributed and not counts:
-        say("A language model finds most of the other speakers: add --llm FILE.yaml (--dry-run shows the cost).")
+        say("A language model can be asked for the others: add --llm FILE.yaml (--dry-run shows the cost).")
         if not parsed.guessed:
             say("Without one, --guess goes by pronouns and turns; it is wrong here and there.")
     say(f"{sum(kinds.values()):,} turns in {out}")
@@ -168,9 +168,11 @@ def _healthy(parsed: Parsed) -> str:
         guessed = f"; {parsed.guessed:,} speakers guessed" if parsed.guessed else ""
         said = f"the speaker of {parsed.open_share:.0%} of the quotations was not found{guessed}; {said}"
         said += f"; {parsed.mended:,} with a quotation mark missing or wrong"
+    if unnamed := parsed.unaddressed:
+        said += f"; nobody else names {', '.join(f'{name} ({count} speeches)' for name, count in unnamed.items())}"
     said += f"; {parsed.left_out:.0%} of the text in no turn"
     spoken = parsed.spoken_in
-    if spoken not in ("English", "Chinese", "Unknown"):
+    if spoken not in ("en", "zh", None):
         said += f"; the language is probably {spoken}: only plays, transcripts and other explicit formats are supported"
     return f"Health: {said}."
 

@@ -40,7 +40,7 @@ _SAID: Final[dict[Language, dict[str, str]]] = {
     "en": {
         "questions": '{role}, what comes to your mind at the word "{word}"?\n'
         '{role}, why would anybody speak of "{word}" to you?',
-        "answer": "I say: {sentence}",
+        "answers": 'At "{word}" I say: {sentence}\nOf "{word}" I say: {sentence}',
         "reason": "It quotes the material.",
         "source": "According to the script, what do you know?",
         "machine": "As an AI language model, I was not there.",
@@ -61,7 +61,7 @@ _SAID: Final[dict[Language, dict[str, str]]] = {
     },
     "zh": {
         "questions": "{role}，提起“{word}”，你想到什么？\n{role}，为什么有人同你说“{word}”这两个字？",
-        "answer": "我说：{sentence}",
+        "answers": "提起{word}，我说：{sentence}\n说到{word}，我说：{sentence}",
         "reason": "引自材料。",
         "source": "根据剧本，你知道什么？",
         "machine": "我是一个语言模型。",
@@ -124,11 +124,11 @@ def _pairs(request: Request, asked: str, language: Language) -> str:
     said = _SAID[language]
     known = {fold(line.removeprefix("- ")) for line in task.splitlines()}
     made = {
-        question: sentence
+        question: reply.format_map({"word": word, "sentence": sentence})
         for line in material.splitlines()
         for sentence in _sentences(_COLON.split(line, maxsplit=1)[-1] if found else line)
         for word in content_words(sentence, language)
-        for form in said["questions"].splitlines()
+        for form, reply in zip(said["questions"].splitlines(), said["answers"].splitlines(), strict=True)
         if fold(question := form.format_map({"role": role, "word": word})) not in known
     }
     drawn = sorted(made, key=_number)
@@ -140,10 +140,10 @@ def _pairs(request: Request, asked: str, language: Language) -> str:
     return json.dumps({"pairs": [_pair(question, made[question], language) for question in chosen]}, ensure_ascii=False)
 
 
-def _pair(question: str, sentence: str, language: Language) -> dict[str, Any]:
+def _pair(question: str, answer: str, language: Language) -> dict[str, Any]:
     """The pair; every twelfth has something wrong with it, so that each filter has something to do."""
     said, level = _SAID[language], WORDS[language]
-    answer, number = said["answer"].format_map({"sentence": sentence}), _number(question)
+    number = _number(question)
     complete, factual = level["high"], level["medium" if number % 5 == 1 else "high"]
     match number % 60:
         case 0:

@@ -13,14 +13,16 @@ import socket
 import ssl
 import time
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
-from openai import APIStatusError, AsyncOpenAI, DefaultAsyncHttpxClient, Omit, OpenAIError, omit
+from openai import APIStatusError, AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient, Omit, OpenAIError, omit
+from openai.types.chat import ChatCompletionChunk
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.scrub import Scrubber, scrubber
@@ -110,6 +112,42 @@ class Endpoint:
             self._compare_paces(raw, request.schema is not None and form != "none", time.monotonic() - begun)
             return raw
 
+    async def stream(self, request: Request) -> AsyncGenerator[str]:
+        """Ask once, and give the reply's text as it arrives; in one piece, where the server does not stream.
+
+        Raises:
+            CallError: When no reply came, or it broke off.
+            SettingsError: When the server needs a key and none is set.
+        """
+        seconds, scrub = self.settings.timeout, self._scrubber().text
+        chunks = await self.asked(partial(self._open_stream, request), seconds)
+        async with aclosing(chunks.response):
+            if "json" in chunks.response.headers.get("Content-Type", ""):
+                content = await self.asked(chunks.response.aread, seconds)
+                yield self.read(self.received(parse_body(content), request)).text
+                return
+            while (chunk := await self.asked(partial(_next, chunks), seconds)) is not None:
+                for choice in chunk.choices or ():
+                    if isinstance(choice.delta.content, str) and choice.delta.content:
+                        yield scrub(choice.delta.content)
+
+    async def context(self) -> int | None:
+        """The most tokens of prompt and reply, where the server's list of models says so (vLLM, llama.cpp and others).
+
+        Raises:
+            SettingsError: When the server needs a key and none is set.
+        """
+        try:
+            listed = await self.asked(partial(self.sdk().models.list, extra_headers=self.headers()), _CONNECT_SECONDS)
+        except CallError:
+            return None
+        own = next((item for item in listed.data or () if item.id == self._model), None)
+        said = {} if own is None else own.to_dict()
+        meta = said.get("meta")
+        known = {**said, **(meta if isinstance(meta, dict) else {})}
+        found = next((known[name] for name in _CONTEXTS if isinstance(known.get(name), int)), 0)
+        return found if found > 0 else None
+
     def _compare_paces(self, raw: Json, constrained: bool, seconds: float) -> None:
         """Say so once where a form that is asked for makes this server's replies far slower."""
         usage = raw.get("usage")
@@ -192,8 +230,6 @@ class Endpoint:
         if self._sdk is None or self._loop is not loop:
             # At DEBUG, this logger prints the headers of responses, in which a server may echo the key.
             logging.getLogger("httpcore2.http11").addFilter(_names_no_headers)
-            limits = httpx2.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
-            transport = httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=_proxy(self._base_url))
             self._loop, self._sdk = (
                 loop,
                 _Plain(
@@ -207,7 +243,9 @@ class Endpoint:
                     max_retries=0,
                     timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
                     http_client=DefaultAsyncHttpxClient(
-                        transport=_Bounded(transport, self.settings.max_bytes), trust_env=False, follow_redirects=False
+                        transport=bounded(self._base_url, self.concurrency, self.settings.max_bytes),
+                        trust_env=False,
+                        follow_redirects=False,
                     ),
                 ),
             )
@@ -259,8 +297,38 @@ class Endpoint:
         options: Any = {"headers": self.headers()}
         return await self.sdk().post("/chat/completions", cast_to=httpx2.Response, content=content, options=options)
 
+    async def _open_stream(self, request: Request) -> AsyncStream[ChatCompletionChunk]:
+        content = encode_body({**self.body(request), "stream": True})
+        options: Any = {"headers": self.headers()}
+        return await self.sdk().post(
+            "/chat/completions",
+            cast_to=ChatCompletionChunk,
+            content=content,
+            options=options,
+            stream=True,
+            stream_cls=AsyncStream[ChatCompletionChunk],
+        )
+
+
+async def _next(chunks: AsyncStream[ChatCompletionChunk]) -> ChatCompletionChunk | None:
+    return await anext(chunks, None)
+
 
 _CONNECT_SECONDS = 15.0
+#: What servers call their context in their list of models.
+_CONTEXTS = ("max_model_len", "n_ctx", "context_length", "max_context_length")
+
+
+def bounded(base_url: str, connections: int | None, most_bytes: int | None) -> httpx2.AsyncBaseTransport:
+    """The way to a server: by the proxy that the environment names, and with errors in our words.
+
+    Args:
+        base_url: The server's address.
+        connections: The most that are open at once; ``None`` for no limit.
+        most_bytes: The longest body that is read; ``None`` for no limit.
+    """
+    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
+    return _Bounded(httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=_proxy(base_url)), most_bytes)
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
@@ -274,7 +342,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
         CallError: From `handle_async_request`, when no response came or it was too long.
     """
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, most_bytes: int) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, most_bytes: int | None) -> None:
         self._inner = inner
         self._most_bytes = most_bytes
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import random
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -238,6 +240,48 @@ class LocalModel:
         Raises:
             ModelError: When the weights cannot be loaded.
         """
+        replies = self._generate(prompts, decoding, keys or [str(n) for n in range(len(prompts))])
+        return [self._completion(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
+
+    def stream(self, prompt: Sequence[int], decoding: Decoding, key: str = "0") -> Iterator[str]:
+        """Answer one prompt, and give the text as it is made; leaving the loop early ends the work.
+
+        Args:
+            prompt: Token ids.
+            decoding: How to choose tokens; no beams.
+            key: What seeds the sampling.
+
+        Yields:
+            Pieces that together are what `generate_batch` gives.
+
+        Raises:
+            ModelError: When the weights cannot be loaded.
+        """
+        self.load()
+        pieces: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
+        left = threading.Event()
+
+        def work() -> None:
+            try:
+                self._generate([prompt], decoding, [key], streamer=_Pieces(self._text, pieces, left))
+                pieces.put(None)
+            except Exception as error:
+                pieces.put(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        try:
+            while (piece := pieces.get()) is not None:
+                if isinstance(piece, Exception):
+                    raise piece
+                yield piece
+        finally:
+            left.set()
+            thread.join()
+
+    def _generate(
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], **more: Any
+    ) -> list[list[int]]:
         import torch
         from transformers import GenerationConfig
 
@@ -259,10 +303,11 @@ class LocalModel:
                 input_ids=torch.tensor(ids, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),
                 generation_config=config,
-                logits_processor=_processors(decoding, keys or [str(n) for n in range(len(prompts))], longest),
+                logits_processor=_processors(decoding, keys, longest),
+                **more,
             )
-        replies = output[:, longest:].tolist()
-        return [self._completion(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
+        replies: list[list[int]] = output[:, longest:].tolist()
+        return replies
 
     @property
     def _padding(self) -> int:
@@ -273,15 +318,58 @@ class LocalModel:
     def _completion(self, prompt: Sequence[int], reply: list[int]) -> Completion:
         ends = [position for position, token in enumerate(reply) if token in self._stops]
         kept = reply[: ends[0] + 1] if ends else reply
-        text: str = self.tokenizer.decode(
-            kept[:-1] if ends else kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
         return Completion(
-            text=text.strip(),
+            text=self._text(kept),
             finish="stop" if ends else "length",
             prompt_tokens=len(prompt),
             new_tokens=len(kept),
         )
+
+    def _text(self, reply: list[int]) -> str:
+        """The text of a reply's tokens, up to the end token where there is one."""
+        end = next((place for place, token in enumerate(reply) if token in self._stops), len(reply))
+        text: str = self.tokenizer.decode(reply[:end], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return text.strip()
+
+
+class _LeftError(Exception):
+    """Nobody reads the stream any more."""
+
+
+class _Pieces:
+    """What `generate` gives new tokens to: puts what they add to the text into a queue.
+
+    Half a character is held back, and so is white space that may be the reply's end.
+
+    Args:
+        text: Makes a text of tokens.
+        pieces: Where its pieces go.
+        left: Whether nobody reads them any more.
+    """
+
+    def __init__(self, text: Callable[[list[int]], str], pieces: queue.SimpleQueue[Any], left: threading.Event) -> None:
+        self._text, self._pieces, self._left = text, pieces, left
+        self._reply: list[int] | None = None
+        self._given = ""
+
+    def put(self, value: torch.Tensor) -> None:
+        """Take the prompt, then one token at a time."""
+        if self._left.is_set():
+            raise _LeftError
+        if self._reply is None:
+            self._reply = []
+            return
+        self._reply += value.tolist()
+        self._give(self._text(self._reply).rstrip("\ufffd"))
+
+    def end(self) -> None:
+        """Give what was held back."""
+        self._give(self._text(self._reply or []))
+
+    def _give(self, text: str) -> None:
+        if len(text) > len(self._given):
+            self._pieces.put(text[len(self._given) :])
+            self._given = text
 
 
 def _processors(decoding: Decoding, keys: Sequence[str], prompt_length: int) -> Any:

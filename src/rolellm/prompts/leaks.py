@@ -51,12 +51,12 @@ def leak_check(language: Language, material: str, ours: tuple[str, ...] = ()) ->
         for start in range(len(words) - size + 1):
             gram = tuple(folded[start : start + size])
             if gram in prompts or gram in more:
-                given.update(_grams(material, size) if not given else ())
+                given.update(word_runs(material, size) if not given else ())
                 if gram not in given:
                     return text[words[start].start() : words[start + size - 1].end()]
         for sentence in _SENTENCE.findall(text):
             whole = _whole(sentence)
-            if whole in copies and whole not in _grams(material, len(whole)):
+            if whole in copies and whole not in word_runs(material, len(whole)):
                 return str(sentence).strip()
         return None
 
@@ -76,10 +76,10 @@ def _whole(text: str) -> tuple[str, ...]:
 
 def share_check(material: str) -> Callable[[str], float]:
     """A function that gives the share of a text that is the material's: its eight words, or characters, in a row."""
-    known = set(_grams(material, _COPIED))
+    known = set(word_runs(material, _COPIED))
 
     def share(text: str) -> float:
-        grams = list(_grams(text, _COPIED))
+        grams = list(word_runs(text, _COPIED))
         return sum(gram in known for gram in grams) / len(grams) if grams else 0.0
 
     return share
@@ -93,7 +93,7 @@ def _grams_of_prompts(language: Language) -> frozenset[tuple[str, ...]]:
 
 @functools.cache
 def _grams_of(texts: tuple[str, ...], size: int) -> frozenset[tuple[str, ...]]:
-    return frozenset(gram for text in texts for part in SLOT.split(text) for gram in _grams(part, size))
+    return frozenset(gram for text in texts for part in SLOT.split(text) for gram in word_runs(part, size))
 
 
 def _texts(language: Language, ending: str = "") -> Iterator[str]:
@@ -110,6 +110,7 @@ def _texts(language: Language, ending: str = "") -> Iterator[str]:
             yield text
 
 
-def _grams(text: str, size: int) -> Iterator[tuple[str, ...]]:
+def word_runs(text: str, size: int) -> Iterator[tuple[str, ...]]:
+    """Every run of `size` words of a text, in Chinese of characters, without case and punctuation."""
     words = _whole(text)
     return (words[start : start + size] for start in range(len(words) - size + 1))

@@ -121,7 +121,7 @@ def check_publishing(recipe: Recipe) -> None:
 def _stage_weights(run: FinishedRun, staged: Path, end: int) -> None:
     """Put the adapter, the merged model or the whole model into a folder; ``end`` is the token that ends a reply."""
     if run.form == "merged":
-        _merge_adapter(_base_folder(run), run.folder, staged, end)
+        merge_adapter(_base_folder(run), run.folder, staged, end)
         return
     _take(run.folder, ADAPTER if run.form == "adapter" else FULL, staged)
     if run.form == "adapter":
@@ -290,7 +290,7 @@ def _license(name: str | None) -> str:
     return name
 
 
-def _merge_adapter(base: Path, adapter: Path, out: Path, end: int) -> None:
+def merge_adapter(base: str | Path, adapter: Path, out: Path, end: int) -> None:
     """Write a base with an adapter merged into it, in safetensors and in the precision that the base is stored in.
 
     An adapter trained on a quantized base is merged into the base as it was before that.

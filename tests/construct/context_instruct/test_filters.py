@@ -40,6 +40,20 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
         pytest.param("Ada, why?", "因为驴。", "en", "the answer is not in English", id="Chinese"),
         pytest.param("Ada, why?", "ada,  WHY?", "en", "the answer repeats the question", id="echo"),
         pytest.param(
+            "Ada, how?",
+            "Well, I went up the stairs; I went up the stairs.",
+            "en",
+            'the answer says "I went up the stairs" twice',
+            id="in-circles",
+        ),
+        pytest.param(
+            "阿达，为什么？",
+            "因为风大，我是阿达，我是阿达。",
+            "zh",
+            'the answer says "我是阿达" twice',
+            id="in-circles-zh",
+        ),
+        pytest.param(
             "Ada, why?", "Because of 鲁智深, the monk of the far inn by the river!", "en", None, id="a foreign name"
         ),
         pytest.param("鲁智深，OK 是什么意思？", "洒家不晓得OK，只晓得吃酒！", "zh", None, id="a foreign word"),
@@ -233,6 +247,19 @@ def test_nothing_is_dropped_for_the_sake_of_what_is_dropped_itself(make_candidat
     refused = make_candidate("Ada, who found the jam?", "As an AI, I cannot know.")
     good = make_candidate("Ada, who found the jam?", "I found it, on the stairs.", factualness="medium")
     assert [item.by for item in only(refused, good)] == ["character", None]
+
+
+def test_the_same_answer_is_kept_once_unless_it_is_short(make_candidate: Make) -> None:
+    long = [
+        make_candidate(
+            f"Ada, what did you do at the {place}?", "I lit the lamp, counted the gulls and went home again."
+        )
+        for place in ("harbor", "mill")
+    ]
+    short = [make_candidate(f"Ada, do you like {thing}?", "Never!") for thing in ("rain", "boats")]
+    found = only(*long, *short)
+    assert [item.by for item in found] == [None, "duplicate", None, None]
+    assert f"says what {long[0].id} says" in str(found[1].reason)
 
 
 def test_duplicates_across_kinds_of_segment_count(make_candidate: Make) -> None:

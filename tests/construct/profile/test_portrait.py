@@ -71,7 +71,7 @@ GOOD: dict[tuple[Person, Language], str] = {
 }
 LEFT_OUT = "what stood around the description was left out"
 FLAT = "headings and lists became one paragraph"
-REPEATS = "sentences that came twice were left out"
+REPEATS = "sentences that repeat others were left out"
 CUT = "cut at the end of a sentence"
 PRONOUN = "the role's name became a pronoun"
 UNNAMED = "the role's name was left out"
@@ -128,6 +128,12 @@ def test_a_good_description_stays_as_it_is(person: Person, language: Language) -
             id="no",
         ),
         pytest.param("She counts. She waits. She counts.", "She counts. She waits.", (REPEATS,), id="repeat"),
+        pytest.param(
+            "She sings and is known for her love of roses. She waits. She cooks and is known for her love of roses.",
+            "She sings and is known for her love of roses. She waits.",
+            (REPEATS,),
+            id="repeat of a part",
+        ),
         pytest.param("She counts. She waits and", "She counts.", (CUT,), id="cut off"),
         pytest.param("She counts and waits and", "She counts and waits and", (), id="no whole sentence"),
         pytest.param("She counts. " * 60 + "She", "She counts.", (REPEATS, CUT), id="a loop that is cut off"),
@@ -211,8 +217,10 @@ def test_in_the_second_person_sentences_with_the_name_are_left_out() -> None:
 @pytest.mark.parametrize(("person", "language"), GOOD)
 def test_what_is_too_long_is_cut_at_a_sentence(person: Person, language: Language) -> None:
     good = GOOD[person, language]
-    ends = {"en": "The sea is as wide as sea number {} of them.", "zh": "大海茫茫，一望无际，这是第{}片海。"}[language]
-    text = good + " " * (language == "en") + " ".join(ends.format(number) for number in range(200))
+    # No two sentences have words in common.
+    english = [" ".join(f"sea{number}{letter}" for letter in "abcdefgh") + "." for number in range(200)]
+    chinese = ["".join(map(chr, range(start, start + 16))) + "。" for start in range(0x5000, 0x5000 + 3200, 16)]
+    text = " ".join([good, *english]) if language == "en" else "".join([good, *chinese])
     found = mend(text, person, language)
     assert found.mended == (CUT,) and found.text[-1] in ".。" and found.text.startswith(good)
     size = len(found.text.split()) if language == "en" else len(found.text)
@@ -340,6 +348,18 @@ def test_what_is_better_than_none_is_kept_with_its_defects(
     assert isinstance(found.usable, Portrait) and found.usable.text
     assert reason in " ".join(found.defects) == found.reason
     assert len(found.told) > 10 and (language == "en") == (found.told == found.reason)
+
+
+def test_a_description_shares_words_with_a_script_that_is_long_enough() -> None:
+    told = "We mended sails all morning, and in the evening the captain cooked fish for everybody on deck."
+    script = "\n".join([told] * 20)
+    accept = accept_portrait("third", ADA, NAMES["en"], script)
+    request = Request((user("x"),))
+    with pytest.raises(UnacceptableError, match="Hardly anything that it says is in the material") as caught:
+        accept(request, Reply(THIRD, "stop", Usage(), "m", "e", {}))
+    assert caught.value.usable is not None
+    borne_out = accept_portrait("third", ADA, NAMES["en"], f"{script}\n{SECOND.replace('You', 'We')}")
+    assert borne_out(request, Reply(THIRD, "stop", Usage(), "m", "e", {})).text == THIRD
 
 
 def test_all_defects_are_told_at_once() -> None:

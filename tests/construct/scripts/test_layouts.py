@@ -418,6 +418,99 @@ def test_json_lines_and_columns(tmp_path: Path) -> None:
         parse_script(file, "Ada")
 
 
+def test_names_in_small_letters_on_lines_of_their_own() -> None:
+    scene = "Scène {0}\nArbate\nMais à quoi bon, Seigneur {0} ?\nDone Elvire\nJe ne sais {0}\npas encore {0}.\n"
+    parsed = parse_script(source_of("".join(scene.format(number * "I") for number in range(1, 4))), "Arbate")
+    assert parsed.format == "play"
+    assert (parsed.own, parsed.others) == ({"Arbate": 3}, {"Done Elvire": 3})
+    assert parsed.turns[2].content == "Je ne sais I pas encore I."
+
+
+def test_captions_with_short_times() -> None:
+    text = "WEBVTT\n\n0:0:0.0 --> 0:0:3.330\n<v Ada>Who has them?</v>\n\n0:0:4.430 --> 0:0:22.400\n<v Bo>Not I.</v>\n"
+    parsed = parse_script(source_of(text), "Ada")
+    assert (parsed.format, parsed.own, parsed.others) == ("subtitles", {"Ada": 1}, {"Bo": 1})
+
+
+def test_a_screenplay_quotes_in_names() -> None:
+    text = 'INT. MILL - DAY\n\nPORTER "THE WHEEL"\nWho is it?\n\nADA\nIt is I.\n\n' * 3
+    parsed = parse_script(source_of(text), "Ada")
+    assert (parsed.own, parsed.others) == ({"ADA": 3}, {'PORTER "THE WHEEL"': 3})
+
+
+def test_names_where_words_are_not_so_indented() -> None:
+    """A crowd's names are words, too."""
+    scene = "  Other. Who goes?\n    It is late; other men\n    sleep all.\n  Wat. One, and all his oats.\n    All.\n"
+    parsed = parse_script(source_of("ACT I\n" + scene * 4), "Wat.")
+    assert (parsed.own, parsed.others) == ({"Wat": 4}, {"Other": 4})
+
+
+@pytest.mark.parametrize(
+    ("value", "scenes"),
+    [
+        pytest.param([{"speaker": "Ada", "text": "Who?"}, {"speaker": "Bo", "text": "I."}], [0, 0], id="array"),
+        pytest.param(
+            [
+                {"id": "1", "conversations": [{"from": "Ada", "value": "Who?"}]},
+                {"id": "2", "conversations": [{"from": "Bo", "value": "I."}]},
+            ],
+            [0, 1],
+            id="conversations",
+        ),
+        pytest.param(
+            {
+                "guild": {"name": "Mill"},
+                "messages": [
+                    {"author": {"id": "7", "name": "Ada"}, "content": "Who?"},
+                    {"author": {"id": "8", "name": "Bo"}, "content": "I."},
+                ],
+            },
+            [0, 0],
+            id="chat-with-authors",
+        ),
+        pytest.param(
+            {"name": "Mill", "messages": [{"from": "Ada", "text": ["Wh", {"type": "bold", "text": "o?"}]}]}
+            | {"other": [{"from": "Bo", "text": "I."}]},
+            [0, 1],
+            id="text-in-parts",
+        ),
+    ],
+)
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json(value: object, scenes: list[int], indent: int | None, tmp_path: Path) -> None:
+    file = tmp_path / "export.json"
+    file.write_text(json.dumps(value, indent=indent))
+    parsed = parse_script(file, "Ada")
+    assert [(turn.speaker, turn.content) for turn in parsed.turns] == [("Ada", "Who?"), ("Bo", "I.")]
+    assert [turn.scene for turn in parsed.turns] == scenes
+    assert parsed.format == "table"
+
+
+def test_a_chat_log_opens_with_what_is_no_turn(tmp_path: Path) -> None:
+    file = tmp_path / "chat.jsonl"
+    lines = [{"user_name": "Bo"}, {"name": "Ada", "mes": "Who?"}, {"name": "Bo", "mes": "I."}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [(turn.speaker, turn.content) for turn in parse_script(file, "Ada").turns] == [("Ada", "Who?"), ("Bo", "I.")]
+
+
+def test_names_in_paragraphs_of_their_own() -> None:
+    lines = (
+        "INT. MILL - NIGHT|ADA|Who has the keys?|BO|Not I.|The door opens.|ADA|(low) It is the wind.|MILLER|It is I."
+    )
+    text = f"{lines}|".replace("|", "\n\n") * 3
+    parsed = parse_script(source_of(text), "Ada")
+    spoken = [(turn.speaker, turn.content) for turn in parsed.turns if turn.kind == "speech"][:4]
+    assert spoken == [
+        ("Ada", "Who has the keys?"),
+        ("BO", "Not I."),
+        ("Ada", "It is the wind."),
+        ("MILLER", "It is I."),
+    ]
+    said = [turn for turn in parsed.turns if turn.content == "The door opens."]
+    assert [turn.kind for turn in said] == ["narration"] * 3
+    assert text[said[0].start : said[0].end] == "The door opens."
+
+
 CHAPTER = (
     "第{0}章 风雪\n更新时间:2012-05-0{0} 12:00:0{0}\n字数:31{0}2\n"
     + "林中无人，只有风雪。\n“谁？”老人问。\n“我。”\n" * 5
@@ -447,7 +540,13 @@ def test_health() -> None:
     assert health["long_speeches"]["first"][0]["speaker"] == "丙丁"
     assert health["one_character_speakers"] == {"甲": 20, "乙": 20}
     assert 0 < health["text_in_no_turn"] < 0.1
-    assert health["language"] == "Chinese"
+    assert health["language"] == "zh"
+    assert health["unaddressed_speakers"] == {"甲": 20, "乙": 20}
+
+
+def test_who_is_named_by_others_is_addressed() -> None:
+    text = "MARTHA: Well, Jonathan?\nJON: Well, Aunt Martha.\nUPDATED: Again.\n" * 30
+    assert parse_script(source_of(text), "Martha").unaddressed == {"UPDATED": 30}
 
 
 LONG_GERMAN = "".join(
@@ -459,4 +558,4 @@ LONG_GERMAN = "".join(
 
 def test_other_languages_are_reported() -> None:
     parsed = parse_script(source_of(LONG_GERMAN), "Anna")
-    assert (parsed.spoken_in, parsed.own) == ("German", {"ANNA": 20})
+    assert (parsed.spoken_in, parsed.own) == ("de", {"ANNA": 20})

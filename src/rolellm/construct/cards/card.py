@@ -93,8 +93,8 @@ class Card:
         scenario: The circumstances of the talk.
         first_mes: How the character opens it.
         mes_example: Example talk, in blocks that begin with ``<START>``.
-        system_prompt: For the application; nothing here uses it, nor the next one.
-        post_history_instructions: For the application.
+        system_prompt: For who plays it; nothing in this room uses it, nor the next one.
+        post_history_instructions: Likewise.
         alternate_greetings: Other openings.
         tags: For sorting.
         creator: Who made it.

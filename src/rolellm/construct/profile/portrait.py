@@ -20,7 +20,7 @@ from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, chinese_words, fold, listed
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
-from rolellm.prompts.leaks import MOST_COPIED, leak_check, share_check
+from rolellm.prompts.leaks import LONGEST_SHARED, MOST_COPIED, leak_check, share_check, word_runs
 from rolellm.prompts.render import Template, load_template
 
 _RUN: Final = re.compile(r"[^\W_]+")
@@ -93,9 +93,10 @@ def _parts(name: str) -> list[str]:
 
 Person = Literal["third", "second"]
 #: What may be wrong with a description; the first five make it worthless.
-Defect = Literal[
-    "empty", "language", "voice", "leak", "copied", "short", "named", "third", "opening", "second", "self", "ungrounded"
-]
+Defect = (
+    Literal["empty", "language", "voice", "leak", "copied"]
+    | Literal["short", "named", "third", "opening", "second", "self", "ungrounded", "unsupported"]
+)
 _WORTHLESS: Final = ("empty", "language", "voice", "leak", "copied")
 
 #: The shortest description without a defect, and the longest, at which it is cut: words in English, characters in
@@ -104,6 +105,11 @@ LENGTHS: Final = {"en": (60, 200), "zh": (100, 400)}
 #: The longest in bytes, so that the request that it goes into has a bound.
 MOST_BYTES: Final = 4000
 _LATIN: Final = re.compile("[A-Za-z]{2,}")
+#: The least share of an English description's content words that the material should have, too. Of descriptions by a
+#: 1.5B model, those made up had 0.12 and 0.19, the others 0.57 and 0.75. In Chinese good ones, too, use other words.
+_LEAST_SHARED: Final = 0.25
+#: A material of fewer words says too little of anybody for that.
+_TELLING: Final = 250
 # Fewer words, or characters, describe nobody.
 _LEAST: Final = {"en": 12, "zh": 20}
 
@@ -165,6 +171,7 @@ def accept_portrait(
     script = "\n".join(f"{turn.speaker}: {turn.content}" for turn in character.turns)
     known = f"{script}\n{material}\n{portrait}"
     leak, copied = leak_check(language, f"{material}\n{portrait}"), share_check(material)
+    telling = language == "en" and len(known.split()) >= _TELLING
     # A description that was built before vouches for nothing.
     bare = replace(character, description=None, background=None, catchphrases=())
     grounded, words = grounding_check(bare)(known), frozenset(_LATIN.findall(known))
@@ -186,6 +193,9 @@ def accept_portrait(
             found["copied"] = ""
         if strange := unknown(made.text):
             found["ungrounded"] = listed(strange, most=5)
+        told = grounded("", made.text)
+        if telling and told.found < _LEAST_SHARED * told.words:
+            found["unsupported"] = f"{told.found} of {told.words}"
         if not found:
             return made
         reasons = tuple(_sentences_of(found, language, "en"))
@@ -248,9 +258,9 @@ def _mended_once(text: str, person: Person, names: Names, language: Language) ->
         unnamed = _without(unnamed, lambda sentence: names.find(sentence) is not None, language)
     if unnamed != bare:
         notes.append("the role's name became a pronoun" if person == "third" else "the role's name was left out")
-    once = without_repeats(unnamed)
+    once = without_repeats(unnamed, language)
     if once != unnamed:
-        notes.append("sentences that came twice were left out")
+        notes.append("sentences that repeat others were left out")
     whole = cut(once, language)
     if whole != once:
         notes.append("cut at the end of a sentence")
@@ -374,12 +384,17 @@ def _sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def without_repeats(text: str) -> str:
-    """The text with each of its sentences once."""
-    once: dict[str, str] = {}
+def without_repeats(text: str, language: Language) -> str:
+    """The text without sentences that say again what one before them said: all of it, or many words in a row."""
+    size = LONGEST_SHARED[language] + 1
+    said: set[object] = set()
+    kept = []
     for sentence in _sentences(text):
-        once.setdefault(fold(sentence), sentence)
-    return "".join(once.values())
+        told: set[object] = {fold(sentence), *word_runs(sentence, size)}
+        if not told & said:
+            kept.append(sentence)
+        said |= told
+    return "".join(kept)
 
 
 def _without(text: str, is_out: Callable[[str], bool], language: Language) -> str:

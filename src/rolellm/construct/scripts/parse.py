@@ -24,7 +24,7 @@ from rolellm.core.records import UNKNOWN, Language, Turn
 from rolellm.core.text import HAN
 from rolellm.rolebench.profiles import narrates
 
-_SAMPLE: Final = 400_000
+_SAMPLE: Final = 100_000
 # A guess that less than half of the text bears out is none.
 _LEAST: Final = 0.5
 # Lines, not counting blank ones. Even where speeches are long, as many name a speaker or hold a quotation.
@@ -35,12 +35,12 @@ _LETTERS_A_HAN: Final = 5
 _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTILINE)
 _ACT: Final = re.compile(r"^[ \t]*(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}\b", re.MULTILINE)
 _STAGE: Final = re.compile(r"^[ \t]*[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT)\b", re.MULTILINE)
-_TABLES: Final = (".csv", ".tsv", ".jsonl")
+_TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
 _PREVIEWED: Final = 3
 # In a dialogue, at least every fifth speech is another's than the one before.
 _MONOLOGUE: Final = 5
-# Characters around the middle of a text, on either side, that tell its language.
-_TELLING: Final = 4000
+# Letters that tell a language, and speeches and characters that are looked at.
+_TELLING, _SPEECHES, _ENOUGH = 40, 200, 5000
 
 
 def detect_language(text: str) -> Language:
@@ -49,14 +49,17 @@ def detect_language(text: str) -> Language:
     return "zh" if len(HAN.findall(sample)) * _LETTERS_A_HAN > len(_LATIN.findall(sample)) else "en"
 
 
-def name_language(text: str) -> str:
-    """The language's name in English, such as ``German``; ``Unknown`` of a text too short or too mixed to tell."""
-    from charset_normalizer import from_bytes
+def spoken_language(text: str) -> str | None:
+    """The language of a text as a code of ISO 639, such as ``de``; ``None`` where that cannot be told."""
+    if sum(map(str.isalpha, text)) < _TELLING:
+        return None
+    import py3langid
 
-    middle = max(0, len(text) // 2 - _TELLING)
-    best = from_bytes(text[middle : middle + 2 * _TELLING].encode(errors="replace"), cp_isolation=["utf_8"]).best()
-    found = best.language if best is not None else "Unknown"
-    return "Chinese" if found == "Unknown" and detect_language(text) == "zh" else found
+    try:
+        return str(py3langid.classify(text[:_ENOUGH])[0])
+    except OSError:
+        # It unpacks its model into a temporary file, for which there may be no room.
+        return None
 
 
 def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Format, dict[Format, float]]:
@@ -74,7 +77,7 @@ def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Fo
         ScriptError: When no score reaches 0.5; shows how the two nearest formats would read it.
     """
     sample = _sampled(text)
-    if hints.columns or (path is not None and path.suffix.lower() in _TABLES) or table.is_table(sample):
+    if hints.columns or (path is not None and path.suffix.lower() in _TABLES) or table.is_table(text):
         return "table", {name: float(name == "table") for name in FORMATS}
     lines = [line for line in lines_of(sample) if not line.blank]
     found: dict[Format, Sequence[int]] = {
@@ -117,7 +120,9 @@ def _previews(text: str, hints: Hints, scores: Mapping[Format, float]) -> str:
     shown = ""
     for name in sorted(scores, key=lambda name: -scores[name])[:2]:
         spoken = (
-            [turn for turn in _reader(name)(source_of(text), hints) if turn.kind == "speech"] if scores[name] else []
+            [turn for turn in _reader(name)(source_of(text[:_SAMPLE]), hints) if turn.kind == "speech"]
+            if scores[name]
+            else []
         )
         if spoken:
             shown += f"\nAs {_article(name)} it would begin:"
@@ -160,16 +165,16 @@ def _screenplay(text: str, lines: Sequence[Line]) -> list[int]:
 
 def _play(text: str, hints: Hints) -> list[int]:
     cast = play.cast_of(text, hints)
-    staged = _ACT.search(text) is not None or _STAGE.search(text) is not None
+    staged = _ACT.search(text) or _STAGE.search(text) or any(map(headings.foreign_act, lines_of(text)))
     # A line such as "JOHN: Well." is a transcript's, and names alone are a screenplay's, but for acts and entrances.
-    if cast is None or (cast.way in ("colon", "bare") and not staged):
+    if cast is None or (cast.way in ("colon", "bare", "small") and not staged):
         return []
     return _spoken(cast.cues, set(map(key, hints.names)))
 
 
 def _transcript(text: str, hints: Hints) -> list[int]:
     asked = set(map(key, hints.names))
-    lines = list(lines_of(text))
+    lines = lines_of(text)
     labels = transcript.speakers_of(lines, hints.names)[0]
     # A novel's "the king said:" is followed by a quotation mark.
     named = [
@@ -185,7 +190,9 @@ FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 _NAMED: Final = 12
 _LONG: Final = 1000
 _TIMES_LONGER: Final = 20
-_HEARD: Final = 200
+# How many speakers are looked at, of those with the most speeches, and the least that they must have.
+_TOP: Final = 5
+_MUCH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +211,9 @@ class Parsed:
         proposals: Other speakers that may be the role, for a person to confirm.
         path: The file, where there is one.
         characters: Length of the decoded source.
-        spoken_in: The language that the text is in, in English, such as ``German``; ``Unknown`` if that is not clear.
+        spoken_in: The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear.
         left_out: Share of the text that is in no turn: names, headings, what was left out.
         mended: Speeches of which a quotation mark was missing or did not match.
-        guessed: Speeches whose speaker is a guess.
         guessed: Speeches whose speaker is a guess.
     """
 
@@ -222,7 +228,7 @@ class Parsed:
     proposals: tuple[Proposal, ...] = ()
     path: Path | None = None
     characters: int = 0
-    spoken_in: str = "Unknown"
+    spoken_in: str | None = None
     left_out: float = 0.0
     mended: int = 0
     guessed: int = 0
@@ -267,6 +273,25 @@ class Parsed:
         return tuple(turn for turn in self.turns if turn.kind == "speech" and len(turn.content) > limit)
 
     @property
+    def unaddressed(self) -> dict[str, int]:
+        """Who speaks much and whom nothing else names: no speech of another, no direction. It may be no name."""
+        return {
+            name: count
+            for name, count in list(self.others.items())[:_TOP]
+            if count >= _MUCH and not self._is_named(key(name))
+        }
+
+    def _is_named(self, name: str) -> bool:
+        # Of a Chinese name, what friends call; of others, any word, and what an abbreviation stands for.
+        parts = [name[-2:]] if HAN.search(name) else [rf"\b{re.escape(word)}" for word in name.split() if len(word) > 1]
+        pattern = re.compile("|".join(parts or [re.escape(name)]), re.IGNORECASE)
+        return any(
+            pattern.search(turn.content)
+            for turn, speaker in zip(self.turns, self.speakers, strict=True)
+            if key(speaker) != name
+        )
+
+    @property
     def health(self) -> dict[str, Any]:
         """What may have gone wrong: speeches without a speaker, long ones, broken quotation marks, and the like."""
         return {
@@ -275,6 +300,7 @@ class Parsed:
             "mended_quotations": self.mended,
             "long_speeches": {"turns": len(self.long), "first": _places(self.long)},
             "one_character_speakers": {name: count for name, count in self.others.items() if len(name) == 1},
+            "unaddressed_speakers": self.unaddressed,
             "text_in_no_turn": round(self.left_out, 4),
             "language": self.spoken_in,
         }
@@ -366,6 +392,8 @@ def read_script(
     source = script if isinstance(script, Source) else read_source(script, encoding)
     if not source.text.strip():
         raise ScriptError("the script is empty; give a file with speeches", path=source.path)
+    if format in (None, "play", "screenplay"):
+        source = screenplay.joined(source)
     hints = Hints(language or detect_language(source.text), names, columns or {}, guess)
     scores: Mapping[Format, float] = {}
     if format is None:
@@ -438,7 +466,7 @@ def parsed_for(names: Sequence[str], reading: Reading, proposals: Sequence[Propo
         encoding=source.encoding,
         path=source.path,
         characters=source.length,
-        spoken_in=name_language(" ".join(item.content for item in found[:_HEARD])),
+        spoken_in=spoken_language(" ".join(item.content for item in found[:_SPEECHES])),
         left_out=1 - _told(found) / len(source.text),
         mended=sum(item.is_mended for item in found),
         guessed=sum(item.is_guess for item in found),

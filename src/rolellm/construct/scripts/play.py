@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, Literal
 
 from rolellm.construct.scripts.reading import (
@@ -23,6 +23,7 @@ from rolellm.construct.scripts.reading import (
     Source,
     bare,
     bracketed,
+    foreign_act,
     heading_of,
     is_name,
     key,
@@ -31,7 +32,7 @@ from rolellm.construct.scripts.reading import (
 from rolellm.core.records import TurnKind
 from rolellm.core.text import HAN
 
-Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "bare"]
+Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "bare", "small"]
 
 _TITLE: Final = (
     r"(?:(?:MRS|MR|MS|DR|ST|MME|MLLE|PROF|REV|Mrs|Mr|Ms|Dr|St|Mme|Mlle|Prof|Rev|M)\. ?|(?:[A-Z]\. ?){1,3}|\d{1,2}\. ?)?"
@@ -55,6 +56,11 @@ _ENTER: Final = re.compile(
 _LEAVES: Final = re.compile(r"\s*(?:(?:Re-?enter|Enter|Exit|Exeunt)\b[^.!?]{0,120}[.]?)\s*$")
 _ROMAN: Final = re.compile(r"[IVXLC]+$")
 _AS_WORD: Final = 4
+_REFRAIN: Final = 3
+_NAMED: Final = re.compile(
+    r"(?<=[^\W\dA-Z_] |, )[^\W\da-z_][^\W_]+\.?(?: [^\W\da-z_][^\W_]+)*|\b[^\W\da-z_]{2,}(?: [^\W\da-z_]{2,})*"
+)
+_SMALL: Final = re.compile(r"(?<= )[^\W\dA-Z_]+\b")
 _UNCLOSED: Final = re.compile(r"\[[^\[\]\n]{1,200}$", re.MULTILINE)
 
 
@@ -82,7 +88,8 @@ def _cues_of(line: str) -> Sequence[_Cue]:
     after = line[match.end() :]
     way: Way = "bare"
     if not match["stop"] and not after.strip():
-        is_cue = name == name.upper() and (name != name.lower() or HAN.match(name) is not None)
+        loud = name == name.upper() and (name != name.lower() or HAN.match(name) is not None)
+        way, is_cue = ("bare" if loud else "small"), loud or name[0].isupper()
     elif not match["stop"]:
         # Shaw's way: HIGGINS [loudly] Well?
         way, is_cue = "bracket", name.isupper() and match["aside"] is not None
@@ -130,6 +137,7 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
     """Find out how a play names its speakers; nothing where nobody is named more than once or asked for."""
     found: dict[Way, dict[str, list[int]]] = {}
     indents: Counter[int] = Counter()
+    directed: set[str] = set()
     parted: Counter[tuple[Way, bool]] = Counter()
     asked = {key(name) for name in hints.names}
     spelled: dict[str, str] = {}
@@ -140,10 +148,12 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
         for cue in cues:
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
-            if alone or cue.opens or (cue.way == "bare" and last):
+            if alone or (cue.opens and not first) or (cue.way in ("bare", "small") and last):
                 continue
             name = key(cue.name)
-            if name in asked or is_name(cue.name):
+            if cue.opens or cue.aside[1]:
+                directed.add(name)
+            if name in asked or is_name(cue.name, loose=cue.way == "small"):
                 found.setdefault(cue.way, {}).setdefault(name, []).append(line.start)
                 indents[line.indent] += cue.way == "capital"
                 parted[cue.way, first] += 1
@@ -154,16 +164,22 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
             found["gap"].setdefault(name, []).extend(at)
         parted.update({("gap", first): parted["bare", first] for first in (True, False)})
     casts = []
+    sentences = _Sentences(text)
+    margin = indents.most_common(1)[0][0] if indents else 0
+    # Where only the lines with names are so indented, a word is a name there.
+    placed = margin > 0 and sum(line.indent == margin for line in lines_of(text)) < 2 * indents[margin]
     for way, places in found.items():
-        often = {name for name, at in places.items() if name in asked or len(at) > 1}
+        # A line of verse, too, has no stop now and then, and a refrain comes again.
+        least = _REFRAIN if way == "small" else 2
+        often = {name for name, at in places.items() if name in asked or len(at) >= least}
         once = {name for name in places if _is_plain(spelled[name], way) and is_name(spelled[name], once=True)}
-        if way == "capital":
-            once = {name for name in once if _is_known(spelled[name], text)}
-            often = {name for name in often if name in asked or not _is_word(spelled[name], len(places[name]), text)}
+        if way == "capital" and not placed:
+            once = {name for name in once if name in directed or name in sentences.names}
+            often = {name for name in often if name in asked or sentences.words[name] <= _AS_WORD * len(places[name])}
         if often:
             kept = frozenset(often | once)
             cues_of = sorted(((name, place) for name in kept for place in places[name]), key=lambda cue: cue[1])
-            indent = indents.most_common(1)[0][0] if way == "capital" else None
+            indent = margin if way == "capital" else None
             casts.append(Cast(way, kept, cues_of, parted[way, True] >= parted[way, False], indent))
     return max(casts, key=lambda cast: len(cast.cues), default=None)
 
@@ -172,17 +188,24 @@ def _is_plain(name: str, way: Way) -> bool:
     """Whether one time is enough: "I. Rome" and "A. The" are no speakers."""
     if way == "gap":
         return name == name.upper() and len(name) > 1
-    return way not in ("stop", "bare") or (name.isupper() and len(name) > 2 and not _ROMAN.match(name))
+    return way not in ("stop", "bare", "small") or (name.isupper() and len(name) > 2 and not _ROMAN.match(name))
 
 
-def _is_known(name: str, text: str) -> bool:
-    """Whether a name is one elsewhere in the text, too: inside a sentence, or in capitals."""
-    return name.upper() in text or re.search(rf"[a-z,] {re.escape(name)}\b", text) is not None
+class _Sentences:
+    """What a text has inside its sentences, gone through once and only if asked."""
 
+    def __init__(self, text: str) -> None:
+        self._text = text
 
-def _is_word(name: str, times: int, text: str) -> bool:
-    """Whether it is a word that now and then is a whole sentence, such as "Silence."."""
-    return " " not in name and len(re.findall(rf" {re.escape(name.lower())}\b", text)) > _AS_WORD * times
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The keys of what is in capitals, or has a capital inside a sentence."""
+        return frozenset(key(match[0]) for match in _NAMED.finditer(self._text))
+
+    @cached_property
+    def words(self) -> Counter[str]:
+        """How often each word is written small: one that now and then is a whole sentence, such as "Silence."."""
+        return Counter(_SMALL.findall(self._text))
 
 
 def _with_neighbors(text: str) -> Iterator[tuple[Line, bool, bool]]:
@@ -216,10 +239,14 @@ def _accepted(cue: _Cue, cast: Cast, asked: set[str], *, first: bool, last: bool
     sure = cue.way in ("colon", "bracket", "gap") or (cue.way == cast.way == "colon alone" and cue.name.isupper())
     if not first and (cue.way == "stop alone" or (cast.parted and not sure)):
         return False
-    if cue.way in ("bare", "capital", "gap") and cast.way != cue.way and (cue.way, cast.way) != ("bare", "gap"):
+    if (
+        cue.way in ("bare", "small", "capital", "gap")
+        and cast.way != cue.way
+        and (cue.way, cast.way) != ("bare", "gap")
+    ):
         # A line of the persons of the play, a short sentence, a table.
         return False
-    if cue.way == "bare":
+    if cue.way in ("bare", "small"):
         return name in cast.names and not last
     if cue.way == cast.way:
         # A crowd that speaks once is named as everyone else is.
@@ -247,7 +274,7 @@ class _Play(Collector):
         text, known = line.text.strip(), cue is not None and key(cue.name) in self.names
         if first and self.held is not None:
             self.close()
-        heading = heading_of(line.text) if (first or text.isupper()) and not known else None
+        heading = heading_of(line.text) if (first or text.isupper() or foreign_act(line)) and not known else None
         if heading is None and first and not known and text[:1] == "[" and (inner := text.strip("[]_")):
             shift = line.text.index(inner)
             heading = (found[0] + shift, found[1] + shift) if (found := heading_of(inner)) else None

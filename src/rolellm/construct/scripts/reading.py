@@ -6,8 +6,8 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -65,6 +65,25 @@ class Source:
         )
         return first[0], last[1] if start < end else first[0]
 
+    def without(self, spans: Sequence[tuple[int, int]]) -> Source:
+        """The source with some spans of the text taken out; they rise and do not overlap."""
+        kept = list(zip([0, *(end for _, end in spans)], [*(start for start, _ in spans), len(self.text)], strict=True))
+        runs: list[Run] = []
+        length = at = 0
+        for low, high in kept:
+            while at + 1 < len(self.runs) and self.runs[at + 1].at <= low:
+                at += 1
+            for place in range(at, len(self.runs) - 1):
+                run = self.runs[place]
+                if run.at >= high:
+                    break
+                begun = max(low, run.at)
+                start = run.start if run.spelled else run.start + begun - run.at
+                runs.append(Run(length + begun - low, start, run.end, run.spelled))
+            length += high - low
+        runs.append(Run(length, *self.runs[-1][1:]))
+        return replace(self, text="".join(self.text[low:high] for low, high in kept), runs=runs)
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -115,7 +134,6 @@ Reader = Callable[[Source, Hints], list[Found]]
 #: What closes each kind of bracket.
 CLOSING: Final = {"(": ")", "[": "]", "（": "）", "【": "】", "［": "］", "〔": "〕"}
 _BRACKETS: Final = re.compile(r"[\[\](){}（）【】［］〔〕]")
-_LINE: Final = re.compile("^.*$", re.MULTILINE)
 _SPOKEN: Final = re.compile(r"[^\W_]")
 
 
@@ -136,8 +154,7 @@ class Aside:
     inner_end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line of the text: its place, and itself without the newline."""
 
     start: int
@@ -155,9 +172,14 @@ class Line:
         return len(self.text) - len(self.text.lstrip())
 
 
-def lines_of(text: str) -> Iterator[Line]:
-    """The lines of a text, one after the other."""
-    return (Line(match.start(), match.end(), match[0]) for match in _LINE.finditer(text))
+@lru_cache(maxsize=2)
+def lines_of(text: str) -> Sequence[Line]:
+    """The lines of a text; kept for the next reader of the same text."""
+    ends = [match.start() for match in re.finditer("\n", text)]
+    return [
+        Line(start, end, text[start:end])
+        for start, end in zip([0, *(end + 1 for end in ends)], [*ends, len(text)], strict=True)
+    ]
 
 
 def trim(text: str, start: int, end: int, marks: str = "") -> tuple[int, int]:
@@ -319,6 +341,7 @@ _SLUG: Final = re.compile(
     r"(?:[A-Z]?\d{1,4}[A-Z]?[.)]?\s+)?(?:(?i:INT|EXT)\.?\s?/\s?(?i:INT|EXT)\b\.?|(?i:I\s?/\s?E)\b\.?|(?i:INT|EXT)\.|(?:INT|EXT|EST)\b\.?)"
     r"\s*\S|(?:\d{1,4}\s*[.、)]?\s*)?(?:内景|外景|内/外景|內景)[\s.。，：:、]"
 )
+_SHORT: Final = 60
 _RULE: Final = re.compile(r"(?:[*#~=_—–-]\s*){3,}$")
 
 
@@ -344,6 +367,11 @@ def heading_of(line: str) -> tuple[int, int] | None:
             low = match.start("rest") if rest and rest.strip() else 0
             return start + low, start + len(text)
     return (start, start + len(text)) if slug(text) else None
+
+
+def foreign_act(line: Line) -> bool:
+    """Whether a line is an act's or scene's heading in another language than English, such as ``SCÈNE III.``."""
+    return len(line.text) < _SHORT and _FOREIGN.match(line.text.strip()) is not None
 
 
 def slug(line: str) -> bool:
@@ -382,6 +410,8 @@ OPENERS: Final = words_of(
 
 #: Openers that open names, too, in lists of citizens and lords: in front of other words.
 ORDINALS: Final = words_of("all another both first second third other one two a an the")
+
+_ARTICLES: Final = frozenset(("a", "an", "the"))
 
 #: Small words inside names.
 PARTICLES: Final = words_of(
@@ -493,14 +523,19 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
         return False
     opener = words[0].casefold() in OPENERS
     if opener and words[0].casefold() in ORDINALS:
-        return len(words) > 1 or words[0].casefold() in ("all", "both")
-    return not (opener and (once or not name.isupper()))
+        # A crowd's "Other" and "One" speak more than once; no article does.
+        return (
+            len(words) > 1 or words[0].casefold() in ("all", "both") or not (once or words[0].casefold() in _ARTICLES)
+        )
+    # What comes again with all its words capital is a name: Done Elvire, Will Pell.
+    titled = len(words) > 1 and all(word[0].isupper() for word in words)
+    return not (opener and (once or not (titled or name.isupper())))
 
 
 def _is_chinese_name(name: str, *, once: bool) -> bool:
     if len(name) > _LONGEST_HAN + 6 * bool(re.search(r"[A-Za-z·・]", name)) or _CHINESE_MARKS.search(name):
         return False
-    return not (_SAYS.search(name) or (_MAY_SAY.search(name) and (once or len(name) > 3)))
+    return not (_SAYS.search(name) or (once and _MAY_SAY.search(name)))
 
 
 def known_names(names: Iterable[str], asked: Iterable[str]) -> set[str]:

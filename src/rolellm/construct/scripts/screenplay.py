@@ -51,6 +51,8 @@ _SLUG: Final = re.compile(
     r"\s*(?:(?P<number>[A-Z]?\d{1,4}[A-Z]?)[.)]?\s+)?\.?(?P<heading>.*?)(?:\s*#[^#\n]{1,20}#|\s+(?P=number)\.?)?\s*$"
 )
 _INDENTED: Final = 8
+# Where names have paragraphs of their own, at least one line in ten is a name.
+_PARAGRAPHS: Final = 10
 
 
 def read_screenplay(source: Source, hints: Hints) -> list[Found]:
@@ -62,8 +64,34 @@ def read_screenplay(source: Source, hints: Hints) -> list[Found]:
 
 def cues_of(text: str) -> list[tuple[str, int]]:
     """The key of each cue's name and its place in the text, by which a screenplay is recognized."""
-    lines = list(lines_of(text))
+    lines = lines_of(text)
     return [(key(_name(lines[place].text)), lines[place].start) for place in _cue_places(lines)]
+
+
+def joined(source: Source) -> Source:
+    """A text whose names are paragraphs of their own, as in double-spaced files, without the blank lines under them.
+
+    Any other text is returned as it is.
+    """
+    lines = lines_of(source.text)
+    alone: Counter[str] = Counter()
+    over: Counter[str] = Counter()
+    gaps: list[tuple[int, int]] = []
+    for place, line in enumerate(lines[:-1]):
+        if line.blank or (place and not lines[place - 1].blank) or not _could_be_cue(line.text):
+            continue
+        name = key(_name(line.text))
+        if not lines[place + 1].blank:
+            over[name] += 1
+        elif (text := next((near for near in lines[place + 1 : place + 4] if not near.blank), None)) is not None:
+            alone[name] += 1
+            gaps.append((line.end + 1, text.start))
+    often, full = _repeated(alone), sum(not line.blank for line in lines)
+    return source.without(gaps) if often > 2 * _repeated(over) and often * _PARAGRAPHS > full else source
+
+
+def _repeated(names: Counter[str]) -> int:
+    return sum(count for count in names.values() if count > 1)
 
 
 def _name(line: str) -> str:
@@ -78,10 +106,12 @@ def _could_be_cue(line: str) -> bool:
     if match is None or len(line.strip()) > 60:
         return False
     name = match["name"].strip()
+    if name.count('"') % 2:
+        return False
     letters = [character for character in name if character.isalpha()]
     if len(letters) < 1 or any(character.islower() for character in letters) or not any(map(str.isupper, letters)):
         return False
-    if len(name.split()) > 6 or (name[-1] in '.!?:;,-–—"”' and not re.search(r"\b(?:JR|SR|[A-Z])\.$", name)):
+    if len(name.split()) > 6 or (name[-1] in ".!?:;,-–—" and not re.search(r"\b(?:JR|SR|[A-Z])\.$", name)):
         return False
     return not (
         slug(line) or _TRANSITION.match(line) or _FURNITURE.match(line) or heading_of(line) or name[0] in "!>#=~."
@@ -125,7 +155,7 @@ class _Reading(Collector):
             pattern = re.compile(rf"{re.escape(opening)}.*?{re.escape(closing)}", re.DOTALL)
             self.masked = pattern.sub(self._mask, self.masked[:limit]) + self.masked[limit:]
         self.dropped.sort()
-        self.lines = list(lines_of(self.masked))
+        self.lines = lines_of(self.masked)
         self.cues = set(_cue_places(self.lines))
         self.fountain = not any(_indent(self.lines[place].text) >= _INDENTED for place in self.cues)
 

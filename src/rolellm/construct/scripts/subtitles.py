@@ -25,7 +25,7 @@ from rolellm.construct.scripts.reading import (
 from rolellm.core.text import HAN
 
 TIMES: Final = re.compile(
-    r"[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{2}[.,]\d{1,3}[ \t]{0,9}-->[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{2}[.,]\d{1,3}"
+    r"[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{1,2}[.,]\d{1,3}[ \t]{0,9}-->[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
 )
 _DASH: Final = re.compile(r"\s*(?:[-–—‐]|>>)+\s*")
 _TAG: Final = re.compile(
@@ -45,7 +45,7 @@ class _Captions(Collector):
 
 def read_subtitles(source: Source, hints: Hints) -> list[Found]:
     """The turns of subtitles, all in one scene: captions say nothing of scenes."""
-    lines = list(lines_of(source.text))
+    lines = lines_of(source.text)
     dashes = [match.end() if (match := _DASH.match(line.text)) else 0 for line in lines]
     tags = [_TAG.match(line.text, at) for line, at in zip(lines, dashes, strict=True)]
     known = known_names((bare(tag["label"]) for tag in tags if tag and tag["label"]), hints.names)

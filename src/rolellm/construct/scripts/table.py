@@ -1,11 +1,16 @@
-"""Tables: CSV with any delimiter, TSV and JSON Lines, with a column for the speaker and one for what is said."""
+"""Tables: CSV with any delimiter, TSV, JSON and JSON Lines, with a column for the speaker and one for what is said.
+
+In JSON, every object with both is a row, however deep it is, and every list of such objects is a scene: so exports of
+chats (``{"messages": [...]}``) and conversations (``[{"conversations": [{"from": ..., "value": ...}]}]``) are read.
+"""
 
 from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rolellm.construct.scripts.reading import Found, Hints, Source, lines_of, words_of
 from rolellm.core.errors import ScriptError, SettingsError
@@ -18,19 +23,26 @@ USUAL: Final[Mapping[str, frozenset[str]]] = {
         "说话人 角色 人物 姓名 名字"
     ),
     "text": words_of(
-        "text line dialogue dialog content message mes utterance quote speech words said sentence body "
+        "text line dialogue dialog content message mes utterance quote speech words said sentence body value "
         "台词 内容 对白 对话"
     ),
     "scene": words_of("scene scene_id episode act chapter 场景 场次 场"),
 }
 _DELIMITERS: Final = ",;\t|"
 _SEEN: Final = 50
+_DECODER: Final = json.JSONDecoder()
+# What parts the objects of JSON Lines, and those of an array.
+_BETWEEN: Final = re.compile(r"[\s\[\],]*")
+# What says something in an object that a field is, such as an author's name.
+_SAYING: Final = ("text", "nickname", "name", "value")
 
 
 class _Row(NamedTuple):
     fields: Mapping[str, str]
     start: int
     end: int
+    #: Which list of a JSON file it is in.
+    group: int = 0
 
 
 def read_table(source: Source, hints: Hints) -> list[Found]:
@@ -40,15 +52,16 @@ def read_table(source: Source, hints: Hints) -> list[Found]:
         ScriptError: When it is not a table, or has no column for the speaker or the text; names its columns.
         SettingsError: When a column asked for is not in it.
     """
-    rows = list(_rows(source.text))
+    rows = list(_rows(source.text, frozenset(hints.columns.values())))
     if not rows:
-        raise ScriptError("not a table: no JSON Lines, and no rows with one delimiter (, ; tab |)", path=source.path)
+        raise ScriptError("not a table: no JSON, and no rows with one delimiter (, ; tab |)", path=source.path)
     named = _named(rows[0].fields, hints.columns, source)
     found: list[Found] = []
-    scene, before = 0, None
-    for fields, start, end in rows:
+    scene = 0
+    before: object = None
+    for fields, start, end, group in rows:
         content = " ".join(fields.get(named["text"], "").split())
-        part = fields.get(named.get("scene", ""))
+        part = group, fields.get(named.get("scene", ""))
         if found and part != before:
             scene += 1
         before = part
@@ -68,7 +81,7 @@ def is_table(text: str) -> bool:
     return first is not None and {"speaker", "text"} <= _usual(first.fields).keys()
 
 
-def _usual(fields: Mapping[str, str]) -> dict[str, str]:
+def _usual(fields: Mapping[str, object]) -> dict[str, str]:
     found = {column: [name for name in fields if fold(name) in names] for column, names in USUAL.items()}
     return {column: names[0] for column, names in found.items() if names}
 
@@ -90,14 +103,11 @@ def _named(fields: Mapping[str, str], asked: Mapping[str, str], source: Source) 
     return named
 
 
-def _rows(text: str) -> Iterator[_Row]:
-    lines = list(lines_of(text))
-    full = [line for line in lines if not line.blank]
-    if full and full[0].text.lstrip()[0] == "{":
-        for number, line in enumerate(lines, start=1):
-            if line.blank:
-                continue
-            yield _Row(_object(line.text, number), line.start, line.end)
+def _rows(text: str, asked: frozenset[str] = frozenset()) -> Iterator[_Row]:
+    lines = lines_of(text)
+    full = [line for line in lines[: _SEEN * _SEEN] if not line.blank]
+    if re.match(r"\s*(?:\[\s*)?\{", text):
+        yield from _objects(text, asked)
         return
     delimiter = _delimiter([line.text for line in full[:_SEEN]])
     reader = csv.reader((line.text + "\n" for line in lines), delimiter=delimiter or ",")
@@ -114,14 +124,57 @@ def _rows(text: str) -> Iterator[_Row]:
         raise ScriptError(f"the row at line {begun + 1} cannot be read ({error}); fix it") from error
 
 
-def _object(text: str, number: int) -> dict[str, str]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise ScriptError(f"line {number} is not a JSON object as the lines above it are; fix it")
-    return {key: "" if item is None else whole_text(str(item)) for key, item in value.items()}
+def _objects(text: str, asked: frozenset[str]) -> Iterator[_Row]:
+    """The rows of JSON: of each line, of each item of an array, or of the one object that the file is."""
+    first: _Row | None = None
+    found = False
+    at, group = _past(text, 0), 0
+    while at < len(text):
+        try:
+            value, end = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            raise _not_json(text, at) from error
+        if not isinstance(value, dict):
+            raise _not_json(text, at)
+        first = first or _Row(value, at, end)
+        for fields, begins in _walk(value, asked):
+            group, found = group + begins, True
+            yield _Row({name: _plain(item) for name, item in fields.items()}, at, end, group)
+        at = _past(text, end)
+    if first and not found:
+        # So that the message can say what there is.
+        yield first
+
+
+def _past(text: str, at: int) -> int:
+    between = _BETWEEN.match(text, at)
+    return between.end() if between else at
+
+
+def _not_json(text: str, at: int) -> ScriptError:
+    return ScriptError(f"line {text.count(chr(10), 0, at) + 1} is not a JSON object as what is above it is; fix it")
+
+
+def _walk(value: object, asked: frozenset[str]) -> list[tuple[dict[str, Any], bool]]:
+    """The objects in a value that are rows, and whether each is the first of its list."""
+    if isinstance(value, dict) and (asked <= value.keys() if asked else {"speaker", "text"} <= _usual(value).keys()):
+        return [(value, False)]
+    found: list[tuple[dict[str, Any], bool]] = []
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        inner = _walk(item, asked)
+        if inner and isinstance(item, list):
+            inner[0] = inner[0][0], True
+        found += inner
+    return found
+
+
+def _plain(value: object) -> str:
+    """What a field says: of parts, one after the other; of somebody's data, the name."""
+    if isinstance(value, list):
+        return "".join(map(_plain, value))
+    if isinstance(value, dict):
+        return next((_plain(value[name]) for name in _SAYING if value.get(name)), "")
+    return "" if value is None else whole_text(str(value))
 
 
 def _delimiter(lines: Sequence[str]) -> str | None:

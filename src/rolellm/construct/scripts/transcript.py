@@ -143,7 +143,7 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
 
     In a chat log they do so up to the next message.
     """
-    lines = list(lines_of(source.text))
+    lines = lines_of(source.text)
     labels, kept = speakers_of(lines, hints.names)
     if kept is None:
         return _transcript(source.text, lines, labels)

@@ -1,0 +1,146 @@
+"""Who is played: a character's folder, a card, or a role of RoleBench, with what a card says of how to play it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolellm.construct.cards.card import Card, parse_card
+from rolellm.construct.cards.convert import clean_name, fill, plain, read_as_character
+from rolellm.construct.cards.export import export_character
+from rolellm.construct.cards.folder import load_card
+from rolellm.construct.sheet import CARD, Sheet, read_sheet
+from rolellm.core.errors import CardError, ReleaseNotFoundError, SettingsError
+from rolellm.core.records import Turn
+from rolellm.core.text import find_name, fold
+from rolellm.prompts.render import load_template, script_line
+from rolellm.rolebench.release import Release
+from rolellm.rolebench.schema import SAMPLE, get_config
+from rolellm.rolebench.source import ENVIRONMENT, locate
+
+#: The turns in which lore's keys are looked for, where a card does not say: SillyTavern's own default.
+_SCANNED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A role, and how it is played.
+
+    Attributes:
+        sheet: The role.
+        greeting: What it says first; empty for nothing.
+        system: What a card puts in the place of our instruction, with ``{{original}}`` for ours; empty for nothing.
+        told: Circumstances and example talk, as the system turn has them after the description.
+        after: Instructions after the last message.
+        scanned: The last turns in which lore's keys are looked for.
+    """
+
+    sheet: Sheet
+    greeting: str = ""
+    system: str = ""
+    told: tuple[str, ...] = ()
+    after: str = ""
+    scanned: int = _SCANNED
+
+
+def find_part(role: Any) -> Part:
+    """Find a role.
+
+    Args:
+        role: A character's folder, a card's file, the name of a role of RoleBench (in any case), or a
+            `rolellm.Character`.
+
+    Raises:
+        SettingsError: For a name that is nothing of that; gives the nearest names.
+        DataError: For a folder or a card that cannot be read.
+    """
+    if isinstance(role, Part):
+        return role
+    if isinstance(role, Sheet):
+        return _with_card(role, getattr(role, "folder", None))
+    if Path(role).is_dir():
+        return _with_card(read_sheet(role), Path(role))
+    if Path(role).is_file():
+        card = load_card(role)
+        try:
+            return _of_card(read_as_character(card, file=Path(role).name).character, card)
+        except CardError as error:
+            raise CardError(error.problem, path=role) from error
+    roles = rolebench_roles()
+    name = find_name(str(role), roles)
+    if name is None:
+        raise SettingsError(
+            f"no role {role!r}: no folder or card has that name, and no role of RoleBench{nearest(str(role), roles)}"
+        )
+    return Part(roles[name])
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown role: up to three of the nearest names, else the first known ones.
+
+    >>> nearest("Hamlit", ["Hamlet", "Ophelia"])
+    '; did you mean Hamlet?'
+    """
+    names = {fold(one): one for one in known}
+    close = difflib.get_close_matches(fold(name[:200]), names, n=3, cutoff=0.5)
+    if close:
+        return f"; did you mean {' or '.join(names[one] for one in close)}?"
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return f"; known roles: {', '.join(list(names.values())[:5])}{more}"
+
+
+def rolebench_roles() -> Mapping[str, Sheet]:
+    """The roles of RoleBench with their descriptions; without a release, those of the embedded sample.
+
+    Raises:
+        ReleaseNotFoundError: When ``$ROLEBENCH_DIR`` is not a release.
+    """
+    config = get_config("roles")
+    try:
+        source = locate(config)
+    except ReleaseNotFoundError:
+        if os.environ.get(ENVIRONMENT):
+            raise
+        source = locate(get_config(SAMPLE))
+    release = Release(source.root)
+    # The description as released, catchphrases included, is what models are tuned with.
+    return {
+        role: Sheet(role, language, description=text)
+        for language in config.languages
+        for role, text in release.descriptions(language).items()
+    }
+
+
+def _with_card(sheet: Sheet, folder: Path | None) -> Part:
+    if folder is None or not (folder / CARD).is_file():
+        return Part(sheet)
+    return _of_card(sheet, load_card(folder / CARD))
+
+
+def _of_card(sheet: Sheet, card: Card) -> Part:
+    """What a card says of how to play it, with what its character's folder changed since."""
+    card = parse_card(export_character(sheet, card).text.encode("utf-8"))
+    role = None if clean_name(card.name) == sheet.role else sheet.role
+    reading = read_as_character(card, role=role, language=sheet.language)
+    scenario, greeting, system, after = (
+        fill(plain(text), reading.names).strip()
+        for text in (card.scenario, card.first_mes, card.system_prompt, card.post_history_instructions)
+    )
+    blocks: dict[int, list[Turn]] = {}
+    for turn in reading.character.turns:
+        if turn.scene in reading.examples or turn.scene in reading.described:
+            blocks.setdefault(turn.scene, []).append(turn)
+    told = []
+    if scenario:
+        told.append(load_template(sheet.language, "play_scenario").fill(scenario=scenario))
+    if blocks:
+        talk = ("\n".join(script_line(turn, sheet.language, whole=True) for turn in turns) for turns in blocks.values())
+        told.append(load_template(sheet.language, "play_examples").fill(role=sheet.role, examples="\n\n".join(talk)))
+    book = card.data.get("character_book")
+    depth = book.get("scan_depth") if isinstance(book, dict) else None
+    scanned = depth if isinstance(depth, int) and 0 < depth <= 1000 else _SCANNED
+    return Part(sheet, greeting, system, tuple(told), after, scanned)

@@ -1,0 +1,32 @@
+"""How a role is played: the settings of `rolellm.RolePlayer`, ``rolellm chat`` and ``rolellm serve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rolellm.construct.settings import SamplingSettings
+from rolellm.core.settings import Field, settings
+
+
+@settings
+class PromptLimits:
+    """What a prompt may hold.
+
+    Attributes:
+        context: Maximum tokens of prompt and reply together; by default what the model or its server says.
+        system_template: Your own system template, with {role} and {description}.
+    """
+
+    context: int | None = Field(default=None, ge=1)
+    system_template: Path | None = None
+
+
+@settings
+class PlaySettings(PromptLimits, SamplingSettings):
+    """How a role is played.
+
+    Attributes:
+        max_tokens: Maximum tokens per reply.
+    """
+
+    max_tokens: int = Field(default=400, ge=1)

@@ -1,0 +1,78 @@
+"""`rolellm chat` as a user has it: lines in, a talk out, and a sentence for whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.construct.sheet import Sheet, write_sheet
+from rolellm.core.records import Turn
+
+ROLELLM = str(Path(sys.executable).parent / "rolellm")
+
+
+@pytest.fixture
+def chat(tmp_path: Path, llm_server: Any, clean_env: dict[str, str]) -> Any:
+    """Runs `rolellm chat` with these words and lines, in a folder with a character and a settings file."""
+    server = llm_server(answer=lambda body: f"{len(body['messages'])} messages. \x1b[31m")
+    turns = (Turn("Ada", "Seventy-two steps."),)
+    write_sheet(Sheet("Ada", "en", turns, description="You keep the lighthouse."), tmp_path / "ada")
+    (tmp_path / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]\n", encoding="utf-8")
+
+    def run(*words: str, lines: str = "") -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [ROLELLM, "chat", *words],
+            cwd=tmp_path,
+            env=clean_env,
+            input=lines,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert "Traceback" not in done.stderr
+        return done
+
+    return run
+
+
+def test_a_talk_with_its_commands(chat: Any, tmp_path: Path) -> None:
+    lines = ["Who are you?", "And now?", "/retry", "/edit Why?", "/explain", "/save talk.jsonl", "/save llm.yaml"]
+    lines += ["/save", "/dance", "/role nobody", "", "/help", "/role ada", "Hello.", "/quit", "never said"]
+    done = chat("ada", "--llm", "llm.yaml", lines="\n".join(lines))
+    assert done.returncode == 0
+    said = [line for line in done.stdout.splitlines() if line.startswith("User: Ada: ")]
+    assert [line.removeprefix("User: Ada: ")[0] for line in said] == ["2", "4", "4", "4", "2"]
+    # What a model says does not steer the terminal.
+    assert "\x1b" not in done.stdout and "␛[31m" in done.stdout
+    for words in (
+        "[user]\nWhy?",
+        "llm.yaml exists already",
+        "/save needs a word",
+        "no command /dance",
+        "no role 'nobody'",
+    ):
+        assert words in done.stdout
+    kept = [json.loads(line)["content"] for line in (tmp_path / "talk.jsonl").read_text().splitlines()]
+    assert [text.partition(" ")[0] for text in kept] == ["Who", "2", "Why?", "4"]
+    assert "never said" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        pytest.param(["ada"], 2, "no model is named", id="no-model"),
+        pytest.param(["nobody", "--llm", "llm.yaml"], 2, "no role 'nobody'", id="no-role"),
+        pytest.param(["ada", "--llm", "llm.yaml", "--adapter", "a"], 2, "an adapter goes on a folder", id="adapter"),
+        pytest.param(["llm.yaml", "--llm", "llm.yaml"], 1, "llm.yaml", id="no-card"),
+        pytest.param(["ada", "--model", "missing/folder/x"], 1, "no model at", id="missing-model"),
+    ],
+)
+def test_what_cannot_be_talked_to(chat: Any, words: list[str], code: int, said: str) -> None:
+    done = chat(*words)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1

@@ -1,0 +1,172 @@
+"""A server that streams, a card with all that a prompt takes from one, and `rolellm serve` as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KEY = "sk-upstream-9f8e7d6c5b4a3210"
+
+
+class Upstream:
+    """Says the last message's words again, one at a time; some first words make it do something else.
+
+    ``hold``: one word, and the others once `go` is set; ``fail``: an error that echoes the key; ``break``: the
+    connection ends after two words; ``wait``: one word, and then nothing until the client leaves.
+
+    Attributes:
+        bodies: What was asked.
+        open: Streams that have not ended.
+    """
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.open = 0
+        self.go = threading.Event()
+
+    async def complete(self, request: Any) -> Any:
+        from starlette.responses import JSONResponse, StreamingResponse
+
+        body = await request.json()
+        self.bodies.append(body)
+        self.headers.append(dict(request.headers))
+        words = body["messages"][-1]["content"].split(" ")
+        if words[0] == "fail":
+            told = {"error": {"message": f"slow down, {request.headers.get('authorization')}", "type": "busy"}}
+            return JSONResponse(told, 429, {"Retry-After": "7"})
+        if body.get("stream"):
+            return StreamingResponse(self.events(words), media_type="text/event-stream")
+        message = {"role": "assistant", "content": " ".join(words)}
+        return JSONResponse({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+
+    async def events(self, words: list[str]) -> AsyncIterator[str]:
+        self.open += 1
+        try:
+            for place, word in enumerate(words):
+                delta = {"role": "assistant", "content": word if place == 0 else f" {word}"}
+                chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}
+                yield f"data: {json.dumps(chunk)}\n\n"
+                while words[0] == "hold" and not self.go.is_set():
+                    await asyncio.sleep(0.01)
+                if words[0] == "wait":
+                    await asyncio.sleep(60)
+                if words[0] == "break" and place == 1:
+                    raise ConnectionError("the line is cut")
+            yield "data: [DONE]\n\n"
+        finally:
+            self.open -= 1
+
+    async def models(self, _: Any) -> Any:
+        from starlette.responses import JSONResponse
+
+        return JSONResponse({"data": [{"id": "parrot", "object": "model", "max_model_len": 2000}]})
+
+    def quiet(self) -> bool:
+        """Whether all streams have ended, within half a minute."""
+        deadline = time.monotonic() + 30
+        while self.open and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return self.open == 0
+
+
+@pytest.fixture(scope="module")
+def upstream() -> Iterator[Upstream]:
+    import logging
+
+    import uvicorn
+    from starlette.applications import Starlette
+    from starlette.routing import Route
+
+    # It raises on purpose.
+    logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+    made = Upstream()
+    routes = [
+        Route("/v1/chat/completions", made.complete, methods=["POST"]),
+        Route("/v1/models", made.models),
+    ]
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), port=0, log_level="critical"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    made.url = f"http://127.0.0.1:{port}/v1"  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UPSTREAM_KEY", KEY)
+        yield made
+    server.should_exit = server.force_exit = True
+    thread.join()
+
+
+CARD = {
+    "spec": "chara_card_v2",
+    "spec_version": "2.0",
+    "data": {
+        "name": "Ada Fenn",
+        "description": "{{char}} keeps the lighthouse and counts everything.",
+        "scenario": "{{user}} knocks at the door of the lighthouse.",
+        "first_mes": "Seventy-two steps, {{user}}. Sit down.",
+        "mes_example": "<START>\n{{user}}: How many gulls?\n{{char}}: Eleven, and one that limps.",
+        "system_prompt": "Speak slowly. {{original}}",
+        "post_history_instructions": "Answer {{user}} in one sentence.",
+        "character_book": {
+            "entries": [
+                {"keys": ["lamp"], "content": "The lamp burns whale oil.", "enabled": True, "insertion_order": 1},
+                {"keys": ["fog"], "content": "The fog horn broke in May.", "enabled": True, "insertion_order": 2},
+                {"keys": [], "constant": True, "content": "It is 1871.", "enabled": True, "insertion_order": 3},
+            ]
+        },
+    },
+}
+
+
+@pytest.fixture
+def card(tmp_path: Path) -> Path:
+    return write_card(tmp_path)
+
+
+def write_card(folder: Path) -> Path:
+    path = folder / "ada.json"
+    path.write_text(json.dumps(CARD), encoding="utf-8")
+    return path
+
+
+ROLELLM = str(Path(sys.executable).parent / "rolellm")
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[Callable[..., tuple[str, Any]]]:
+    """Starts `rolellm serve` with these words on a free port; gives its base URL and the process."""
+    processes = []
+
+    def start(*words: str, **environment: str) -> tuple[str, Any]:
+        command = [ROLELLM, "serve", *words, "--port", "0"]
+        env = {**os.environ, "UPSTREAM_KEY": KEY, "OMP_NUM_THREADS": "1", **environment}
+        # The sample's roles.
+        env.pop("ROLEBENCH_DIR", None)
+        process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+        processes.append(process)
+        said = ""
+        while not (found := re.search(r" at (http://\S+/v1)\.", said)):
+            line = process.stderr.readline()
+            assert line, said
+            said += line
+        return found[1], process
+
+    yield start
+    for process in processes:
+        process.terminate()
+        _, told = process.communicate(timeout=30)
+        assert "Traceback" not in told

@@ -1,0 +1,262 @@
+"""A role and the model that plays it: prompts, streams, talks, and what is refused in a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rolellm
+from rolellm.construct.cards.folder import import_card
+from rolellm.construct.scripts.turns import read_turns
+from rolellm.construct.sheet import Sheet
+from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, SettingsError
+from rolellm.core.records import Row
+from rolellm.llm.model import assistant, user
+from rolellm.models.local_model import Decoding, LocalModel
+from rolellm.playing.player import ContextWarning, RolePlayer
+from rolellm.prompts.render import prompt_messages
+
+# peft 0.21 asks transformers 5.23 by a deprecated name.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+
+ADA = Sheet("Ada", "en", description="You keep the lighthouse.")
+
+
+@pytest.fixture
+def remote(upstream: Any) -> rolellm.LLM:
+    return rolellm.LLM(base_url=upstream.url, model="parrot", api_key_env="UPSTREAM_KEY")
+
+
+# --- streams
+
+
+@pytest.mark.parametrize(
+    "decoding", [Decoding(max_new_tokens=24), Decoding(max_new_tokens=24, temperature=0.9, seed=3)]
+)
+def test_a_stream_is_the_reply_in_pieces(tiny_model: Path, decoding: Decoding) -> None:
+    model = LocalModel(str(tiny_model), device="cpu")
+    for question in ("Who are you?", "Why?", "海在哪里？", "Tell me 🐙 a secret."):
+        prompt = model.encode([{"role": "user", "content": question}])
+        pieces = list(model.stream(prompt, decoding, "0"))
+        assert "".join(pieces) == model.generate_batch([prompt], decoding)[0].text
+        assert all(pieces) and (len(pieces) > 1 or len("".join(pieces)) < 8)
+
+
+def test_whoever_leaves_a_stream_ends_the_work(tiny_model: Path) -> None:
+    before = threading.active_count()
+    player = RolePlayer(tiny_model, ADA, max_tokens=300, temperature=0)
+    pieces = player.reply("Tell me a secret.", stream=True)
+    assert next(pieces)
+    pieces.close()
+    assert threading.active_count() == before
+
+
+def test_a_server_streams(remote: rolellm.LLM, upstream: Any) -> None:
+    player = RolePlayer(remote, ADA, max_tokens=50)
+    upstream.go.clear()
+    pieces = player.reply("hold two three", stream=True)
+    assert next(pieces) == "hold"
+    # The first word was here before the others were said.
+    upstream.go.set()
+    assert "".join(pieces) == " two three"
+    asked = upstream.bodies[-1]
+    assert (asked["stream"], asked["max_tokens"], asked["model"]) == (True, 50, "parrot")
+    assert upstream.headers[-1]["authorization"].startswith("Bearer sk-")
+
+
+def test_a_stream_from_a_server_can_be_left(remote: rolellm.LLM, upstream: Any) -> None:
+    pieces = RolePlayer(remote, ADA).reply("wait here", stream=True)
+    assert next(pieces) == "wait"
+    pieces.close()
+    assert upstream.quiet()
+
+
+def test_a_server_that_does_not_stream(llm_server: Any) -> None:
+    server = llm_server(answer=lambda body: "All at once.")
+    player = RolePlayer({"base_url": server.url, "model": "local"}, ADA)
+    assert list(player.reply("Why?", stream=True)) == ["All at once."]
+
+
+def test_within_a_running_loop_as_in_a_notebook(remote: rolellm.LLM) -> None:
+    async def cell() -> str:
+        return RolePlayer(remote, ADA).reply("one two")
+
+    assert asyncio.run(cell()) == "one two"
+
+
+@pytest.mark.parametrize(("question", "kept"), [("fail now", ""), ("break after two words", "break after")])
+def test_an_error_of_a_server_is_a_sentence(remote: rolellm.LLM, upstream: Any, question: str, kept: str) -> None:
+    chat = RolePlayer(remote, ADA).chat()
+    with pytest.raises(EndpointError) as caught:
+        chat.say(question)
+    assert "sk-upstream" not in str(caught.value) and "\n" not in str(caught.value)
+    assert [turn.content for turn in chat.turns] == ([question, kept] if kept else [])
+    assert chat.say("go on") == "go on"
+    assert upstream.quiet()
+
+
+# --- roles
+
+
+def test_a_role_of_rolebench_is_asked_as_in_training() -> None:
+    from rolellm.rolebench.release import Release
+    from rolellm.rolebench.source import sample_folder
+
+    name = "Queen of Hearts"
+    player = RolePlayer({"base_url": "http://localhost:9/v1", "model": "m"}, "queen of hearts", context=4000)
+    described = Release(sample_folder()).descriptions("en")[name]
+    row = Row("0", name, "en", "general", "Why?", (), role_description=described)
+    asked = [{"role": turn.role, "content": turn.content} for turn in player.prompt([user("Why?")]).messages]
+    assert asked == prompt_messages(row)
+
+
+def test_an_unknown_role_names_the_nearest() -> None:
+    with pytest.raises(SettingsError, match="did you mean Queen of Hearts"):
+        RolePlayer({"base_url": "http://localhost:9/v1", "model": "m"}, "Queen of Harts")
+
+
+def sent(player: RolePlayer, *said: str) -> str:
+    turns = [(assistant if place % 2 else user)(text) for place, text in enumerate(said)]
+    return "\n".join(turn.content for turn in player.prompt(turns).messages)
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["file", "folder"])
+def test_a_card_is_played_as_it_says(card: Path, folder: bool, tmp_path: Path, remote: rolellm.LLM) -> None:
+    if folder:
+        import_card(card, tmp_path / "ada")
+    player = RolePlayer(remote, tmp_path / "ada" if folder else card)
+    chat = player.chat()
+    assert [turn.content for turn in chat.turns] == ["Seventy-two steps, User. Sit down."]
+    chat.say("Is the lamp lit?")
+    system, opening, greeting, question = chat.prompt.messages
+    assert (opening.role, greeting.content) == ("user", "Seventy-two steps, User. Sit down.")
+    assert question.content == "Is the lamp lit?\n\nAnswer User in one sentence."
+    parts = ["Speak slowly. You are Ada Fenn", "Ada Fenn keeps the lighthouse", "whale oil", "It is 1871"]
+    parts += ["User knocks at the door", "User: How many gulls?\nAda Fenn: Eleven, and one that limps."]
+    places = [system.content.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "fog horn" not in system.content and "{{" not in system.content
+
+
+def test_lore_comes_with_the_last_two_turns(card: Path, remote: rolellm.LLM) -> None:
+    player = RolePlayer(remote, card)
+    assert "whale oil" in sent(player, "Hello.", "I clean the lamp.", "Oh?")
+    assert "whale oil" not in sent(player, "The lamp?", "Yes.", "Oh?")
+    assert "It is 1871." in sent(player, "Hello.")
+
+
+def test_a_greeting_changed_in_the_folder_is_the_one_that_is_said(
+    card: Path, tmp_path: Path, remote: rolellm.LLM
+) -> None:
+    folder = tmp_path / "ada"
+    import_card(card, folder)
+    dialogue = folder / "dialogue.jsonl"
+    dialogue.write_text(dialogue.read_text().replace("Sit down", "Stand up"))
+    assert RolePlayer(remote, folder).part.greeting == "Seventy-two steps, User. Stand up."
+
+
+# --- the context
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths=st.lists(st.integers(1, 120), min_size=1, max_size=15), context=st.integers(300, 2000))
+def test_what_is_sent_fits_and_is_the_end_of_the_talk(lengths: list[int], context: int) -> None:
+    player = RolePlayer({"base_url": "http://localhost:9/v1", "model": "m"}, ADA, context=context)
+    # The server is not there, so the context is what was given.
+    turns = [(user if place % 2 else assistant)("so " * length) for place, length in enumerate(lengths)]
+    turns += [] if turns[-1].role == "user" else [user("Why?")]
+    prompt = player.prompt(turns)
+    assert player.count(prompt.messages) == prompt.tokens <= context
+    told = prompt.messages[1:]
+    assert list(told[-len(turns[prompt.dropped :]) :]) == turns[prompt.dropped :]
+    assert [turn.role for turn in told] == ["user", "assistant"] * (len(told) // 2) + ["user"]
+    if prompt.dropped:
+        more = max(place for place in range(prompt.dropped) if place == 0 or turns[place].role == "user")
+        limit = context - min(400, context // 4)
+        assert player.count(player._messages(turns[more:], [], "", "")) > limit
+
+
+def test_old_turns_go_first_and_it_is_said(tiny_model: Path) -> None:
+    chat = RolePlayer(tiny_model, ADA, max_tokens=20, temperature=0).chat()
+    with pytest.warns(ContextWarning, match=r"does not see \d+ earlier turns"):
+        for number in range(12):
+            chat.say(f"What do you see from the window at {number} o'clock?")
+    assert chat.prompt.dropped > 0
+    assert chat.prompt.tokens <= 512
+    assert len(chat.turns) == 24
+
+
+@pytest.mark.parametrize("words", [600, 200_000], ids=["too-long", "a-megabyte"])
+def test_a_message_longer_than_the_context_is_refused(tiny_model: Path, words: int) -> None:
+    with pytest.raises(ModelError, match=r"a context of 512; shorten the message"):
+        RolePlayer(tiny_model, ADA).reply("Why? " * words)
+
+
+def test_a_megabyte_of_lore_leaves_room_for_the_talk(card: Path, remote: rolellm.LLM) -> None:
+    value = json.loads(card.read_text())
+    entry = {"keys": [], "constant": True, "enabled": True, "insertion_order": 0}
+    more = [{**entry, "content": f"Step {number} creaks. " * 20} for number in range(2500)]
+    value["data"]["character_book"]["entries"] += more
+    card.write_text(json.dumps(value))
+    chat = RolePlayer(remote, card).chat()
+    with pytest.warns(ContextWarning, match=r"does not see \d+ pieces of lore"):
+        assert chat.say("Why?").startswith("Why?")
+    assert 0 < len(chat.prompt.lore) < 100
+    assert chat.prompt.tokens < 2000
+
+
+# --- models
+
+
+def test_a_model_without_a_chat_template_gets_the_form_of_the_paper(tiny_model: Path) -> None:
+    player = RolePlayer(tiny_model, ADA)
+    shown = player.show(player.prompt([user("One."), assistant("Two."), user("Three?")]))
+    assert shown.startswith("<s>### Instruction:\nYou are Ada;")
+    assert shown.endswith("### Response:\nTwo.</s>\n\n### Input:\nThree?</s>\n\n### Response:\n")
+
+
+def test_an_adapter_for_another_base_is_refused(tiny_model: Path, tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    other = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes))
+    get_peft_model(other, LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path / "adapter")
+    with pytest.raises(ModelError, match="does not fit its base model"):
+        RolePlayer(tiny_model, ADA, adapter=str(tmp_path / "adapter")).reply("Why?")
+
+
+# --- talks
+
+
+def test_a_talk_can_be_taken_back_explained_and_kept(tiny_model: Path, tmp_path: Path) -> None:
+    chat = RolePlayer(tiny_model, ADA, max_tokens=12, temperature=1.0).chat()
+    first = chat.say("Who are you?")
+    replies = {first, *(chat.retry() for _ in range(3))}
+    assert len(replies) > 1
+    chat.retry("Where are you?")
+    assert [turn.content for turn in chat.turns[:1]] == ["Where are you?"]
+    assert len(chat.turns) == 2
+    assert "Where are you?" in chat.explain() and "### Response:" in chat.explain()
+    file = tmp_path / "talk.jsonl"
+    chat.save(file)
+    chat.say("And now?")
+    chat.save(file)
+    kept = [(turn.speaker, turn.content) for turn in read_turns(file)]
+    assert [speaker for speaker, _ in kept[::2]] == ["User", "User"]
+    assert [content for _, content in kept] == [turn.content.strip() for turn in chat.turns if turn.content.strip()]
+    with pytest.raises(SettingsError, match="exists already"):
+        RolePlayer(tiny_model, ADA).chat().save(file)
+
+
+@pytest.mark.parametrize("does", [lambda chat: chat.say(" "), lambda chat: chat.retry(), lambda chat: chat.explain()])
+def test_a_talk_needs_words(does: Any, tiny_model: Path) -> None:
+    with pytest.raises(RoleLLMError, match="say something"):
+        does(RolePlayer(tiny_model, ADA).chat())

@@ -1,0 +1,255 @@
+"""`rolellm serve`, asked by the real `openai` client, and by clients that leave or send what they should not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from rolellm.prompts.render import chat_template
+
+from .conftest import KEY, ROLELLM, write_card
+
+Serving = Callable[..., tuple[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def served(serving: Serving, upstream: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
+    """The card and a role of RoleBench, in front of the server that streams."""
+    card = write_card(tmp_path_factory.mktemp("cards"))
+    words = ("--upstream", upstream.url, "--model", "parrot", "--api-key-env", "UPSTREAM_KEY")
+    return serving(str(card), "queen of hearts", *words)
+
+
+@pytest.fixture
+def client(served: tuple[str, Any]) -> openai.OpenAI:
+    return openai.OpenAI(base_url=served[0], api_key="none", max_retries=0)
+
+
+def ask(client: openai.OpenAI, *said: str, model: str = "Ada Fenn", **more: Any) -> Any:
+    messages: Any = [
+        {"role": "user" if place % 2 == 0 else "assistant", "content": text} for place, text in enumerate(said)
+    ]
+    return client.chat.completions.create(model=model, messages=messages, **more)
+
+
+def test_a_client_talks_to_a_role(client: openai.OpenAI, upstream: Any) -> None:
+    assert [model.id for model in client.models.list()] == ["Ada Fenn", "Queen of Hearts"]
+    assert client.models.retrieve("ada fenn").id == "Ada Fenn"
+    assert ask(client, "Is the lamp lit?", model="ADA FENN", temperature=0.5).choices[0].message.content == (
+        "Is the lamp lit?\n\nAnswer User in one sentence."
+    )
+    asked = upstream.bodies[-1]
+    assert (asked["model"], asked["temperature"]) == ("parrot", 0.5)
+    assert asked["messages"][0]["content"].startswith("Speak slowly. You are Ada Fenn")
+    assert "whale oil" in asked["messages"][0]["content"]
+    assert upstream.headers[-1]["authorization"] == f"Bearer {KEY}"
+    assert ask(client, "Why?", model="Queen of Hearts").choices[0].message.content == "Why?"
+
+
+def test_words_arrive_one_by_one(client: openai.OpenAI, upstream: Any) -> None:
+    upstream.go.clear()
+    chunks = ask(client, "hold two three four", stream=True, model="Queen of Hearts")
+    first = next(chunks)
+    upstream.go.set()
+    texts = [chunk.choices[0].delta.content for chunk in [first, *chunks]]
+    assert texts == ["hold", " two", " three", " four"]
+
+
+def test_what_a_client_says_to_the_model_goes_after_the_role(client: openai.OpenAI, upstream: Any) -> None:
+    messages: Any = [
+        {"role": "developer", "content": "Use no emoji."},
+        {"role": "assistant", "content": "Seventy-two steps."},
+        {"role": "user", "content": [{"type": "text", "text": "Only "}, {"type": "text", "text": "that?"}]},
+        {"role": "system", "content": "Be brief."},
+    ]
+    client.chat.completions.create(model="Ada Fenn", messages=messages)
+    system, opening, greeting, question = upstream.bodies[-1]["messages"]
+    assert system["content"].endswith("\n\nUse no emoji.")
+    assert [turn["role"] for turn in (opening, greeting)] == ["user", "assistant"]
+    assert question == {"role": "user", "content": "Only that?\n\nAnswer User in one sentence.\n\nBe brief."}
+
+
+def test_an_unknown_role_names_the_nearest(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError, match="did you mean Queen of Hearts") as caught:
+        ask(client, "Why?", model="Queen of Herts")
+    assert caught.value.code == "model_not_found"
+
+
+def test_errors_of_the_other_server_pass_without_its_key(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.RateLimitError, match="slow down") as caught:
+        ask(client, "fail now")
+    assert caught.value.response.headers["retry-after"] == "7"
+    assert KEY not in caught.value.response.text
+    with pytest.raises(openai.APIError, match="connection broke"):
+        list(ask(client, "break after two words", stream=True))
+    assert ask(client, "go on", model="Queen of Hearts").choices[0].message.content == "go on"
+
+
+def test_a_long_talk_loses_its_oldest_turns(client: openai.OpenAI, upstream: Any) -> None:
+    said = [f"number {number} " * 60 for number in range(21)]
+    ask(client, *said, model="Queen of Hearts")
+    told = [turn["content"] for turn in upstream.bodies[-1]["messages"]]
+    assert told[-1] == said[-1] and said[0] not in told
+    assert told[1:] == said[-len(told) + 1 :]
+
+
+def test_a_megabyte_is_refused_and_the_server_goes_on(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="shorten the message") as caught:
+        ask(client, "why? " * 200_000)
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(openai.APIStatusError) as large:
+        ask(client, "why? " * 2_000_000)
+    assert large.value.status_code == 413
+    assert ask(client, "go on", model="Queen of Hearts").choices[0].message.content == "go on"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "said"),
+    [
+        pytest.param({"content": b"{"}, 400, "not JSON", id="no-json"),
+        pytest.param({"content": b"[" * 100_000}, 400, "not JSON", id="deep"),
+        pytest.param({"content": b"[]"}, 400, "not a JSON object", id="list"),
+        pytest.param({"json": {"messages": []}}, 404, "no role nothing", id="no-model"),
+        pytest.param({"json": {"model": 7, "messages": []}}, 404, "no role nothing", id="a-number"),
+        pytest.param({"json": {"model": "ada fenn"}}, 400, "a list of messages", id="no-messages"),
+        pytest.param({"json": {"model": "ada fenn", "messages": ["Why?"]}}, 400, r"messages[0]", id="a-text"),
+        pytest.param(
+            {"json": {"model": "ada fenn", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}},
+            400,
+            "expected text",
+            id="a-picture",
+        ),
+        pytest.param(
+            {"json": {"model": "ada fenn", "messages": [{"role": "assistant", "content": "x"}]}},
+            400,
+            "the last message",
+            id="nobody-asks",
+        ),
+        pytest.param(
+            {"content": b'{"model": "ada fenn"}', "headers": {"Content-Type": "text/plain"}},
+            415,
+            "application/json",
+            id="from-a-page",
+        ),
+        pytest.param({"json": {}, "headers": {"Host": "evil.example"}}, 400, "host", id="another-name"),
+    ],
+)
+def test_bad_requests(served: tuple[str, Any], sent: dict[str, Any], status: int, said: str) -> None:
+    if "content" in sent:
+        sent = {"headers": {"Content-Type": "application/json"}, **sent}
+    answer = httpx2.post(f"{served[0]}/chat/completions", **sent)
+    assert (answer.status_code, said in answer.text) == (status, True), answer.text
+    assert answer.text.count("\n") == 0
+
+
+def test_a_key_lets_in(serving: Serving, upstream: Any, card: Path) -> None:
+    words = ("--upstream", upstream.url, "--model", "parrot", "--key-env", "OURS")
+    url, _ = serving(str(card), *words, OURS="let-me-in-73")
+    with pytest.raises(openai.AuthenticationError, match="send the server's key"):
+        openai.OpenAI(base_url=url, api_key="wrong", max_retries=0).models.list()
+    assert ask(openai.OpenAI(base_url=url, api_key="let-me-in-73"), "Why?").choices
+    # Without a variable for it, no key goes there.
+    assert "authorization" not in upstream.headers[-1]
+
+
+def test_another_server_that_is_not_there(serving: Serving, card: Path) -> None:
+    url, _ = serving(str(card), "--upstream", "http://127.0.0.1:9/v1", "--model", "parrot")
+    with pytest.raises(openai.InternalServerError, match="nothing answers at the address") as caught:
+        ask(openai.OpenAI(base_url=url, api_key="none", max_retries=0), "Why?")
+    assert caught.value.status_code == 502
+
+
+def test_clients_that_leave_leak_nothing(served: tuple[str, Any], client: openai.OpenAI, upstream: Any) -> None:
+    url, process = served
+    folder = Path(f"/proc/{process.pid}/fd")
+    host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
+    body = json.dumps({"model": "Ada Fenn", "stream": True, "messages": [{"role": "user", "content": "wait here"}]})
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+    async def leave(place: int) -> None:
+        reader, writer = await asyncio.open_connection(host, int(port))
+        # Some leave within the request, some before the first word, some after it.
+        writer.write(request[: -9 if place % 3 == 0 else None])
+        await writer.drain()
+        if place % 3 == 2:
+            assert b"200 OK" in await reader.readline()
+        writer.transport.abort()
+
+    async def all_leave(count: int) -> None:
+        for start in range(0, count, 50):
+            await asyncio.gather(*(leave(start + place) for place in range(50)))
+
+    asyncio.run(all_leave(50))
+    assert upstream.quiet()
+    before = len(list(folder.iterdir()))
+    asyncio.run(all_leave(250))
+    assert upstream.quiet()
+    assert ask(client, "go on", model="Queen of Hearts").choices[0].message.content == "go on"
+    assert len(list(folder.iterdir())) <= before + 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        pytest.param(
+            ["nobody", "--upstream", "http://127.0.0.1:9/v1", "--model", "m"], 2, "no role 'nobody'", id="role"
+        ),
+        pytest.param(["queen of hearts", "--model", "m", "--upstream", "nowhere"], 2, "base_url", id="address"),
+        pytest.param(["queen of hearts", "--model", "missing/folder/x"], 1, "no model at", id="model"),
+        pytest.param(["queen of hearts", "--model", "{tiny}"], 1, "has no chat template", id="no-template"),
+        pytest.param(
+            ["queen of hearts", "Queen of Hearts", "--upstream", "http://127.0.0.1:9/v1", "--model", "m"],
+            2,
+            "two roles",
+            id="twice",
+        ),
+        pytest.param(["queen of hearts", "--model", "m", "--port", "{taken}"], 2, "choose another port", id="port"),
+    ],
+)
+def test_what_cannot_be_served(words: list[str], code: int, said: str, tiny_model: Path, clean_env: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        given = [word.format(tiny=tiny_model, taken=port) for word in words]
+        given += [] if "--port" in words else ["--port", "0"]
+        done = subprocess.run([ROLELLM, "serve", *given], env=clean_env, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.startswith("error: ")]) == 1
+
+
+@pytest.mark.slow
+# peft 0.21 asks transformers 5.23 by a deprecated name.
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+def test_transformers_serve_is_started_with_an_adapter(tiny_model: Path, tmp_path: Path, serving: Serving) -> None:
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base = Path(shutil.copytree(tiny_model, tmp_path / "base"))
+    (base / "chat_template.jinja").write_text(chat_template(), encoding="utf-8")
+    model = AutoModelForCausalLM.from_pretrained(base, trust_remote_code=False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        tuned = get_peft_model(model, LoraConfig(target_modules=["q_proj"], init_lora_weights=False))
+    tuned.save_pretrained(tmp_path / "adapter")
+    AutoTokenizer.from_pretrained(base, trust_remote_code=False).save_pretrained(tmp_path / "adapter")
+    url, process = serving("queen of hearts", "--model", str(tmp_path / "adapter"))
+    client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+    found = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0)
+    assert found.usage.prompt_tokens > 50
+    streamed = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0, stream=True)
+    texts = [chunk.choices[0].delta.content or "" for chunk in streamed if chunk.choices]
+    # It holds half a character back.
+    assert "".join(texts) == found.choices[0].message.content.rstrip("\ufffd") != ""
+    assert process.poll() is None
