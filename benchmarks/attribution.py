@@ -7,9 +7,8 @@ A label is ``{"offset", "speaker", "also"}``: a character inside the quotation m
 with one of these names, or that nobody is said to speak where nobody does; `open` the share for which nobody was found;
 `precision` the share of right ones among those for which somebody was. For the role, precision is how many of the
 quotations given to it are its own, and recall how many of its own are given to it. Figures that begin with `unasked_`
-are of a reading that was not told the role's names, `guess_` with the speakers guessed that the text does not name, and
-`model_` with a model's answers. A model is asked only about passages that hold a labelled quotation; the folder keeps
-its replies. Speed is CPU time on copies of the script.
+are of a reading that was not told the role's names, `model_` with a model's answers. A model is asked only about
+passages that hold a labelled quotation; the folder keeps its replies. Speed is CPU time on copies of the script.
 """
 
 from __future__ import annotations
@@ -121,8 +120,6 @@ def main() -> None:
     plain, reading = (read_script(options.script, given, format="novel") for given in ((), names))
     figures: dict[str, object] = dict(figures_of(reading, labels, names))
     figures |= {f"unasked_{name}": value for name, value in figures_of(plain, labels, names).items()}
-    guessed = read_script(options.script, names, format="novel", guess=True)
-    figures |= {f"guess_{name}": value for name, value in figures_of(guessed, labels, names).items()}
     if options.llm:
         asked = with_model(replace(reading), labels, LLM.of(options.llm), options.out)
         figures |= {f"model_{name}": value for name, value in figures_of(asked, labels, names).items()}

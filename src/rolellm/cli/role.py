@@ -50,7 +50,6 @@ def parse(
     language: Language | None = None,
     encoding: str | None = None,
     columns: str | None = None,
-    guess: bool = False,
     layout: Literal["turns", "release"] = "turns",
     as_json: AsJson = False,
 ) -> None:
@@ -67,7 +66,6 @@ def parse(
         language: Detected by default.
         encoding: Text encoding, such as gb18030; detected by default.
         columns: A table's columns, such as speaker=name,text=line; usual names are detected.
-        guess: Guess the speakers that a novel does not name; not with a model.
         layout: release: the layout of RoleBench's profiles.
     """
     from rolellm.construct.scripts.parse import asked_names, parsed_for, read_script
@@ -80,12 +78,10 @@ def parse(
         raise SettingsError(f"--out {out} is a folder; name a file in it, such as {out / 'dialogue.jsonl'}")
     options = asked.model
     llm = language_model(asked) if options.llm_file or options.base_url or options.model or options.dry_run else None
-    if guess and llm is not None:
-        raise SettingsError("--guess is for reading without a model, which is asked instead; leave one of them out")
     names = asked_names(role, alias or [])
     with Progress(f"reading {script}", show=not as_json):
         reading = read_script(
-            script, names, format=format, language=language, encoding=encoding, columns=_columns(columns), guess=guess
+            script, names, format=format, language=language, encoding=encoding, columns=_columns(columns)
         )
         parsed = None if llm else parsed_for(names, reading)
     counts: dict[str, Any] = {}
@@ -152,8 +148,6 @@ def _show(parsed: Parsed, out: Path, counts: Mapping[str, Any]) -> None:
     say(_healthy(parsed))
     if parsed.format == "novel" and parsed.unattributed and not counts:
         say("A language model can be asked for the others: add --llm FILE.yaml (--dry-run shows the cost).")
-        if not parsed.guessed:
-            say("Without one, --guess goes by pronouns and turns; it is wrong here and there.")
     say(f"{sum(kinds.values()):,} turns in {out}")
 
 
@@ -165,8 +159,7 @@ def _healthy(parsed: Parsed) -> str:
     said += f"; {len(short):,} one-character speakers"
     said += f" ({', '.join(f'{name} {count}' for name, count in list(short.items())[:_EXAMPLES])})" if short else ""
     if parsed.format == "novel":
-        guessed = f"; {parsed.guessed:,} speakers guessed" if parsed.guessed else ""
-        said = f"the speaker of {parsed.open_share:.0%} of the quotations was not found{guessed}; {said}"
+        said = f"the speaker of {parsed.open_share:.0%} of the quotations was not found; {said}"
         said += f"; {parsed.mended:,} with a quotation mark missing or wrong"
     if unnamed := parsed.unaddressed:
         said += f"; nobody else names {', '.join(f'{name} ({count} speeches)' for name, count in unnamed.items())}"

@@ -117,15 +117,11 @@ def test_columns_and_health(tmp_path: Path) -> None:
         run(file, "--role", "Jo", "--out", out, "--columns", "wer,was")
 
 
-def test_guesses_are_made_when_asked_for_and_not_with_a_model(tmp_path: Path) -> None:
+def test_open_quotations_are_counted_and_a_model_is_named(tmp_path: Path) -> None:
     file, out = tmp_path / "novel.txt", tmp_path / "turns.jsonl"
     file.write_text('"Any news?" asked Ann.\n\n"None," said Tom.\n\n"Then we wait."\n', encoding="utf-8")
-    options = [file, "--role", "Ann", "--out", out, "--format", "novel"]
-    shown = run(*options)
-    assert "33% of the quotations was not found; " in shown and "--guess goes by pronouns and turns" in shown
-    assert "0% of the quotations was not found; 1 speakers guessed; " in run(*options, "--guess")
-    with pytest.raises(SettingsError, match="leave one of them out"):
-        run(*options, "--guess", "--base-url", "http://localhost:1/v1", "--model", "m")
+    shown = run(file, "--role", "Ann", "--out", out, "--format", "novel")
+    assert "33% of the quotations was not found; " in shown and "add --llm FILE.yaml" in shown
 
 
 def test_terminal_codes_in_scripts_and_names_are_inert(tmp_path: Path) -> None:

@@ -39,8 +39,6 @@ def test_what_is_given_to_the_hero_is_his(root: Path, script: Path, file: str) -
     found = figures(root, script, LABELS / file, "--role", HERO, *aliases)["figures"]
     assert found["role_precision"] >= 0.97, found
     assert found["role_recall"] >= 0.4, found
-    assert found["guess_role_precision"] >= 0.95, found
-    assert found["guess_role_recall"] >= 0.75, found
 
 
 @pytest.mark.realdata

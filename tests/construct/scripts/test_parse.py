@@ -173,8 +173,6 @@ def test_the_journey_to_the_west_is_a_chinese_novel(scripts: Path) -> None:
     parsed = parse_script(file, "孙悟空", aliases)
     assert (parsed.format, parsed.language) == ("novel", "zh")
     assert all(parsed.own[name] > 20 for name in ("悟空", "大圣", "猴王"))
-    more = parse_script(file, "孙悟空", aliases, guess=True)
-    assert more.guessed > 0 and all(more.own[name] > parsed.own[name] for name in ("悟空", "大圣", "美猴王", "猴王"))
     text = file.read_text(encoding="utf-8")
     bare = {
         turn.content

@@ -211,10 +211,8 @@ class Parsed:
         proposals: Other speakers that may be the role, for a person to confirm.
         path: The file, where there is one.
         characters: Length of the decoded source.
-        spoken_in: The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear.
         left_out: Share of the text that is in no turn: names, headings, what was left out.
         mended: Speeches of which a quotation mark was missing or did not match.
-        guessed: Speeches whose speaker is a guess.
     """
 
     role: str
@@ -228,10 +226,8 @@ class Parsed:
     proposals: tuple[Proposal, ...] = ()
     path: Path | None = None
     characters: int = 0
-    spoken_in: str | None = None
     left_out: float = 0.0
     mended: int = 0
-    guessed: int = 0
 
     @property
     def scenes(self) -> int:
@@ -273,6 +269,11 @@ class Parsed:
         return tuple(turn for turn in self.turns if turn.kind == "speech" and len(turn.content) > limit)
 
     @property
+    def spoken_in(self) -> str | None:
+        """The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear."""
+        return spoken_language(" ".join(turn.content for turn in self.turns[:_SPEECHES]))
+
+    @property
     def unaddressed(self) -> dict[str, int]:
         """Who speaks much and whom nothing else names: no speech of another, no direction. It may be no name."""
         return {
@@ -296,7 +297,6 @@ class Parsed:
         """What may have gone wrong: speeches without a speaker, long ones, broken quotation marks, and the like."""
         return {
             "speaker_not_found": round(self.open_share, 4),
-            "speakers_guessed": self.guessed,
             "mended_quotations": self.mended,
             "long_speeches": {"turns": len(self.long), "first": _places(self.long)},
             "one_character_speakers": {name: count for name, count in self.others.items() if len(name) == 1},
@@ -379,7 +379,6 @@ def read_script(
     language: Language | None = None,
     encoding: str | None = None,
     columns: Mapping[str, str] | None = None,
-    guess: bool = False,
 ) -> Reading:
     """Read a script for everybody in it; arguments as for `parse_script`.
 
@@ -394,7 +393,7 @@ def read_script(
         raise ScriptError("the script is empty; give a file with speeches", path=source.path)
     if format in (None, "play", "screenplay"):
         source = screenplay.joined(source)
-    hints = Hints(language or detect_language(source.text), names, columns or {}, guess)
+    hints = Hints(language or detect_language(source.text), names, columns or {})
     scores: Mapping[Format, float] = {}
     if format is None:
         format, scores = detect_format(source.text, hints, source.path)
@@ -410,7 +409,6 @@ def parse_script(
     language: Language | None = None,
     encoding: str | None = None,
     columns: Mapping[str, str] | None = None,
-    guess: bool = False,
 ) -> Parsed:
     """Read a script for one role.
 
@@ -426,16 +424,13 @@ def parse_script(
         encoding: The file's text encoding; detected by default.
         columns: Of a table, by what they hold: ``{"speaker": "name", "text": "line"}``, and ``scene``; usual names are
             known.
-        guess: Whether to guess who speaks a novel's quotations where the text does not name them.
 
     Raises:
         SettingsError: For a role or alias without a letter, an unknown format, or a column that the table lacks.
         ScriptError: When the file cannot be read, its format is unclear, or the role never speaks; names who does.
     """
     names = asked_names(role, aliases)
-    reading = read_script(
-        script, names, format=format, language=language, encoding=encoding, columns=columns, guess=guess
-    )
+    reading = read_script(script, names, format=format, language=language, encoding=encoding, columns=columns)
     return parsed_for(names, reading)
 
 
@@ -466,10 +461,8 @@ def parsed_for(names: Sequence[str], reading: Reading, proposals: Sequence[Propo
         encoding=source.encoding,
         path=source.path,
         characters=source.length,
-        spoken_in=spoken_language(" ".join(item.content for item in found[:_SPEECHES])),
         left_out=1 - _told(found) / len(source.text),
         mended=sum(item.is_mended for item in found),
-        guessed=sum(item.is_guess for item in found),
     )
     return _with_proposals(parsed, source, proposals)
 

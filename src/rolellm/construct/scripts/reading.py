@@ -98,7 +98,6 @@ class Found:
         start: Where it begins in `Source.text`; quotation marks are not part of it.
         end: Where it ends there, exclusive.
         is_mended: Whether a quotation mark was missing or did not match.
-        is_guess: Whether the speaker is a guess.
     """
 
     speaker: str | None
@@ -108,7 +107,6 @@ class Found:
     start: int
     end: int
     is_mended: bool = False
-    is_guess: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +117,11 @@ class Hints:
         language: Of the script.
         names: The role asked for and its aliases, as given; readers of running text look for these, too.
         columns: Of a table: the names of its columns ``speaker``, ``text`` and ``scene``, where they are not usual.
-        guess: Whether the speakers of a novel may be guessed.
     """
 
     language: Language
     names: Sequence[str] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
-    guess: bool = False
 
 
 #: Finds the turns of one format, in the order of the source; of a text in another format it finds little.
