@@ -127,6 +127,11 @@ def test_a_good_description_stays_as_it_is(person: Person, language: Language) -
             (),
             id="no",
         ),
+        pytest.param(
+            "She counts. She goes up to the light and she goes up to the light and down.",
+            *("She counts.", (REPEATS,)),
+            id="circles",
+        ),
         pytest.param("She counts. She waits. She counts.", "She counts. She waits.", (REPEATS,), id="repeat"),
         pytest.param(
             "She sings and is known for her love of roses. She waits. She cooks and is known for her love of roses.",
@@ -311,6 +316,13 @@ LEAKED_ZH = "不遗漏，不添加，不评论。"
         pytest.param("third", "zh", f"他说：{WUKONG.turns[1].content}", "copies the material", id="material, zh"),
         pytest.param("third", "en", "She counts.", "2 words", id="two words"),
         pytest.param("third", "zh", "他是猴王。", "has 5 characters", id="five characters"),
+        pytest.param(
+            *("second", "en", "You are a queen of the garden" + ", the queen of the garden" * 60, "again and again"),
+            id="circles",
+        ),
+        pytest.param(
+            "second", "zh", "你是一位将军" + "，喜欢在山上看敌人的动静" * 30, "again and again", id="zh circles"
+        ),
     ],
 )
 def test_what_is_worthless_is_never_kept(person: Person, language: Language, text: str, reason: str) -> None:

@@ -92,12 +92,12 @@ def _parts(name: str) -> list[str]:
 
 
 Person = Literal["third", "second"]
-#: What may be wrong with a description; the first five make it worthless.
+#: What may be wrong with a description; the first six make it worthless.
 Defect = (
-    Literal["empty", "language", "voice", "leak", "copied"]
+    Literal["empty", "language", "voice", "leak", "copied", "circles"]
     | Literal["short", "named", "third", "opening", "second", "self", "ungrounded", "unsupported"]
 )
-_WORTHLESS: Final = ("empty", "language", "voice", "leak", "copied")
+_WORTHLESS: Final = ("empty", "language", "voice", "leak", "copied", "circles")
 
 #: The shortest description without a defect, and the longest, at which it is cut: words in English, characters in
 #: Chinese. 80 to 160 and 150 to 300 are asked for, and the release's are of 30 to 177 words.
@@ -385,16 +385,24 @@ def _sentences(text: str) -> list[str]:
 
 
 def without_repeats(text: str, language: Language) -> str:
-    """The text without sentences that say again what one before them said: all of it, or many words in a row."""
-    size = LONGEST_SHARED[language] + 1
+    """The text without sentences that say again what was said: all of it, or many words in a row.
+
+    A text of which nothing would be left is returned as it is. None of the release's 95 descriptions loses a sentence.
+    """
     said: set[object] = set()
     kept = []
     for sentence in _sentences(text):
-        told: set[object] = {fold(sentence), *word_runs(sentence, size)}
-        if not told & said:
+        told: set[object] = {fold(sentence), *word_runs(sentence, LONGEST_SHARED[language] + 1)}
+        if not told & said and not _in_circles(sentence, language):
             kept.append(sentence)
         said |= told
-    return "".join(kept)
+    return "".join(kept) or text
+
+
+def _in_circles(sentence: str, language: Language) -> bool:
+    """Whether a sentence says many words in a row twice, as a small model does that finds no end."""
+    runs = list(word_runs(sentence, LONGEST_SHARED[language] + 1))
+    return len(set(runs)) < len(runs)
 
 
 def _without(text: str, is_out: Callable[[str], bool], language: Language) -> str:
@@ -417,6 +425,8 @@ def defects_of(text: str, person: Person, names: Names, language: Language) -> d
     found: dict[Defect, str] = {}
     if detect_language(text) != language:
         found["language"] = ""
+    if any(_in_circles(sentence, language) for sentence in _sentences(text)):
+        found["circles"] = ""
     # A role may be a machine; that the reply speaks as one shows in the person.
     for breach in broken_rules(bare, language, machine=True):
         if breach.rule != "complete":
