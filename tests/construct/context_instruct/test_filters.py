@@ -6,7 +6,14 @@ from dataclasses import replace
 import pytest
 
 from rolellm.construct.context_instruct.candidates import Candidate
-from rolellm.construct.context_instruct.filters import Verdict, ill_formed, judge, leans_on_segment, out_of_character
+from rolellm.construct.context_instruct.filters import (
+    Verdict,
+    ill_formed,
+    judge,
+    leans_on_segment,
+    not_addressed,
+    out_of_character,
+)
 from rolellm.construct.settings import FilterSettings
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
@@ -74,6 +81,7 @@ def test_form(question: str, answer: str, language: Language, reason: str | None
         pytest.param("Ada, who came?", "The text above says Brom.", "en", id="in the answer"),
         pytest.param("Ada, who came?", "That is not mentioned in here.", "en", id="not mentioned"),
         pytest.param("Ada, who came?", "There is no information on that.", "en", id="no information"),
+        pytest.param("Ada, who came?", "I do not know the catchphrase.", "en", id="a word of our instructions"),
         pytest.param("Ada, who came?", "Unknown.", "en", id="unknown"),
         pytest.param("Ada, who came?", "I do not know.", "en", id="nothing but ignorance"),
         pytest.param("鲁智深，根据剧本，你做了什么？", "吃酒。", "zh", id="according to, Chinese"),
@@ -141,6 +149,25 @@ def test_out_of_character(answer: str, character: Sheet, found: str) -> None:
 )
 def test_in_character(answer: str, character: Sheet) -> None:
     assert out_of_character(character)(answer) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "character", "found"),
+    [
+        pytest.param("Ada Fenn, who came?", ADA, False, id="called first"),
+        pytest.param("Old Ada, who came?", ADA, False, id="called by more than the name"),
+        pytest.param("Who came, Ada?", ADA, False, id="called last"),
+        pytest.param("What is the lamp for?", ADA, False, id="nobody called"),
+        pytest.param("Why do you say that Ada left?", ADA, False, id="with you"),
+        pytest.param("Why did Ada Fenn light the lamp?", ADA, True, id="asked about"),
+        pytest.param("Ada Fenn, what did he eat?", ADA, True, id="called, then asked about"),
+        pytest.param("鲁智深，谁来了？", MONK, False, id="called first, Chinese"),
+        pytest.param("谁来了，鲁智深？", MONK, False, id="called last, Chinese"),
+        pytest.param("昨天鲁智深扔了什么？", MONK, True, id="asked about, Chinese"),
+    ],
+)
+def test_questions_about_the_role(question: str, character: Sheet, found: bool) -> None:
+    assert (not_addressed(character)(question) is not None) is found
 
 
 def test_a_machine_may_say_that_it_is_one() -> None:
@@ -249,12 +276,12 @@ def test_nothing_is_dropped_for_the_sake_of_what_is_dropped_itself(make_candidat
     assert [item.by for item in only(refused, good)] == ["character", None]
 
 
-def test_the_same_answer_is_kept_once_unless_it_is_short(make_candidate: Make) -> None:
+def test_nearly_the_same_answer_is_kept_once_unless_it_is_short(make_candidate: Make) -> None:
     long = [
         make_candidate(
-            f"Ada, what did you do at the {place}?", "I lit the lamp, counted the gulls and went home again."
+            f"Ada, what did you do at the {place}?", f"I lit the lamp, counted the gulls {then} went home again."
         )
-        for place in ("harbor", "mill")
+        for place, then in (("harbor", "and"), ("mill", "and then"))
     ]
     short = [make_candidate(f"Ada, do you like {thing}?", "Never!") for thing in ("rain", "boats")]
     found = only(*long, *short)

@@ -22,7 +22,7 @@ from rolellm.construct.context_instruct.segments import Segment
 from rolellm.construct.duplicates import repeats
 from rolellm.construct.profile.portrait import names_of
 from rolellm.construct.scripts.parse import detect_language
-from rolellm.construct.settings import FilterSettings, Level, Method
+from rolellm.construct.settings import FilterSettings, Level
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import fold
@@ -58,6 +58,7 @@ _SOURCE: Final = MappingProxyType[Language, re.Pattern[str]](
             rf"|\b(?:the|this|that) (?:given |provided |above )?{_THING_EN} (?:above|provided|given|states?|says?"
             r"|mentions?|describes?|shows?|suggests?|implies)\b"
             r"|\b(?:in|of|during) (?:the|this|that) (?:\w+ )?(?:script|screenplay|stage direction)\b"
+            r"|\b(?:the|this|that|your|my) catchphrases?\b"
             r"|\b(?:scene|act|chapter) (?:\d+|[ivx]+|one|two|three|four|five)\b"
             r"|\b(?:in|during) (?:the|this|that) (?:first|second|third|last|opening|final|next) "
             r"(?:scene|act|chapter)\b",
@@ -68,7 +69,7 @@ _SOURCE: Final = MappingProxyType[Language, re.Pattern[str]](
             r"|(?:根据|依据|按照|参照|从|由|在)(?:这|本|该|上述|以上|给定|所给)?(?:段|个|份)?"
             r"(?:剧本|文本|原文|材料|片段|段落|节选|文段|角色简介|角色描述)"
             r"|(?:剧本|文本|原文|材料|片段|段落|节选|文段|简介|描述)(?:中|里|内|提到|写道|显示|说明)"
-            r"|(?:^|[，。；,])文中|第[0-9一二三四五六七八九十百]+(?:场|幕|回|章)(?:戏|里|中|的|，|$)"
+            r"|口头禅|(?:^|[，。；,])文中|第[0-9一二三四五六七八九十百]+(?:场|幕|回|章)(?:戏|里|中|的|，|$)"
         ),
     }
 )
@@ -162,14 +163,21 @@ def out_of_character(character: Sheet) -> Callable[[str], str | None]:
 def not_addressed(character: Sheet) -> Callable[[str], str | None]:
     """A function that says why a question is not put to the role, as in "Owl, what does he eat?"; else ``None``.
 
-    That is one that calls the role by name, speaks of it again by name or as "he" or "she", and says no "you".
+    That is one that says no "you", and has the role's name where nobody is called by it ("Why did Owl leave?"), or
+    calls the role and speaks of it again by name or as "he" or "she". None of the release's 4,750 English and 1,535
+    Chinese role-specific questions has the name so.
     """
     language = character.language
     name = names_of(character).pattern.pattern
     again = re.compile(f"(?:{name}).*?({character.named()}|{_OTHERS[language]})", re.IGNORECASE | re.DOTALL)
+    called = re.compile(rf"(?:^|[,，]\s*)(?:\w+\.?\s+)?(?:{name})(?:\s+\w+)?\s*(?:[,，:：?？!！.。]|$)", re.IGNORECASE)
+    anywhere = re.compile(f"({name})", re.IGNORECASE)
 
     def reason(question: str) -> str | None:
-        found = None if _ADDRESSED[language].search(question) else again.match(question.strip())
+        question = question.strip()
+        if _ADDRESSED[language].search(question):
+            return None
+        found = again.match(question) or (None if called.search(question) else anywhere.search(question))
         return f'asks about the role as about somebody else ("{found.group(1)}")' if found else None
 
     return reason
@@ -182,8 +190,8 @@ FILTERS: Final[tuple[FilterName, ...]] = (
 #: The longest question and answer: words in English, characters in Chinese. The release's longest have 42 and 146
 #: words, 75 and 170 characters (our count).
 LONGEST: Final[dict[Language, tuple[int, int]]] = {"en": (60, 200), "zh": (120, 300)}
-#: From this length on, the same answer to another question is a duplicate: a small model gave one to seven. A short
-#: one, such as "Never!", may suit two questions.
+#: From this length on, nearly the same answer to another question is a duplicate: a small model gave one to seven. A
+#: short one, such as "Never!", may suit two questions. Of the release's 6,283 first answers none is one.
 LONG_ANSWER: Final[dict[Language, int]] = {"en": 8, "zh": 15}
 #: A clause of this many words, or characters, comes twice where a small model goes round in circles, and in 14 of the
 #: release's 19,016 role-specific answers.
@@ -250,18 +258,14 @@ def judge(candidates: Sequence[Candidate], character: Sheet, settings: FilterSet
     if settings.no_duplicates:
         return verdicts
     language = character.language
-    looks: tuple[tuple[str, str, int, Method | Literal["exact"]], ...] = (
-        ("question", "asks", 0, settings.duplicates),
-        ("answer", "says", LONG_ANSWER[language], "exact"),
-    )
-    for part, says, least, method in looks:
+    for part, says, least in (("question", "asks", 0), ("answer", "says", LONG_ANSWER[language])):
         texts = {
             place: text
             for place, verdict in enumerate(verdicts)
             if verdict.kept and _length(text := getattr(candidates[place], part), language) >= least
         }
         rest = sorted(texts, key=lambda place: -_sureness(candidates[place]))
-        alike = repeats([texts[place] for place in rest], language, method, settings.similarity)
+        alike = repeats([texts[place] for place in rest], language, settings.duplicates, settings.similarity)
         for repeat, (first, value) in alike.items():
             place, other = rest[repeat], rest[first]
             reason = f'{says} what {candidates[other].id} {says} ("{texts[other]}"): similarity {value:.2f}'
