@@ -12,7 +12,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ Near = Callable[[int], Iterable[tuple[int, float]]]
 def repeats(
     questions: Sequence[str],
     language: Language,
-    method: Method = "bm25",
+    method: Method | Literal["exact"] = "bm25",
     similarity: float | None = None,
 ) -> dict[int, tuple[int, float]]:
     """Which questions repeat one that is kept, in the order given: the first of its like is kept.
@@ -44,8 +44,8 @@ def repeats(
         language: ``en`` or ``zh``.
         method: ``bm25``: the score of one text as a query for the other over its score for itself, in both directions,
             the lower one counting. ``minhash``: Jaccard similarity of words and word pairs (in Chinese, of characters
-            and their pairs) among candidates that locality-sensitive hashing finds. Either way texts that are equal
-            but for case and white space are repeats.
+            and their pairs) among candidates that locality-sensitive hashing finds. ``exact``: equal but for case
+            and white space, as with the others.
         similarity: From which on it is a repeat; by default `SIMILARITY`.
 
     Returns:
@@ -54,8 +54,8 @@ def repeats(
     Raises:
         MissingExtraError: With ``bm25``, where ``bm25s`` is not installed.
     """
-    least = SIMILARITY[method] if similarity is None else similarity
-    words = _words(questions, language)
+    least = SIMILARITY.get(method, 1.0) if similarity is None else similarity
+    words = [] if method == "exact" else _words(questions, language)
     near = _by_minhash(words, language) if method == "minhash" else _by_bm25(words, least)
     kept: set[int] = set()
     first: dict[str, int] = {}

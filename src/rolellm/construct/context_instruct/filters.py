@@ -22,7 +22,7 @@ from rolellm.construct.context_instruct.segments import Segment
 from rolellm.construct.duplicates import repeats
 from rolellm.construct.profile.portrait import names_of
 from rolellm.construct.scripts.parse import detect_language
-from rolellm.construct.settings import FilterSettings, Level
+from rolellm.construct.settings import FilterSettings, Level, Method
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import fold
@@ -191,8 +191,10 @@ FILTERS: Final[tuple[FilterName, ...]] = (
 #: words, 75 and 170 characters (our count).
 LONGEST: Final[dict[Language, tuple[int, int]]] = {"en": (60, 200), "zh": (120, 300)}
 #: From this length on, nearly the same answer to another question is a duplicate: a small model gave one to seven. A
-#: short one, such as "Never!", may suit two questions. Of the release's 6,283 first answers none is one.
+#: short one, such as "Never!", may suit two questions.
 LONG_ANSWER: Final[dict[Language, int]] = {"en": 8, "zh": 15}
+#: MinHash similarity from which on it is: none of the release's 6,283 first answers is so near to another of its role.
+_SAME_ANSWER: Final = 0.5
 #: A clause of this many words, or characters, comes twice where a small model goes round in circles, and in 14 of the
 #: release's 19,016 role-specific answers.
 _LONG_CLAUSE: Final = 4
@@ -258,14 +260,18 @@ def judge(candidates: Sequence[Candidate], character: Sheet, settings: FilterSet
     if settings.no_duplicates:
         return verdicts
     language = character.language
-    for part, says, least in (("question", "asks", 0), ("answer", "says", LONG_ANSWER[language])):
+    looks: tuple[tuple[str, str, int, Method, float | None], ...] = (
+        ("question", "asks", 0, settings.duplicates, settings.similarity),
+        ("answer", "says", LONG_ANSWER[language], "minhash", _SAME_ANSWER),
+    )
+    for part, says, least, method, similarity in looks:
         texts = {
             place: text
             for place, verdict in enumerate(verdicts)
             if verdict.kept and _length(text := getattr(candidates[place], part), language) >= least
         }
         rest = sorted(texts, key=lambda place: -_sureness(candidates[place]))
-        alike = repeats([texts[place] for place in rest], language, settings.duplicates, settings.similarity)
+        alike = repeats([texts[place] for place in rest], language, method, similarity)
         for repeat, (first, value) in alike.items():
             place, other = rest[repeat], rest[first]
             reason = f'{says} what {candidates[other].id} {says} ("{texts[other]}"): similarity {value:.2f}'
