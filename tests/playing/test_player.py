@@ -117,6 +117,14 @@ def test_a_role_of_rolebench_is_asked_as_in_training() -> None:
     assert asked == prompt_messages(row)
 
 
+def test_a_release_does_not_hide_the_roles_of_the_sample(write_release: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    release = write_release(**{"profiles-eng/desc.json": '{"Owl": "You are an owl."}'})
+    monkeypatch.setenv("ROLEBENCH_DIR", str(release))
+    endpoint = {"base_url": "http://localhost:9/v1", "model": "m"}
+    assert RolePlayer(endpoint, "Owl").part.sheet.description == "You are an owl."
+    assert RolePlayer(endpoint, "Queen of Hearts").part.sheet.role == "Queen of Hearts"
+
+
 def test_an_unknown_role_names_the_nearest() -> None:
     with pytest.raises(SettingsError, match="did you mean Queen of Hearts"):
         RolePlayer({"base_url": "http://localhost:9/v1", "model": "m"}, "Queen of Harts")

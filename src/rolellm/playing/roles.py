@@ -94,24 +94,24 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def rolebench_roles() -> Mapping[str, Sheet]:
-    """The roles of RoleBench with their descriptions; without a release, those of the embedded sample.
+    """The roles of RoleBench with their descriptions, and those of the embedded sample that it does not have.
 
     Raises:
         ReleaseNotFoundError: When ``$ROLEBENCH_DIR`` is not a release.
     """
     config = get_config("roles")
+    sources = [locate(get_config(SAMPLE))]
     try:
-        source = locate(config)
+        sources.append(locate(config))
     except ReleaseNotFoundError:
         if os.environ.get(ENVIRONMENT):
             raise
-        source = locate(get_config(SAMPLE))
-    release = Release(source.root)
     # The description as released, catchphrases included, is what models are tuned with.
     return {
         role: Sheet(role, language, description=text)
+        for source in sources
         for language in config.languages
-        for role, text in release.descriptions(language).items()
+        for role, text in Release(source.root).descriptions(language).items()
     }
 
 
