@@ -14,10 +14,10 @@ from typing import Any
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_bytes, hash_file
-from rolellm.core.jsonl import read_json, read_jsonl, write_jsonl
+from rolellm.core.jsonl import read_json, write_jsonl
 from rolellm.core.records import Prediction, Row
 from rolellm.core.typed_json import read_as
-from rolellm.evaluation.harness_logs import log_meta, logged_reply
+from rolellm.evaluation.harness_logs import log_meta, read_logged
 from rolellm.evaluation.rows import column_names, generation_of
 
 _EXPECTED = (
@@ -119,8 +119,7 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
     items: list[Prediction] = []
     bad: list[DataError] = []
     several = 0
-    for line, given in read_jsonl(path, bad=bad):
-        value = logged_reply(given)
+    for line, value in read_logged(path, bad):
         try:
             items.append(_parse(value, path, line))
         except PredictionError as error:
