@@ -322,3 +322,9 @@ class TestMatching:
         if (item.role, item.question) == (target.role, target.question):
             return 1
         return 2 if (item.role, item.question.strip()) == (target.role, target.question.strip()) else 3
+
+
+def test_a_packed_log_of_inspect_ai_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "log.eval").write_bytes(b"PK")
+    with pytest.raises(PredictionError, match="inspect log convert --to json"):
+        read_predictions(tmp_path / "log.eval")

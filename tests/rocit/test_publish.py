@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from huggingface_hub import ModelCard, snapshot_download
+import yaml
+from huggingface_hub import ModelCard, parse_eval_result_entries, snapshot_download
 from markdown_it import MarkdownIt
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
@@ -131,6 +132,7 @@ def test_what_is_published_and_what_is_not(
 _LOAD = """
 import json, sys
 import torch
+import yaml
 from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -347,6 +349,21 @@ def test_scores_come_with_their_recipe_and_nothing_is_made_up(
     assert said["fingerprint"]["hash"] in card.text
     assert "1 rows without an answer are left out" in card.text
     assert "None were measured" not in card.text
+
+
+def test_scores_on_the_release_are_where_the_hub_reads_them(
+    runs: dict[str, Path], published: Publish, scores: Path, tmp_path: Path
+) -> None:
+    said = json.loads(scores.read_text(encoding="utf-8"))
+    other = tmp_path / "release.json"
+    other.write_text(json.dumps({**said, "config": "role-generalization-eng"}), encoding="utf-8")
+    folder = published(runs["full"], scores=(scores, other))
+    content = yaml.safe_load((folder / ".eval_results" / "rolebench.yaml").read_text(encoding="utf-8"))
+    entries = {entry.task_id: entry for entry in parse_eval_result_entries(content)}
+    assert set(entries) == {"role-generalization-eng_cus", "role-generalization-eng_raw"}
+    cus = entries["role-generalization-eng_cus"]
+    assert (cus.dataset_id, cus.value) == ("ZenMoore/RoleBench", said["metrics"]["CUS"]["mean"])
+    assert "protocol rouge-score" in cus.notes
 
 
 HOSTILE = "x`|y\n\n# Owned\n\n<script>alert(1)</script><!-- [a](javascript:x)\u202e\u200b\n```\n````\n# Again\n~~~\n"

@@ -40,6 +40,7 @@ _COMMANDS = {
     "chat": "play:chat",
     "serve": "play:serve",
     "score": "evaluate:score",
+    "harness": "harness:harness",
     "judge": "judge:judge",
     "label": "label:label",
     "agreement": "label:agreement",

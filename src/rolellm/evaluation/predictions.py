@@ -1,4 +1,4 @@
-"""Reading predictions: JSON Lines by ``id`` or (role, question), and the release's own baseline files.
+"""Reading predictions: JSON Lines by ``id`` or (role, question), the release's own baseline files, harnesses' logs.
 
 A file written by ``rolellm generate`` has a sidecar, ``P.jsonl.meta.json``, that says which model, prompt and decoding
 settings made it; what it says goes into the fingerprint of every score.
@@ -14,9 +14,10 @@ from typing import Any
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.fingerprint import hash_bytes, hash_file
-from rolellm.core.jsonl import read_json, read_jsonl, write_jsonl
+from rolellm.core.jsonl import read_json, write_jsonl
 from rolellm.core.records import Prediction, Row
 from rolellm.core.typed_json import read_as
+from rolellm.evaluation.harness_logs import log_meta, read_logged
 from rolellm.evaluation.rows import column_names, generation_of
 
 _EXPECTED = (
@@ -118,7 +119,7 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
     items: list[Prediction] = []
     bad: list[DataError] = []
     several = 0
-    for line, value in read_jsonl(path, bad=bad):
+    for line, value in read_logged(path, bad):
         try:
             items.append(_parse(value, path, line))
         except PredictionError as error:
@@ -140,7 +141,7 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
     return items, file
 
 
-def _parse(value: dict[str, Any], path: Path, line: int) -> Prediction:
+def _parse(value: Mapping[str, Any], path: Path, line: int) -> Prediction:
     replies = value.get("generated")
     first = {"prediction": replies[0]} if isinstance(replies, list) and replies else {}
     try:
@@ -158,13 +159,13 @@ def sidecar_path(path: Path) -> Path:
 
 
 def read_sidecar(path: Path) -> dict[str, Any] | None:
-    """What the sidecar of a predictions file says; ``None`` where there is none.
+    """What the sidecar of a predictions file says, or the results next to a harness's log; ``None`` without either.
 
     Raises:
         DataError: When it is not a JSON object.
     """
     sidecar = sidecar_path(path)
-    return read_json(sidecar) if sidecar.is_file() else None
+    return read_json(sidecar) if sidecar.is_file() else log_meta(path)
 
 
 def _set_aside(file: PredictionFile) -> None:

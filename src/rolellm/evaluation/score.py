@@ -533,11 +533,27 @@ def _jobs(rows: Sequence[Row], predictions: Predictions, matching: Matching, opt
         text = None if answer is None else predictions.items[answer].prediction
         if text is None and options.missing == "skip":
             continue
-        # Rows that were judged as plain lists may have none.
-        if row.references:
-            yield _Job(row, "CUS" if row.subset == "general" else "SPE", text, list(row.references))
-        if row.subset == "general" and row.raw_reference and row.raw_reference.strip():
-            yield _Job(row, "RAW", text, [row.raw_reference])
+        yield from _jobs_of(row, text)
+
+
+def _jobs_of(row: Row, text: str | None) -> Iterator[_Job]:
+    # Rows that were judged as plain lists may have no reference.
+    if row.references:
+        yield _Job(row, "CUS" if row.subset == "general" else "SPE", text, list(row.references))
+    if row.subset == "general" and row.raw_reference and row.raw_reference.strip():
+        yield _Job(row, "RAW", text, [row.raw_reference])
+
+
+def reply_scores(row: Row, text: str, options: ScoreOptions | None = None) -> list[RowScore]:
+    """Score one reply on one row, under each metric that the row has.
+
+    Args:
+        row: With its references.
+        text: The reply.
+        options: How; by default protocol ``rouge-score``. The tokenizer counts for rows of its language.
+    """
+    options = options or ScoreOptions()
+    return list(_row_scores(list(_jobs_of(row, text)), _tokenizers([row], options), options, ""))
 
 
 def _tokenizers(rows: Sequence[Row], options: ScoreOptions) -> dict[Language, str]:
@@ -553,7 +569,7 @@ def _row_scores(
     jobs: Sequence[_Job], tokenizers: Mapping[Language, str], options: ScoreOptions, label: str
 ) -> Iterator[RowScore]:
     rouge: dict[int, RougeScore] = {}
-    with Progress(label, len(jobs), unit="pairs") as bar:
+    with Progress(label, len(jobs), unit="pairs", show=bool(label)) as bar:
         for language, tokenizer in tokenizers.items():
             numbers = [n for n, job in enumerate(jobs) if job.row.language == language and job.text is not None]
             texts, references = [jobs[n].text or "" for n in numbers], [jobs[n].references for n in numbers]

@@ -16,7 +16,7 @@ from rolellm.core.sanitize import Markdown, markdown_environment, visible
 from rolellm.core.settings import leaves
 from rolellm.core.typed_json import read_as
 from rolellm.prompts.encode import end_token_id
-from rolellm.rolebench.schema import REPO_ID, SAMPLE, get_config
+from rolellm.rolebench.schema import CONFIGS, REPO_ID, SAMPLE, get_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -146,6 +146,20 @@ class Scores:
                 metric_args={key: value for key, value in details.items() if value is not None}
                 | {"fingerprint": self.fingerprint.hash},
             )
+
+    def hub_results(self) -> Iterator[Any]:
+        """The scores for ``.eval_results`` of a model's repository, as ``huggingface_hub.EvalResultEntry``.
+
+        None for the sample and for configs of others, which are not in the dataset on the Hub.
+        """
+        from huggingface_hub import EvalResultEntry
+
+        notes = f"protocol {self.protocol}, split {self.split}; {'; '.join(self.notes)}"
+        for name in METRICS:
+            metric = self.metrics.get(name)
+            if metric is not None and self.config in {*CONFIGS} - {SAMPLE}:
+                task = f"{self.config}_{name.lower()}"
+                yield EvalResultEntry(dataset_id=REPO_ID, task_id=task, value=metric.mean, notes=notes)
 
 
 def read_scores(path: Path) -> Scores:

@@ -24,7 +24,7 @@ from rolellm.models.load import fetch, load_whole, open_tokenizer, stop_at
 from rolellm.models.training_record import MANIFEST, Seen, read_manifest
 from rolellm.prompts.encode import end_token_id
 from rolellm.prompts.render import system_template
-from rolellm.rocit.model_card import FinishedRun, Form, read_scores, render_model_card
+from rolellm.rocit.model_card import FinishedRun, Form, Scores, read_scores, render_model_card
 from rolellm.rocit.recipe import Recipe, read_recipe
 from rolellm.rocit.run_folder import ADAPTER, FULL, file_hashes
 from rolellm.runtime.progress import counted
@@ -94,7 +94,20 @@ def push(
         shown = replace(found, manifest=_stage_manifest(found, staged))
         with whole_file(staged / "README.md") as stream:
             stream.write(render_model_card(shown, repo, named, tokenizer, systems, measured))
+        _stage_results(measured, staged)
         return push_folder(staged, repo, chosen)
+
+
+def _stage_results(measured: Sequence[Scores], staged: Path) -> None:
+    """Write the scores where the Hub reads them for the model's page and the dataset's leaderboard."""
+    from huggingface_hub import eval_result_entries_to_yaml
+
+    entries = eval_result_entries_to_yaml([entry for scores in measured for entry in scores.hub_results()])
+    if entries:
+        path = staged / ".eval_results" / "rolebench.yaml"
+        path.parent.mkdir()
+        with whole_file(path) as stream:
+            yaml.safe_dump(entries, stream, allow_unicode=True, sort_keys=False)
 
 
 def check_publishing(recipe: Recipe) -> None:
