@@ -39,6 +39,7 @@ _COMMANDS = {
     "generate": "generate:generate",
     "chat": "play:chat",
     "serve": "play:serve",
+    "converse": "drift:converse",
     "score": "evaluate:score",
     "judge": "judge:judge",
     "label": "label:label",
