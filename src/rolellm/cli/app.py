@@ -40,6 +40,7 @@ _COMMANDS = {
     "chat": "play:chat",
     "serve": "play:serve",
     "converse": "drift:converse",
+    "drift": "drift:drift",
     "score": "evaluate:score",
     "judge": "judge:judge",
     "label": "label:label",

@@ -70,7 +70,7 @@ def _check_named(asked: Played) -> None:
         raise SettingsError("no model is named; give --model FOLDER, --llm FILE.yaml, or --base-url URL --model NAME")
 
 
-def language_model(asked: Played) -> LLM:
+def played_model(asked: Played) -> LLM:
     """The model that the options name, as one that stages can ask.
 
     Raises:

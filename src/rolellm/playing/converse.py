@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rolellm.construct.cards.convert import user_name
+from rolellm.construct.clean import broken_rules
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.files import write_json
@@ -144,7 +145,9 @@ def user_words(sheet: Sheet) -> Accept[str]:
         if not words:
             raise UnacceptableError("says nothing for the user")
         said = "\n".join(fold(message.content) for message in request.messages[1:])
+        breaches = {breach.rule for one in _LANGUAGES for breach in broken_rules(words, one)} - {"complete"}
         problems = {
+            "speaks as an assistant": breaches,
             "claims to be the role": claims.search(words),
             "repeats what was said": fold(words) in said,
             "repeats the instructions": leak(words),
