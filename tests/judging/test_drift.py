@@ -126,6 +126,9 @@ def test_repetition_and_style(tmp_path: Path) -> None:
     found = [one.values for one in measure(as_talk(talk("en", replies), tmp_path))]
     assert [round(one.get("repetition", -1), 2) for one in found] == [0.0, 1.0, 0.5, 0.0, -1]
     assert found[3]["style"] == 1 and found[0]["style"] == pytest.approx(1 / 6) and "style" not in found[4]
+    parrot = talk("en", ["Why did you come to the island so late?"])
+    parrot["messages"][0]["content"] = "And why did you come to the island so late?"
+    assert next(measure(as_talk(parrot, tmp_path))).values["repetition"] == 1
     # A reply that says one thing over and over repeats itself, too.
     looped = next(measure(as_talk(talk("en", [" ".join(["You told me so."] * 20)]), tmp_path)))
     assert looped.values["repetition"] > 0.9

@@ -9,7 +9,7 @@ import typer
 
 from rolellm.cli.llm_options import AskedModel, language_model, show_estimate
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_json, print_table, resumable, say, show_table
+from rolellm.cli.output import print_json, resumable, say, show_table
 from rolellm.cli.play import Played, played_model
 from rolellm.evaluation.settings import Bootstrap
 from rolellm.playing.settings import ConverseSettings
@@ -43,13 +43,8 @@ def converse(
         print_json(summary)
         return
     spent = summary["spent"]["roles"]
-    rows = [
-        ("sessions", summary["sessions"]),
-        ("replies", summary["replies"]),
-        ("ended early", len(summary["ended_early"])),
-        ("calls; replies from the journal", f"{spent['calls']:,}; {spent['from_journal']:,}"),
-    ]
-    print_table("sessions", ("", ""), rows)
+    counts = f"{spent['calls']:,} calls, {spent['from_journal']:,} replies from the journal"
+    say(f"{summary['replies']:,} replies in {summary['sessions']:,} sessions; {counts}")
     for name, reason in summary["ended_early"].items():
         say(f"note: {name} ended early: {reason}", err=True)
     say(f"Go on with: rolellm drift {summary['out']}")

@@ -78,10 +78,21 @@ class Talk:
     meta: _Meta = field(default_factory=_Meta)
 
     @cached_property
+    def turns(self) -> list[tuple[str, str]]:
+        """What was said to the role since it last spoke, and its reply; without its card's greeting."""
+        found, asked = [], ""
+        for said in self.messages:
+            if said.role == "user":
+                asked = f"{asked}\n{said.content}".strip()
+            elif said.role == "assistant":
+                found += [(asked, said.content)] if asked or found else []
+                asked = ""
+        return found
+
+    @property
     def replies(self) -> list[str]:
         """What the role said, turn by turn."""
-        first = next((at for at, said in enumerate(self.messages) if said.role == "user"), len(self.messages))
-        return [said.content for said in self.messages[first:] if said.role == "assistant"]
+        return [reply for _, reply in self.turns]
 
     @cached_property
     def sheet(self) -> Sheet:
@@ -136,17 +147,18 @@ def measure(talk: Talk) -> Iterator[Measured]:
     """Every reply of a session, by rule.
 
     Values: ``in_character`` (no break of `BREAKS`), ``language`` (the role's), ``person`` (speaks as I, not of the role
-    by name), ``repetition`` (share of its runs of 4 words, or 6 Chinese characters, that the role has said before in
-    the session, this reply included), ``style`` (share of its word pairs that the role's own lines or catchphrases
+    by name), ``repetition`` (share of its runs of 4 words, or 6 Chinese characters, that either has said before in the
+    session, this reply included), ``style`` (share of its word pairs that the role's own lines or catchphrases
     have).
     """
     own = {run for line in (*talk.meta.lines, *talk.meta.catchphrases) for run in word_runs(line, _OWN)}
     said: set[tuple[str, ...]] = set()
-    for turn, reply in enumerate(talk.replies, start=1):
+    for turn, (asked, reply) in enumerate(talk.turns, start=1):
         breaks = dict(_breaks(reply, talk))
         values = {"in_character": float(not breaks), "person": float("third_person" not in breaks)}
         if _LETTER.search(reply):
             values["language"] = float("other_language" not in breaks)
+        said.update(word_runs(asked, _AGAIN[talk.language]))
         runs, again = list(word_runs(reply, _AGAIN[talk.language])), 0
         for run in runs:
             again += run in said

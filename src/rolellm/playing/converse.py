@@ -7,7 +7,7 @@ journals, so that the same call in the same folder continues where it stopped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,14 +29,12 @@ from rolellm.llm.model import (
     Failure,
     Finish,
     Message,
-    Outcome,
     Reply,
     Request,
     Sampling,
     UnacceptableError,
     assistant,
     system,
-    text_of,
     user,
 )
 from rolellm.playing.player import Prompt, RolePlayer
@@ -257,18 +255,14 @@ def _open(sessions: Sequence[Session]) -> list[Session]:
 def _speak(client: Client, sessions: Sequence[Session], persona: str | None) -> None:
     """One message of each user."""
     requests = [session.user_request(persona) for session in sessions]
-    for session, outcome in _asked(client, sessions, requests, _accepts(sessions)):
+    takes = {f"user/{session.player.role}": user_words(session.player.part.sheet) for session in sessions}
+    outcomes = client.ask(requests, lambda request, reply: takes[request.tag](request, reply), also=_ALSO)
+    for session, outcome in zip(sessions, outcomes, strict=True):
         if isinstance(outcome, Failure):
             session.ended = f"the user: {outcome.reason}"
         else:
             session.messages.append(user(outcome.value))
             session.defects += [f"{len(session.finishes) + 1}: {problem}" for problem in outcome.defects]
-
-
-def _accepts(sessions: Sequence[Session]) -> Accept[str]:
-    """One `accept` for all roles, told apart by the request's tag."""
-    takes = {f"user/{session.player.role}": user_words(session.player.part.sheet) for session in sessions}
-    return lambda request, reply: takes[request.tag](request, reply)
 
 
 def _reply(client: Client, sessions: Sequence[Session]) -> None:
@@ -281,8 +275,7 @@ def _reply(client: Client, sessions: Sequence[Session]) -> None:
             session.ended = str(error)
             session.messages.pop()
     requests = [replace(one.player.request(prompt, repeat=one.number), tag=one.player.role) for one, prompt in prompts]
-    asked = _asked(client, [session for session, _ in prompts], requests, text_of)
-    for (session, outcome), (_, prompt) in zip(asked, prompts, strict=True):
+    for (session, prompt), outcome in zip(prompts, client.ask(requests, also=_ALSO), strict=True):
         if isinstance(outcome, Failure):
             session.ended = f"the role: {outcome.reason}"
             session.messages.pop()
@@ -290,9 +283,3 @@ def _reply(client: Client, sessions: Sequence[Session]) -> None:
             session.messages.append(assistant(outcome.value))
             session.finishes.append(outcome.reply.finish)
             session.dropped.append(prompt.dropped)
-
-
-def _asked(
-    client: Client, sessions: Sequence[Session], requests: Sequence[Request], accept: Accept[str]
-) -> Iterator[tuple[Session, Outcome[str]]]:
-    yield from zip(sessions, client.ask(requests, accept, also=_ALSO), strict=True)

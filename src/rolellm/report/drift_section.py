@@ -33,7 +33,7 @@ COLUMNS: Final[Mapping[str, str]] = {
 }
 NOTE: Final = (
     "Unbroken: sessions without a break up to that turn. In character, language, person: replies without any break, in "
-    "the role's language, and in the first person. Repetition: word runs that the role said before in the session. "
+    "the role's language, and in the first person. Repetition: word runs that were said before in the session. "
     "Style: word pairs from the role's own lines. The other columns are a judge model's. Intervals resample sessions."
 )
 
