@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rolellm.construct.sheet import Sheet
+from rolellm.construct.sheet import Sheet, write_sheet
 from rolellm.core.errors import SettingsError, StoppedShortError
 from rolellm.core.records import Turn
 from rolellm.llm.llm import LLM
@@ -142,3 +144,34 @@ def test_what_a_user_should_not_say_is_taken_at_last(text: str, defect: str) -> 
     with pytest.raises(UnacceptableError) as caught:
         user_words(ADA)(Request((user("system"), user("Hello there."))), Reply(text, "stop", Usage(), "m", "m", {}))
     assert (caught.value.defects, caught.value.usable) == ((defect,), text)
+
+
+def test_the_command_talks_through_a_server(tmp_path: Path, llm_server: Any, clean_env: dict[str, str]) -> None:
+    server = llm_server(answer=lambda body: f"{len(body['messages'])} messages, friend.")
+    write_sheet(ADA, tmp_path / "ada")
+    (tmp_path / "lines.txt").write_text("Who are you?\nWhy?\n", encoding="utf-8")
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        rolellm = str(Path(sys.executable).parent / "rolellm")
+        words = [rolellm, "converse", "ada", "queen of hearts", "--base-url", server.url, "--model", "local"]
+        words += ["--turns", "2", "--out", "talks", *more]
+        return subprocess.run(words, cwd=tmp_path, env=clean_env, capture_output=True, text=True, timeout=120)
+
+    done = run("--script", "lines.txt", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["replies"] == 4
+    assert [one["role"] for one in sessions(tmp_path / "talks")] == ["Ada", "Queen of Hearts"]
+    assert sessions(tmp_path / "talks")[0]["messages"][-1]["content"] == "4 messages, friend."
+    short = run("--script", "lines.txt", "--turns", "3")
+    assert short.returncode == 2 and "use --turns 2" in short.stderr and "Traceback" not in short.stderr
+
+
+def test_a_model_on_this_machine(tmp_path: Path, tiny_model: Path) -> None:
+    script = tmp_path / "lines.txt"
+    script.write_text("Who are you?\nWhy?\n", encoding="utf-8")
+    how = ConverseSettings(turns=2, script=script, max_tokens=12, context=200)
+    llm = LLM(backend="local", model=str(tiny_model), adapter=None)
+    done = converse([ADA, LU], llm, tmp_path / "run", how)
+    assert (done["sessions"], done["replies"]) == (2, 4) or done["ended_early"]
+    again = converse([ADA, LU], llm, tmp_path / "run", how)
+    assert again["spent"]["roles"]["calls"] == 0 and again["replies"] == done["replies"]

@@ -71,7 +71,7 @@ def drift(
     from rolellm.report.drift_section import drift_tables
     from rolellm.report.score_table import to_rich
 
-    llm = language_model(asked, required=False)
+    llm = language_model(asked, required=asked.model.dry_run)
     systems = systems_of(sessions)
     judged = bool(llm.settings.endpoints)
     if llm.dry_run:

@@ -80,11 +80,7 @@ def played_model(asked: Played) -> LLM:
 
     _check_named(asked)
     remote = asked.llm_file or asked.base_url
-    return _llm(asked) if remote else LLM(backend="local", model=asked.model, **_given(adapter=asked.adapter))
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    return _llm(asked) if remote else LLM(backend="local", model=asked.model, adapter=asked.adapter)
 
 
 def _llm(asked: Played) -> LLM:

@@ -80,7 +80,8 @@ class Talk:
     @cached_property
     def turns(self) -> list[tuple[str, str]]:
         """What was said to the role since it last spoke, and its reply; without its card's greeting."""
-        found, asked = [], ""
+        found: list[tuple[str, str]] = []
+        asked = ""
         for said in self.messages:
             if said.role == "user":
                 asked = f"{asked}\n{said.content}".strip()
