@@ -71,6 +71,7 @@ def talk(language: Language, replies: list[str], name: str = "1") -> dict[str, A
     messages = [{"role": who, "content": text} for who, text in said]
     meta = {
         "model": "scripted",
+        "sampling": {"temperature": 0.25},
         "names": [ROLE[language]],
         "description": f"You are {ROLE[language]}, who keeps the lighthouse.",
         "lines": OWN[language],
@@ -205,6 +206,8 @@ def test_a_page_with_the_curves_of_two_models(tmp_path: Path) -> None:
     page = write_page(tmp_path / "report.html", built.content).read_text(encoding="utf-8")
     assert page.count('class="curve"') == page.count('class="band"') == 2
     assert "over 7" not in page and "7 [7, 7]" in page and "<b>tuned" not in page
+    # The recipe behind the figures.
+    assert "plain.sampling.temperature" in page and "0.25" in page
     assert {"drift", "drift-life"} <= built.tables.keys()
 
 

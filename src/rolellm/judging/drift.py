@@ -53,6 +53,8 @@ class _Said:
 @dataclass(frozen=True, slots=True)
 class _Meta:
     model: str = ""
+    user: str = ""
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     description: str = ""
     catchphrases: tuple[str, ...] = ()
@@ -224,6 +226,7 @@ def summarize(talks: Sequence[Talk], measured: Sequence[Measured], settings: Boo
         rows.append(row | {name: _dict(metric(inside, name, settings)) for name in names})
     kinds = [one.breaks[0] for one in firsts.values()]
     return {
+        "recipe": {name: getattr(talks[0].meta, name) for name in ("model", "user", "sampling")},
         "sessions": len(talks),
         "roles": len({talk.role for talk in talks}),
         "replies": len(measured),

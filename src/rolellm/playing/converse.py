@@ -218,6 +218,7 @@ def converse(
         "model": ", ".join(model.name for model in played.models),
         "user": "script" if said is not None else ", ".join(model.name for model in spoken.models),
         "turns": settings.turns,
+        "sampling": dump(settings.sampling),
     }
     write_jsonl(target / SESSIONS, (session.to_dict(**meta) for session in sessions))
     summary = {

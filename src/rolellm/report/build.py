@@ -151,9 +151,9 @@ def build_report(
     how = "judged" if judged else "scored" if parts or not drift else "over many turns"
     title = options.title or f"Role-playing, {how}"
     questions = [rows for _, rows in found if rows is not None]
-    return BuiltReport(
-        PageContent(title, parts, questions, summary=_summary(parts), recipe=recipe or {}, drift=drift), tables
-    )
+    shown = recipe or {name: one["recipe"] for name, one in drift.items()}
+    content = PageContent(title, parts, questions, summary=_summary(parts), recipe=shown, drift=drift)
+    return BuiltReport(content, tables)
 
 
 def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Path], dict[str, list[Path]]]:
