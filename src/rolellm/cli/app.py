@@ -39,6 +39,8 @@ _COMMANDS = {
     "generate": "generate:generate",
     "chat": "play:chat",
     "serve": "play:serve",
+    "converse": "drift:converse",
+    "drift": "drift:drift",
     "score": "evaluate:score",
     "harness": "harness:harness",
     "judge": "judge:judge",

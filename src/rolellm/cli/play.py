@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,9 +15,12 @@ from rolellm.core.errors import SettingsError, require
 from rolellm.core.settings import Field, dump, settings
 from rolellm.playing.settings import PlaySettings, PromptLimits
 
+if TYPE_CHECKING:
+    from rolellm.llm.llm import LLM
+
 
 @settings
-class _Model:
+class Played:
     """Model.
 
     Attributes:
@@ -39,7 +42,7 @@ class _Model:
 
 
 @with_options
-def chat(role: Annotated[str, typer.Argument(metavar="ROLE")], asked: _Model, how: PlaySettings) -> None:
+def chat(role: Annotated[str, typer.Argument(metavar="ROLE")], asked: Played, how: PlaySettings) -> None:
     """Talk to a role in the terminal; /help lists the commands.
 
     Args:
@@ -48,8 +51,7 @@ def chat(role: Annotated[str, typer.Argument(metavar="ROLE")], asked: _Model, ho
     from rolellm.runtime.threads import wait_briefly
 
     wait_briefly()
-    if asked.llm_file is None and asked.base_url is None and asked.model is None:
-        raise SettingsError("no model is named; give --model FOLDER, --llm FILE.yaml, or --base-url URL --model NAME")
+    _check_named(asked)
 
     from rolellm.playing.player import RolePlayer
     from rolellm.playing.terminal import Terminal
@@ -63,7 +65,25 @@ def chat(role: Annotated[str, typer.Argument(metavar="ROLE")], asked: _Model, ho
     Terminal(player).run()
 
 
-def _llm(asked: _Model) -> Any:
+def _check_named(asked: Played) -> None:
+    if asked.llm_file is None and asked.base_url is None and asked.model is None:
+        raise SettingsError("no model is named; give --model FOLDER, --llm FILE.yaml, or --base-url URL --model NAME")
+
+
+def played_model(asked: Played) -> LLM:
+    """The model that the options name, as one that stages can ask.
+
+    Raises:
+        SettingsError: When they name none.
+    """
+    from rolellm.llm.llm import LLM
+
+    _check_named(asked)
+    remote = asked.llm_file or asked.base_url
+    return _llm(asked) if remote else LLM(backend="local", model=asked.model, adapter=asked.adapter)
+
+
+def _llm(asked: Played) -> LLM:
     from rolellm.cli.llm_options import scripted_models
     from rolellm.llm.llm import LLM, LLMOptions
 

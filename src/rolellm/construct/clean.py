@@ -161,6 +161,12 @@ _ZH: dict[TextRule, Patterns] = {
 }
 
 
+#: Words by which a speaker names itself; the plural ones are also a king's.
+FIRST_PERSON: Final[Mapping[Language, re.Pattern[str]]] = {
+    "en": re.compile(r"(?i)\b(?:I|me|my|mine|myself|we|us|our|ours|ourselves)\b"),
+    "zh": re.compile(_SELF + "|自己|奴家|妾身|末将|孤家|寡人|老夫|老身|小生|小人"),
+}
+
 #: By language and rule.
 _PATTERNS: Final[Mapping[Language, Mapping[TextRule, Patterns]]] = {"en": _EN, "zh": _ZH}
 

@@ -250,10 +250,9 @@ class RolePlayer:
         Raises:
             EndpointError: When the server gave no reply.
         """
-        sampling = self.settings.sampling
-        if self.context is not None:
-            sampling = replace(sampling, max_tokens=max(1, min(sampling.max_tokens, self.context - prompt.tokens)))
+        request = self.request(prompt, repeat=repeat)
         if isinstance(self.model, LocalModel):
+            sampling = request.sampling
             ids = self.model.encode([asdict(message) for message in prompt.messages])
             decoding = Decoding(
                 max_new_tokens=sampling.max_tokens,
@@ -263,7 +262,19 @@ class RolePlayer:
             )
             yield from self.model.stream(ids, decoding, hash_json([ids, repeat]))
         else:
-            yield from _asked(self.model, Request(prompt.messages, sampling, repeat=repeat))
+            yield from _asked(self.model, request)
+
+    def request(self, prompt: Prompt, *, repeat: int = 0) -> Request:
+        """What a model behind an API is asked for a reply: the prompt, and no more tokens than there is room for.
+
+        Args:
+            prompt: What to send.
+            repeat: Which of several replies to it this is, from 0.
+        """
+        sampling = self.settings.sampling
+        if self.context is not None:
+            sampling = replace(sampling, max_tokens=max(1, min(sampling.max_tokens, self.context - prompt.tokens)))
+        return Request(prompt.messages, sampling, repeat=repeat)
 
 
 def _fit(context: int | None) -> str:

@@ -30,3 +30,18 @@ class PlaySettings(PromptLimits, SamplingSettings):
     """
 
     max_tokens: int = Field(default=400, ge=1)
+
+
+@settings
+class ConverseSettings(PlaySettings):
+    """How a simulated user talks with roles.
+
+    Attributes:
+        turns: Messages of the user, and replies of the role, per session.
+        script: A text file with the user's messages, one a line, in place of a simulated user.
+        persona: Who the simulated user is and what they want; a text in the roles' language.
+    """
+
+    turns: int = Field(default=20, ge=1, le=1000)
+    script: Path | None = None
+    persona: str | None = None

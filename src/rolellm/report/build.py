@@ -21,11 +21,13 @@ from rolellm.evaluation.rows import rows_of
 from rolellm.evaluation.score import ScoreReport, score_rows
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.judging.aggregate import Verdicts, sort_out
+from rolellm.judging.drift import DRIFT
 from rolellm.judging.figures import JudgingResult
 from rolellm.judging.folder import RESULT, JudgeRun, read_run
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources, texts_by_row
 from rolellm.judging.types import Judgement
 from rolellm.report.browse import BrowsePart
+from rolellm.report.drift_section import life_table, read_drift, window_table
 from rolellm.report.judged import win_by_length
 from rolellm.report.page import PageContent, write_page
 from rolellm.report.published import PUBLISHED, published_for
@@ -69,9 +71,9 @@ def report(
     """Report results as one HTML page, and as tables for a paper.
 
     Args:
-        runs: One of these or a list of them: the folder of a judging run, a file of predictions (``P.jsonl`` or
-            ``NAME=P.jsonl``, with ``config=``), a `JudgingResult`, a `ScoreReport`, or the run that `rolellm.train`
-            returns, whose manifest is shown. A mapping gives score reports their names.
+        runs: One of these or a list of them: the folder of a judging run or of ``rolellm drift``, a file of predictions
+            (``P.jsonl`` or ``NAME=P.jsonl``, with ``config=``), a `JudgingResult`, a `ScoreReport`, or the run that
+            `rolellm.train` returns, whose manifest is shown. A mapping gives score reports their names.
         out: The page to write.
         tables: A folder for every table as Markdown, CSV and LaTeX.
         options: Any field of `ReportOptions`.
@@ -128,7 +130,10 @@ def build_report(
             predictions that cannot be read or answers no row.
     """
     options = options or read(ReportOptions, {})
-    folders, files = _sorted_out(sources, options) if sources or not (scored or recipe) else ([], {})
+    drifts = [Path(source) for source in sources if (Path(source) / DRIFT).is_file()]
+    sources = [source for source in sources if Path(source) not in drifts]
+    drift = read_drift(drifts)
+    folders, files = _sorted_out(sources, options) if sources or not (scored or recipe or drift) else ([], {})
     found: list[tuple[Section, BrowsePart | None]] = [_judged_part(read_run(folder), options) for folder in folders]
     if files:
         found.append(_scored_part(files, options))
@@ -140,10 +145,15 @@ def build_report(
     for at, part in enumerate(parts, start=1):
         prefix = f"{at}-{safe_name(part.config or 'part')}-" if len(parts) > 1 else ""
         tables |= {f"{prefix}{name}": table for name, table in part.named_tables().items()}
+    if drift:
+        tables |= {"drift-life": life_table(drift), "drift": window_table(drift)}
     judged = any(part.judged for part in parts)
-    title = options.title or ("Role-playing, judged" if judged else "Role-playing, scored")
+    how = "judged" if judged else "scored" if parts or not drift else "over many turns"
+    title = options.title or f"Role-playing, {how}"
     questions = [rows for _, rows in found if rows is not None]
-    return BuiltReport(PageContent(title, parts, questions, summary=_summary(parts), recipe=recipe or {}), tables)
+    shown = recipe or {name: one["recipe"] for name, one in drift.items()}
+    content = PageContent(title, parts, questions, summary=_summary(parts), recipe=shown, drift=drift)
+    return BuiltReport(content, tables)
 
 
 def _sorted_out(sources: Sequence[str], options: ReportOptions) -> tuple[list[Path], dict[str, list[Path]]]:
@@ -269,6 +279,8 @@ def _title(config: str | None, folder: Path | None) -> str:
 def _summary(parts: Sequence[Section]) -> str:
     """What was done, in a sentence or two."""
     judged = [part.judged for part in parts if part.judged]
+    if not parts:
+        return ""
     if not judged:
         return "Answers scored by Rouge-L, with the recipe behind every number."
     *others, last = dict.fromkeys(judge.name for one in judged for judge in one.judges) or ["nobody"]

@@ -22,6 +22,7 @@ from rolellm.evaluation.score import ScoreReport
 from rolellm.judging.compare import flatten
 from rolellm.report.browse import BrowsePart, browse
 from rolellm.report.construct_section import Made, made_table
+from rolellm.report.drift_section import drift_view
 from rolellm.report.section import Section
 from rolellm.report.templates import environment, read
 from rolellm.version import __version__
@@ -42,6 +43,7 @@ class PageContent:
         summary: What was done, in a sentence or two; may be empty.
         recipe: How the run was made (model, tuning, decoding), as a JSON object of any depth.
         made: Roles that were made from scripts; ``None`` for none.
+        drift: Systems over many turns, as ``rolellm drift`` writes them.
     """
 
     title: str
@@ -51,6 +53,7 @@ class PageContent:
     summary: str = ""
     recipe: Mapping[str, Any] = field(default_factory=dict)
     made: Made | None = None
+    drift: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_page(out: Path, content: PageContent) -> Path:
@@ -78,7 +81,7 @@ def page_pieces(content: PageContent) -> Iterator[str]:
     Raises:
         DataError: When there is nothing to report.
     """
-    if not any(part.reports or part.judged for part in content.parts):
+    if not content.drift and not any(part.reports or part.judged for part in content.parts):
         raise DataError("nothing to report: expected the scores of at least one system")
     several = len(content.parts) > 1
     heads, lines = made_table(content.made) if content.made is not None else ([], [])
@@ -97,6 +100,7 @@ def page_pieces(content: PageContent) -> Iterator[str]:
                 (part, facts(part.manifest) if part.manifest else (), provenance(part.reports))
                 for part in content.parts
             ],
+            drift=drift_view(content.drift) if content.drift else None,
             made_heads=heads,
             made_lines=lines,
         )

@@ -1,0 +1,93 @@
+"""``rolellm converse`` and ``rolellm drift``: many turns with roles, and how long they stay in character."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rolellm.cli.llm_options import AskedModel, language_model, show_estimate
+from rolellm.cli.options import AsJson, with_options
+from rolellm.cli.output import print_json, resumable, say, show_table
+from rolellm.cli.play import Played, played_model
+from rolellm.evaluation.settings import Bootstrap
+from rolellm.playing.settings import ConverseSettings
+
+
+@with_options
+def converse(
+    run: typer.Context,
+    roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
+    asked: Played,
+    how: ConverseSettings,
+    out: Path,
+    user: Path | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a simulated user, or a script, talk with roles for many turns; all roles at once.
+
+    Args:
+        roles: Characters' folders, cards, or names of roles of RoleBench; a role given twice has two sessions.
+        out: The run's folder; the same command continues a run that stopped.
+        user: YAML settings of the model that is the user; by default the one that plays the roles.
+    """
+    from rolellm.cli.llm_options import scripted_models
+    from rolellm.llm.llm import LLM
+    from rolellm.playing.converse import converse as talk
+
+    talker = None if user is None else LLM.of(user, scripted_models())
+    with resumable(run):
+        summary = talk(roles, played_model(asked), out, how, talker=talker)
+    if as_json:
+        print_json(summary)
+        return
+    spent = summary["spent"]["roles"]
+    counts = f"{spent['calls']:,} calls, {spent['from_journal']:,} replies from the journal"
+    say(f"{summary['replies']:,} replies in {summary['sessions']:,} sessions; {counts}")
+    for name, reason in summary["ended_early"].items():
+        say(f"note: {name} ended early: {reason}", err=True)
+    say(f"Go on with: rolellm drift {summary['out']}")
+
+
+@with_options
+def drift(
+    context: typer.Context,
+    sessions: Annotated[list[str], typer.Argument(metavar="[NAME=]SESSIONS...")],
+    asked: AskedModel,
+    bootstrap: Bootstrap,
+    out: Path = Path("drift"),
+    as_json: AsJson = False,
+) -> None:
+    """Measure how long roles stay in character, and what changes on the way; with a model, have it judge, too.
+
+    Args:
+        sessions: Files or folders that `rolellm converse` wrote; those of one NAME (by default the model) are joined.
+        out: Folder for drift.json, which `rolellm report` shows, and turns.jsonl, every reply with its measures.
+    """
+    from rolellm.judging.drift import drift as run
+    from rolellm.judging.drift import systems_of
+    from rolellm.judging.drift_judge import judge_talks, planned
+    from rolellm.report.drift_section import drift_tables
+    from rolellm.report.score_table import to_rich
+
+    llm = language_model(asked, required=asked.model.dry_run)
+    systems = systems_of(sessions)
+    judged = bool(llm.settings.endpoints)
+    if llm.dry_run:
+        show_estimate(llm.estimate(request for talks in systems.values() for request in planned(talks)), as_json)
+        return
+    with resumable(context):
+        judge = (lambda talks, measured: judge_talks(talks, measured, out, llm)) if judged else None
+        found = run(systems, out, bootstrap, judge)
+    if as_json:
+        print_json(found)
+        return
+    for table in drift_tables(found["systems"]):
+        show_table(to_rich(table, digits=1))
+    for name, one in found["systems"].items():
+        if one.get("judge") and one["judge"]["unscored"]:
+            say(
+                f"note: {name}: {one['judge']['unscored']} of {one['judge']['of']} judgements gave no verdict", err=True
+            )
+    say(f"Go on with: rolellm report {out}")
