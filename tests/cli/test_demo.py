@@ -87,6 +87,21 @@ def test_what_it_leaves_can_be_used(demo):
     assert json.loads(shown.stdout)["lines"][0]["here"] > 0, shown.stderr
 
 
+def test_its_last_line_lets_one_talk_to_the_tuned_role(demo, monkeypatch):
+    folder, result, _ = demo
+    made = Made("Rules.", result["made"]["release"], (made_role("Queen of Hearts"),))
+    metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
+    reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
+    found = DemoResult(folder, folder / "report.html", made, reports, judged(), {})
+    monkeypatch.setattr("rolellm.demo.run_demo", lambda out, say, llm: found)
+    last = CliRunner().invoke(app, ["demo"]).stdout.splitlines()[-1]
+    command = last.partition(": ")[2].replace("rolellm", f"{sys.executable} -m rolellm", 1)
+    shown = subprocess.run(
+        f"{command} --max-tokens 16", shell=True, input="Who are you?\n", capture_output=True, text=True, timeout=120
+    )
+    assert shown.returncode == 0 and "User: Queen of Hearts: " in shown.stdout, shown.stderr
+
+
 def test_stages_are_announced_without_noise(demo):
     _, _, stderr = demo
     assert "Tuning" in stderr
@@ -116,12 +131,16 @@ def judged():
     return JudgingResult.from_dict({**value, "judges": [], "tests": [], "valid": True})
 
 
-def test_what_was_made_stands_before_the_scores(monkeypatch, tmp_path):
-    role = MadeRole(
-        *("[red]Eve\x1b[31m", "en", "eve.txt", "play"),
+def made_role(name):
+    return MadeRole(
+        *(name, "en", "eve.txt", "play"),
         *({"speech": 7}, 3, 9, ("Ha!",), 20, 18, {"form": 2}, 5, 30, {"complete": 4}, {"train": 16, "test": 7}, 60),
         tokens=(900, 80),
     )
+
+
+def test_what_was_made_stands_before_the_scores(monkeypatch, tmp_path):
+    role = made_role("[red]Eve\x1b[31m")
     metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
     made = Made("Rules.", "made/release", (role,))
     reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
         pytest.param("02_rocit", "image/png", "CUS", id="02_rocit"),
         pytest.param("03_your_character", "text/html", "role_specific", id="03_your_character"),
         pytest.param("04_judging", "text/html", "canary: echo", id="04_judging"),
+        pytest.param("05_talk", "text/plain", "", id="05_talk"),
     ],
 )
 def test_notebook(name, kind, shows, root, tmp_path, monkeypatch):
@@ -53,6 +54,15 @@ def test_notebook(name, kind, shows, root, tmp_path, monkeypatch):
         check_your_character(texts, tmp_path)
     if name == "04_judging":
         assert "again: 0 calls, 1020 replies" in "\n".join(texts) and (tmp_path / "report.html").is_file()
+    if name == "05_talk":
+        text = "\n".join(texts)
+        for said in (
+            "did you mean Queen of Hearts",
+            "lore called up: lamp",
+            "Seventy-two steps",
+            "the context is full",
+        ):
+            assert said in text
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
 
 

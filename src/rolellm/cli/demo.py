@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import typer
 
 from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import print_json, print_table, show_table
+from rolellm.core.sanitize import visible
+from rolellm.core.text import safe_name
 
 
 @with_options
@@ -42,3 +45,8 @@ def demo(
     typer.echo(f"Report: {result.page}")
     typer.echo(f"A data set of two roles made from scripts: {result.made.release}")
     typer.echo(f"Answers, scores and models: {result.out} ({sum(result.seconds.values()):.0f} s in all)")
+    # A folder is found wherever RoleBench is.
+    role, run = (
+        shlex.quote(str(result.out / name)) for name in (f"made/{safe_name(result.made.roles[0].role)}", "run")
+    )
+    typer.echo(f"Talk to the tuned role: {visible(f'rolellm chat {role} --model {run}')}")

@@ -46,7 +46,7 @@ def label(
     if settings.system is not None and not settings.audit:
         raise SettingsError("--system needs --audit; a ranking always covers all systems")
     found = read_run(run)
-    annotator = settings.annotator or _login()
+    annotator = settings.annotator or login()
     path = label_path(run, annotator, AuditLabel if settings.audit else RankingLabel)
     task: LabelTask
     with locked(run / LABELS, f".{path.name}.lock"):
@@ -67,7 +67,7 @@ def label(
         typer.echo(f"Next: {visible(_agreement_command(run))}")
 
 
-def _login() -> str:
+def login() -> str:
     """The name that this machine knows the user by, fit for a file."""
     import getpass
 

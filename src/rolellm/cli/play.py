@@ -41,9 +41,26 @@ class Played:
     tokenizer: str | None = None
 
 
+@settings
+class _Page:
+    """Page.
+
+    Attributes:
+        web: Talk on a local page instead: two roles or two models side by side, and a blind vote between them.
+        against: With --web: a second model; a folder, a Hub id, or YAML settings.
+        votes: With --web: the folder of the votes, which `rolellm agreement` reads.
+        port: With --web: port to listen on; 0 for any that is free.
+    """
+
+    web: bool = False
+    against: str | None = None
+    votes: Path = Path("rolellm-votes")
+    port: int = Field(default=0, ge=0, le=65_535)
+
+
 @with_options
-def chat(role: Annotated[str, typer.Argument(metavar="ROLE")], asked: Played, how: PlaySettings) -> None:
-    """Talk to a role in the terminal; /help lists the commands.
+def chat(role: Annotated[str, typer.Argument(metavar="ROLE")], asked: Played, how: PlaySettings, page: _Page) -> None:
+    """Talk to a role in the terminal, where /help lists the commands, or on a local page (--web).
 
     Args:
         role: A character's folder, a card, or the name of a role of RoleBench.
@@ -59,6 +76,11 @@ def chat(role: Annotated[str, typer.Argument(metavar="ROLE")], asked: Played, ho
     remote = asked.llm_file or asked.base_url
     model: Any = _llm(asked) if remote else asked.model
     player = RolePlayer(model, role, adapter=asked.adapter, **dump(how))
+    if page.web:
+        _talk_page(player, str(asked.llm_file or asked.model), page, how)
+        return
+    if page.against is not None:
+        raise SettingsError("--against needs --web: two models are shown side by side on the page")
     # Arrow keys edit the line and bring earlier ones back, where there is such a library.
     with suppress(ImportError):
         import readline  # noqa: F401
@@ -81,6 +103,31 @@ def played_model(asked: Played) -> LLM:
     _check_named(asked)
     remote = asked.llm_file or asked.base_url
     return _llm(asked) if remote else LLM(backend="local", model=asked.model, adapter=asked.adapter)
+
+
+def _talk_page(player: Any, name: str, page: _Page, how: PlaySettings) -> None:
+    """Serve the page until somebody asks to stop."""
+    import shlex
+    import sys
+    import webbrowser
+
+    from rolellm.cli.label import login
+    from rolellm.core.sanitize import visible
+    from rolellm.labelling import TalkServer, running, stop_request
+    from rolellm.playing.player import RolePlayer
+
+    models = {name: player}
+    if page.against is not None:
+        if page.against in models:
+            raise SettingsError("--against names the same model again; name another one")
+        models[page.against] = RolePlayer(page.against, player.part, **dump(how))
+    with stop_request() as wait, running(TalkServer(models, page.votes, login(), port=page.port)) as server:
+        say(f"Open {server.url} in a browser on this machine. Press Ctrl-C to stop.", err=True)
+        if sys.stdout.isatty():
+            webbrowser.open(server.url)
+        wait()
+    if page.votes.is_dir():
+        say(f"Votes: {visible(str(page.votes))}. Next: {visible(f'rolellm agreement {shlex.quote(str(page.votes))}')}")
 
 
 def _llm(asked: Played) -> LLM:
