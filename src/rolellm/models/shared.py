@@ -2,7 +2,7 @@
 
 The keys and values of a beginning are kept once, not once a prompt, and each layer multiplies them with the queries of
 all its prompts together. A prompt's own tokens have places of their own, allocated once a batch; replies that ended
-leave the batch. Attention over both parts is joined by their sums of exponentials, as in Hydragen (arXiv 2402.05099).
+leave the batch. This way of attending is Hydragen's (arXiv 2402.05099).
 
 This module imports torch at its head; import it inside functions.
 """
@@ -92,13 +92,14 @@ class _Batch:
         self._settle()
 
     def _settle(self) -> None:
-        """Find the runs of prompts with one beginning: ``(start, stop, beginning)``."""
-        self.runs: list[tuple[int, int, Beginning]] = []
+        """Find the runs of prompts with one beginning, and the longest beginning."""
+        self.runs: list[tuple[slice, Beginning]] = []
         for place, one in enumerate(self._begun):
-            start = self.runs.pop()[0] if self.runs and self.runs[-1][2] is one else place
-            self.runs.append((start, place + 1, one))
-        lengths = [len(one.ids) for one in self._begun]
-        self._offset = torch.tensor(lengths, device=self._padding.device) - self._padding
+            start = self.runs.pop()[0].start if self.runs and self.runs[-1][1] is one else place
+            self.runs.append((slice(start, place + 1), one))
+        self._lengths = torch.tensor([len(one.ids) for one in self._begun], device=self._padding.device)
+        self.longest = max(len(one.ids) for one in self._begun)
+        self._offset = self._lengths - self._padding
         self._hidden: dict[Any, torch.Tensor] = {}
 
     def forward(self, model: Any, ids: torch.Tensor) -> torch.Tensor:
@@ -106,10 +107,8 @@ class _Batch:
         self._stop = self._used + ids.shape[1]
         self._hidden = {}
         places = torch.arange(self._used, self._stop, device=ids.device)
-        self._positions = (self._offset[:, None] + places).clamp(min=0)
-        output = model(
-            input_ids=ids, position_ids=self._positions, use_cache=False, logits_to_keep=1, shared_beginnings=self
-        )
+        positions = (self._offset[:, None] + places).clamp(min=0)
+        output = model(input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=1, shared_beginnings=self)
         self._used = self._stop
         logits: torch.Tensor = output.logits[:, -1]
         return logits.float()
@@ -140,20 +139,21 @@ class _Batch:
         return stored[0], stored[1]
 
     def hidden(self, window: int | None) -> torch.Tensor:
-        """Which own places the new tokens do not see: ``(batch, 1, 1, count, places)``."""
-        if window not in self._hidden:
-            seen = torch.arange(self._stop, device=self._padding.device)
-            new = seen[self._used :, None]
-            hidden = seen > new if window is None else (seen > new) | (new - seen >= window)
-            self._hidden[window] = (hidden | (seen < self._padding[:, None, None]))[:, None, None]
-        return self._hidden[window]
+        """Which places the new tokens do not see, of the longest beginning and then their own.
 
-    def beyond(self, start: int, stop: int, length: int, window: int) -> torch.Tensor:
-        """Which places of a beginning a window hides: ``(1, stop - start, 1, count, length)``."""
-        if (start, window) not in self._hidden:
-            places = torch.arange(length, device=self._padding.device)
-            self._hidden[start, window] = (self._positions[start:stop, :, None] - places >= window)[None, :, None]
-        return self._hidden[start, window]
+        Returns:
+            ``(batch, 1, 1, count, places)``.
+        """
+        if window not in self._hidden:
+            before, own = (torch.arange(count, device=self._padding.device) for count in (self.longest, self._stop))
+            places = torch.cat([before.expand(len(self._padding), -1), self._offset[:, None] + own], dim=1)
+            unused = torch.cat([before >= self._lengths[:, None], own < self._padding[:, None]], dim=1)
+            new = (self._offset[:, None] + own[self._used :])[:, :, None]
+            hidden = unused[:, None] | (places[:, None] > new)
+            if window is not None:
+                hidden |= new - places[:, None] >= window
+            self._hidden[window] = hidden[:, None, None]
+        return self._hidden[window]
 
 
 def _attention(
@@ -191,42 +191,23 @@ def _attention(
     kinds, each = keys.shape[1], heads // keys.shape[1]
     # Heads that share keys are more queries of the same.
     query = (query * scaling).reshape(rows, kinds, each * count, width)
-
-    def weighted(
-        query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, form: tuple[int, ...], hidden: Any
-    ) -> tuple[torch.Tensor, ...]:
-        """The highest score, the sum of exponentials beyond it, and the sum of values under them."""
-        scores = (query @ keys.transpose(-1, -2)).float()
-        if softcap is not None:
-            scores = (scores / softcap).tanh_() * softcap
-        if hidden is not None:
-            scores.view(*form, scores.shape[-1]).masked_fill_(hidden, torch.finfo(scores.dtype).min)
-        top = scores.amax(-1, keepdim=True)
-        weights = scores.sub_(top).exp_()
-        return top, weights.sum(-1, keepdim=True), (weights.to(values.dtype) @ values).float()
-
-    own = weighted(query, keys, values, (rows, kinds, each, count), batch.hidden(sliding_window))
-    parts = []
-    for start, stop, beginning in batch.runs:
-        mine = tuple(part[start:stop] for part in own)
-        if beginning.ids:
-            together = query[start:stop].transpose(0, 1).reshape(kinds, -1, width)
-            far = None
-            if sliding_window is not None:
-                far = batch.beyond(start, stop, len(beginning.ids), sliding_window)
-            form = (kinds, stop - start, each, count)
-            before = weighted(together, *beginning.layers[module.layer_idx], form, far)
-            shape = (kinds, stop - start, each * count, -1)
-            mine = _joined(mine, tuple(part.view(shape).transpose(0, 1) for part in before))
-        parts.append(mine[2] / mine[1])
-    made = torch.cat(parts) if len(parts) > 1 else parts[0]
-    return made.to(value.dtype).view(rows, heads, count, width).transpose(1, 2), None
-
-
-def _joined(one: tuple[torch.Tensor, ...], other: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    top = torch.maximum(one[0], other[0])
-    mine, theirs = (one[0] - top).exp(), (other[0] - top).exp()
-    return top, one[1] * mine + other[1] * theirs, one[2] * mine + other[2] * theirs
+    scores = query.new_zeros(rows, kinds, each * count, batch.longest + keys.shape[2])
+    scores[..., batch.longest :] = query @ keys.transpose(-1, -2)
+    begun = [(run, one.layers[module.layer_idx], len(one.ids)) for run, one in batch.runs if one.ids]
+    for run, (known, _), length in begun:
+        together = query[run].transpose(0, 1).reshape(kinds, -1, width) @ known.transpose(-1, -2)
+        scores[run, :, :, :length] = together.view(kinds, -1, each * count, length).transpose(0, 1)
+    scores = scores.float()
+    if softcap is not None:
+        scores = (scores / softcap).tanh_() * softcap
+    # Not minus infinity: of what sees nothing, such as padding, the weights would be no numbers.
+    scores.view(rows, kinds, each, count, -1).masked_fill_(batch.hidden(sliding_window), torch.finfo(torch.float32).min)
+    weights = scores.softmax(dim=-1).to(values.dtype)
+    made = weights[..., batch.longest :] @ values
+    for run, (_, known), length in begun:
+        together = weights[run, :, :, :length].transpose(0, 1).reshape(kinds, -1, length) @ known
+        made[run] += together.view(kinds, -1, each * count, width).transpose(0, 1)
+    return made.view(rows, heads, count, width).transpose(1, 2), None
 
 
 class SharedGeneration:
