@@ -167,7 +167,7 @@ def _attention(
     scaling: float,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    **_: Any,
+    **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention over a beginning and a prompt's own tokens; an attention function as transformers calls them.
 
@@ -181,6 +181,7 @@ def _attention(
         scaling: Of the scores.
         sliding_window: How far back the layer's tokens see.
         softcap: Bound of the scores.
+        others: What else transformers hands on, such as dropout, which is none here.
 
     Returns:
         ``(batch, count, heads, width)``, and no weights.
