@@ -111,7 +111,7 @@ class TestGenerate:
     ) -> None:
         key = "sk0123456789abcdefXYZ"
         server = llm_server()
-        llm = {"base_url": server.url, "model": "m", "extra_body": {"credentials": key, "top_k": 7}}
+        llm = {"base_url": server.url, "model": "local", "extra_body": {"credentials": key, "top_k": 7}}
         rolellm.generate(None, sample.select(range(2)), llm=llm, out=tmp_path / "p.jsonl")
         texts = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file()]
         assert any('"top_k": 7' in text for text in texts)

@@ -520,7 +520,7 @@ def test_another_batch_size_may_go_on_and_is_noted(out: Path, settings: Generate
     run(rows, out, replace(settings, batch_size=2))
     meta = json.loads(sidecar_path(out).read_text())
     assert meta["batch_size"] == 2
-    assert [earlier["batch_size"] for earlier in meta["earlier_runs"]] == [8]
+    assert [earlier["batch_size"] for earlier in meta["earlier_runs"]] == [64]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """Predictions: by a local model, batched, resumable, the same however often interrupted; or by models behind an API.
 
-Locally, rows are batched by the length of their prompts, longest first, and the batches depend only on the full list of
-rows. A batch is written when it is done; a run that continues makes the same batches and answers the incomplete ones,
-so that interruptions change nothing, in any precision. When the last batch is done, the file is rewritten in the order
-of the rows. Behind an API every reply is journaled, so that a stopped run pays for nothing twice.
+Locally, rows whose prompts begin alike follow each other, so that a role's beginning goes through the model once; they
+are batched by length under a budget of tokens, and the batches depend only on the full list of rows. A batch is written
+when it is done; a run that continues makes the same batches and answers the incomplete ones, so that interruptions
+change nothing, in any precision. When the last batch is done, the file is rewritten in the order of the rows. Behind an
+API every reply is journaled, so that a stopped run pays for nothing twice.
 """
 
 from __future__ import annotations
@@ -69,9 +70,16 @@ class Batch:
 
 
 def plan_batches(
-    rows: Sequence[Row], lengths: Sequence[int], context: int | None, *, max_new_tokens: int, batch_size: int
+    rows: Sequence[Row],
+    lengths: Sequence[int],
+    context: int | None,
+    *,
+    max_new_tokens: int,
+    batch_size: int,
+    batch_tokens: int | None = None,
+    groups: Sequence[tuple[int, Sequence[int]]] = (),
 ) -> list[Batch]:
-    """Put rows into batches, longest prompts first, so that running out of memory shows at once.
+    """Put rows into batches: those that share a beginning one after the other, each time the longest prompts first.
 
     A row whose prompt leaves less than ``max_new_tokens`` in the context gets what is left, and shares a batch only
     with rows that get the same.
@@ -82,6 +90,9 @@ def plan_batches(
         context: The most tokens that the model takes; ``None`` for no limit.
         max_new_tokens: The most that a reply may have.
         batch_size: The most rows in one batch.
+        batch_tokens: The most tokens in one batch, replies at their full length included: a shared beginning counts
+            once, what follows it as the longest of its batch. A single row may have more.
+        groups: As `rolellm.models.shared.groups_of` gives them; without them nothing is shared.
 
     Raises:
         ModelError: When prompts leave no room for a reply; names the rows.
@@ -94,14 +105,28 @@ def plan_batches(
             + _name([(rows[place], f"{lengths[place]} tokens") for place in full])
             + ". Use a shorter --system-template or a model with a longer context, or leave these rows out"
         )
-    # The longest have the least room, so rows with the same room are neighbors.
-    order = sorted(range(len(rows)), key=lambda place: (-lengths[place], place))
-    return [
-        Batch(tuple(group[start : start + batch_size]), limit)
-        for limit, places in groupby(order, key=lambda place: room[place])
-        for group in [list(places)]
-        for start in range(0, len(group), batch_size)
-    ]
+    shared, rank = [0] * len(rows), [0] * len(rows)
+    for number, (length, places) in enumerate(groups):
+        for place in places:
+            shared[place], rank[place] = length, number
+    batches = []
+    order = sorted(range(len(rows)), key=lambda place: (room[place], rank[place], -lengths[place], place))
+    for limit, alike in groupby(order, key=lambda place: room[place]):
+        batch: list[int] = []
+        for place in alike:
+            tokens = _tokens([*batch, place], lengths, shared, rank) + limit * (len(batch) + 1)
+            if batch and (len(batch) == batch_size or (batch_tokens is not None and tokens > batch_tokens)):
+                batches.append(Batch(tuple(batch), limit))
+                batch = []
+            batch.append(place)
+        batches.append(Batch(tuple(batch), limit))
+    return batches
+
+
+def _tokens(batch: Sequence[int], lengths: Sequence[int], shared: Sequence[int], rank: Sequence[int]) -> int:
+    """Tokens of a batch's prompts in memory: shared beginnings once, the rest padded to the longest."""
+    own = max(lengths[place] - shared[place] for place in batch)
+    return own * len(batch) + sum({rank[place]: shared[place] for place in batch}.values())
 
 
 def _name(noted: Sequence[tuple[Row, str]]) -> str:
@@ -357,6 +382,9 @@ def _answer_here(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> 
     known = check_rows(rows, source, config=settings.config, split=settings.split, strict=settings.strict)
     ask, prompted = asking(settings, rows)
     model = LocalModel(settings.model, adapter=settings.adapter, device=settings.device, dtype=settings.dtype)
+    # It imports torch at its head.
+    from rolellm.models.shared import groups_of
+
     with _writing(out):
         meta = _local_meta(model, settings, prompted, known)
         meta = meta if settings.overwrite else reconcile(out, meta)
@@ -365,8 +393,10 @@ def _answer_here(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> 
         # Four bytes a token: lists of Python integers would take ten times the memory on a whole split.
         prompts = [array("i", encode(ask(row))) for row in counted(rows, "reading prompts", "rows")]
         check_vocabulary(model, rows, prompts)
-        limits = {"max_new_tokens": settings.max_new_tokens, "batch_size": settings.batch_size}
-        plan = plan_batches(rows, [len(prompt) for prompt in prompts], model.context, **limits)
+        groups = groups_of(prompts)
+        shared = {place: length for length, places in groups for place in places}
+        limits = {name: getattr(settings, name) for name in ("max_new_tokens", "batch_size", "batch_tokens")}
+        plan = plan_batches(rows, [len(prompt) for prompt in prompts], model.context, groups=groups, **limits)
         work = [batch for batch in plan if any(rows[place].id not in done for place in batch.rows)]
         if work:
             model.load()
@@ -380,7 +410,11 @@ def _answer_here(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> 
         tokens, started = 0, time.perf_counter()
         with Progress("answering", len(rows), done=len(done), unit="rows") as bar, JsonlAppender(out) as stream:
             for batch in work:
-                lines = [line for line in _batch_lines(model, batch, rows, prompts, settings) if line["id"] not in done]
+                lines = [
+                    line
+                    for line in _batch_lines(model, batch, rows, prompts, shared, settings)
+                    if line["id"] not in done
+                ]
                 stream.append(lines)
                 tokens += sum(line["new_tokens"] for line in lines)
                 bar.advance(len(lines))
@@ -398,19 +432,17 @@ def _batch_lines(
     batch: Batch,
     rows: Sequence[Row],
     prompts: Sequence[Sequence[int]],
+    shared: Mapping[int, int],
     settings: GenerateSettings,
 ) -> list[dict[str, Any]]:
-    import torch
-
     decoding = replace(settings, max_new_tokens=batch.max_new_tokens)
     asked = [rows[place] for place in batch.rows]
-    try:
-        replies = model.generate_batch([prompts[place] for place in batch.rows], decoding, [row.id for row in asked])
-    except torch.OutOfMemoryError as error:
-        raise ModelError(
-            f"out of memory in a batch of {len(batch.rows)} rows; finished rows are kept. "
-            f"Rerun with --batch-size {max(1, settings.batch_size // 2)}"
-        ) from error
+    replies = model.generate_batch(
+        [prompts[place] for place in batch.rows],
+        decoding,
+        [row.id for row in asked],
+        [shared[place] for place in batch.rows],
+    )
     return [
         _line(row, reply.text, reply.finish, reply.prompt_tokens, reply.new_tokens)
         for row, reply in zip(asked, replies, strict=True)
@@ -492,6 +524,7 @@ def planned_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[l
 
 def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -> GenerateSummary:
     from rolellm.llm.client import Client
+    from rolellm.llm.served import check_served
 
     model = LLM.of(llm)
     requests, prompted = planned_requests(rows, settings)
@@ -504,7 +537,9 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
     started = time.perf_counter()
     with _writing(out):
         meta = meta if settings.overwrite else reconcile(out, meta)
-        with Client(out.with_name(out.name + _JOURNAL_SUFFIX), model.models, model.options) as client:
+        folder = out.with_name(out.name + _JOURNAL_SUFFIX)
+        check_served(model.models, folder)
+        with Client(folder, model.models, model.options) as client:
             outcomes = client.ask(requests, label="answering", also=cut)
         lines = [
             _line(row, found.value, found.reply.finish, found.reply.usage.prompt, found.reply.usage.completion)

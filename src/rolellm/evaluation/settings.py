@@ -51,7 +51,8 @@ class GenerateSettings(Decoding, _Data):
     Attributes:
         model: A folder with a model, adapter or training run; or a Hub id.
         adapter: A PEFT adapter to put on a full model.
-        batch_size: Prompts per forward pass.
+        batch_size: Maximum prompts per forward pass.
+        batch_tokens: Maximum tokens per forward pass, replies included; a beginning that prompts share counts once.
         system_template: Your own system instruction: a text file with {role} and {description}.
         device: auto: CUDA where available.
         dtype: auto: the model's own on CUDA, float32 on a CPU.
@@ -63,7 +64,8 @@ class GenerateSettings(Decoding, _Data):
 
     model: str = Field(default="", json_schema_extra=_OWN)
     adapter: str | None = None
-    batch_size: int = Field(default=8, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    batch_tokens: int = Field(default=16_384, ge=1)
     system_template: Path | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"

@@ -137,16 +137,23 @@ class Endpoint:
         Raises:
             SettingsError: When the server needs a key and none is set.
         """
-        try:
-            listed = await self.asked(partial(self.sdk().models.list, extra_headers=self.headers()), _CONNECT_SECONDS)
-        except CallError:
-            return None
-        own = next((item for item in listed.data or () if item.id == self._model), None)
-        said = {} if own is None else own.to_dict()
+        said = (await self.listed()).get(self._model, {})
         meta = said.get("meta")
         known = {**said, **(meta if isinstance(meta, dict) else {})}
         found = next((known[name] for name in _CONTEXTS if isinstance(known.get(name), int)), 0)
         return found if found > 0 else None
+
+    async def listed(self) -> dict[str, dict[str, Any]]:
+        """What the server's list of models says of each, by name; empty where it has no list.
+
+        Raises:
+            SettingsError: When the server needs a key and none is set.
+        """
+        try:
+            found = await self.asked(partial(self.sdk().models.list, extra_headers=self.headers()), _CONNECT_SECONDS)
+        except CallError:
+            return {}
+        return {item.id: item.to_dict() for item in found.data or ()}
 
     def _compare_paces(self, raw: Json, constrained: bool, seconds: float) -> None:
         """Say so once where a form that is asked for makes this server's replies far slower."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rolellm.core.errors import ModelError, SettingsError, quiet_peft, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
+from rolellm.models.families import why_not_shared
 from rolellm.models.find import content_hash, find_model
 from rolellm.models.load import load_part, load_whole
 from rolellm.prompts.encode import encode_prompt, end_token_id
@@ -21,6 +22,8 @@ from rolellm.prompts.settle import settle
 
 if TYPE_CHECKING:
     import torch
+
+    from rolellm.models.shared import SharedGeneration
 
 
 @settings
@@ -124,6 +127,10 @@ class Completion:
     new_tokens: int
 
 
+class PlainBatchWarning(UserWarning):
+    """Prompts that begin alike are not sharing that, or a batch was too large for the memory; replies are the same."""
+
+
 class LocalModel:
     """A causal language model with its tokenizer; the weights are loaded when they are first needed.
 
@@ -168,6 +175,9 @@ class LocalModel:
         self._end = end_token_id(self.tokenizer)
         self._model: Any = None
         self._stops: list[int] = []
+        self._shared: SharedGeneration | None = None
+        # Prompts a batch, once a larger one was too large for the memory.
+        self._most: int | None = None
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -225,23 +235,79 @@ class LocalModel:
         self._model = model.eval()
 
     def generate_batch(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str] | None = None
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        keys: Sequence[str] | None = None,
+        shared: Sequence[int] | None = None,
     ) -> list[Completion]:
         """Answer prompts together; each reply is what the prompt would get alone, up to rounding.
 
+        What prompts begin with in common goes through the model once, in the families for which that is exact; the
+        beginning seen last is kept for the next call. Out of memory, the batch is halved.
+
         Args:
-            prompts: Token ids, one sequence a prompt; padded here, on the left.
+            prompts: Token ids, one sequence a prompt.
             decoding: How to choose tokens.
             keys: What seeds each prompt's sampling, such as row ids; by default its place in the batch.
+            shared: How many tokens of each prompt belong to a beginning that others share, never all of them; by
+                default, what prompts of this batch have in common.
 
         Returns:
             One completion a prompt, in order.
 
         Raises:
-            ModelError: When the weights cannot be loaded.
+            ModelError: When the weights cannot be loaded, or the memory does not do for one prompt.
+
+        Warns:
+            PlainBatchWarning: Once, when beginnings are not shared, and when a batch did not fit.
         """
-        replies = self._generate(prompts, decoding, keys or [str(n) for n in range(len(prompts))])
+        self.load()
+        keys = list(keys or [str(n) for n in range(len(prompts))])
+        if shared is None:
+            shared = shared_lengths(prompts)
+        replies: list[list[int]] = []
+        while len(replies) < len(prompts):
+            part = slice(len(replies), len(replies) + (self._most or len(prompts)))
+            made = self._fitting(prompts[part], decoding, keys[part], shared[part])
+            replies += made or []
         return [self._completion(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
+
+    def _fitting(
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
+    ) -> list[list[int]] | None:
+        """Replies; ``None`` when the memory is too small, after which batches are smaller."""
+        try:
+            return self._replies(prompts, decoding, keys, shared)
+        except RuntimeError as error:
+            if not _is_out_of_memory(error):
+                raise
+        if len(prompts) == 1:
+            raise ModelError(
+                f"out of memory with a single prompt of {len(prompts[0])} tokens; use a smaller model, "
+                "a smaller dtype, or fewer new tokens"
+            )
+        self._most = len(prompts) // 2
+        text = f"out of memory in a batch of {len(prompts)} prompts; going on with {self._most} at a time"
+        warnings.warn(text, PlainBatchWarning, stacklevel=4)
+        return None
+
+    def _replies(
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
+    ) -> list[list[int]]:
+        if decoding.num_beams > 1:
+            return self._generate(prompts, decoding, keys)
+        longest = max(map(len, prompts)) + decoding.max_new_tokens
+        if reason := why_not_shared(self._model.config, longest) or _prompt_learning(self._model):
+            text = f"what prompts have in common is computed for each of them anew: the base is {reason}"
+            warnings.warn(text, PlainBatchWarning, stacklevel=5)
+            return self._generate(prompts, decoding, keys)
+        from rolellm.models.shared import SharedGeneration
+
+        self._shared = self._shared or SharedGeneration(self._model, self.device)
+        choose = _chooser(decoding, keys)
+        limit = decoding.max_new_tokens
+        return self._shared.replies(prompts, shared, limit=limit, stops=self._stops, choose=choose)
 
     def stream(self, prompt: Sequence[int], decoding: Decoding, key: str = "0") -> Iterator[str]:
         """Answer one prompt, and give the text as it is made; leaving the loop early ends the work.
@@ -372,16 +438,58 @@ class _Pieces:
             self._given = text
 
 
-def _processors(decoding: Decoding, keys: Sequence[str], prompt_length: int) -> Any:
+def _warpers(decoding: Decoding) -> Any:
     from transformers.generation import LogitsProcessorList, TemperatureLogitsWarper, TopPLogitsWarper
 
-    if decoding.temperature == 0:
-        return None
     chain: list[Any] = [TemperatureLogitsWarper(decoding.temperature)]
     if decoding.top_p < 1:
         chain.append(TopPLogitsWarper(decoding.top_p))
+    return LogitsProcessorList(chain)
+
+
+def _processors(decoding: Decoding, keys: Sequence[str], prompt_length: int) -> Any:
+    if decoding.temperature == 0:
+        return None
     numbers = [draws(decoding.seed, key, decoding.max_new_tokens) for key in keys]
-    return LogitsProcessorList([*chain, ContentSeededChoice(numbers, prompt_length)])
+    chain = _warpers(decoding)
+    chain.append(ContentSeededChoice(numbers, prompt_length))
+    return chain
+
+
+def _chooser(decoding: Decoding, keys: Sequence[str]) -> Callable[[torch.Tensor, Sequence[int], int], torch.Tensor]:
+    """What chooses the next tokens of `rolellm.models.shared.SharedGeneration`."""
+    if decoding.temperature == 0:
+        return lambda logits, rows, step: logits.argmax(dim=-1)
+    warpers = _warpers(decoding)
+    numbers = [draws(decoding.seed, key, decoding.max_new_tokens) for key in keys]
+
+    def choose(logits: torch.Tensor, rows: Sequence[int], step: int) -> torch.Tensor:
+        so_far = logits.new_empty((len(rows), step))
+        drawn = ContentSeededChoice([numbers[row] for row in rows], 0)
+        return drawn(so_far, warpers(so_far, logits)).argmax(dim=-1)
+
+    return choose
+
+
+def shared_lengths(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """How many tokens of each prompt belong to a beginning that others have too."""
+    from rolellm.models.shared import groups_of
+
+    lengths = {place: shared for shared, places in groups_of(prompts) for place in places}
+    return [lengths[place] for place in range(len(prompts))]
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    import torch
+
+    # The second is what torch says on a CPU.
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _prompt_learning(model: Any) -> str | None:
+    """Whether an adapter puts tokens of its own before the prompt."""
+    known = getattr(model, "peft_config", {}).values()
+    return "under an adapter that is no LoRA" if any(one.is_prompt_learning for one in known) else None
 
 
 def _device(wanted: Device) -> Literal["cpu", "cuda"]:

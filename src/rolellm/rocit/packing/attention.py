@@ -13,10 +13,8 @@ from typing import Any
 import torch
 
 from rolellm.core.errors import ModelError
-
-# Types of models in which tokens meet in attention alone, and there under the mask that they are given; others (with
-# recurrent or convolutional layers, say) would let replies see each other without a word. Each is tested.
-EXACT = ("gemma2", "gemma3_text", "glm", "glm4", "llama", "mistral", "phi", "phi3", "qwen2", "qwen3")
+from rolellm.models.families import EXACT as EXACT
+from rolellm.models.families import why_not_shared
 
 _BLOCKS, _FLEX = "rolellm_blocks", "rolellm_flex"
 # Tokens a block on a CPU: measured, 96 to 192 are alike.
@@ -58,16 +56,8 @@ def why_rows(config: Any, *, flex: bool, longest: int) -> str | None:
     Returns:
         The end of a sentence that begins with "the base is"; ``None`` where packs are exact.
     """
-    if config.model_type not in EXACT:
-        return f"a model of type {config.model_type}; shared prefixes are known to be exact for {', '.join(EXACT)}"
-    if getattr(config, "use_bidirectional_attention", None):
-        return "one whose tokens see those after them"
-    ropes = config.rope_parameters or {}
-    for rope in (ropes, *ropes.values()):
-        if isinstance(rope, dict) and rope.get("rope_type") == "longrope":
-            limit = rope["original_max_position_embeddings"]
-            if longest > limit:
-                return f"one that encodes positions in another way beyond {limit} tokens; the longest row has {longest}"
+    if reason := why_not_shared(config, longest):
+        return reason
     if flex and getattr(config, "attention_dropout", None):
         return "one with dropout in its attention, which FlexAttention does not have"
     return None

@@ -1,0 +1,158 @@
+"""Sharing what prompts begin with: in every family that does it, replies are those of one prompt after the other."""
+
+from __future__ import annotations
+
+import random
+import resource
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.errors import ModelError
+from rolellm.models.families import EXACT
+from rolellm.models.local_model import Decoding, LocalModel, PlainBatchWarning
+from rolellm.models.shared import SharedGeneration, groups_of
+
+from ..rocit import test_families as families
+from ..rocit.models import new_model
+
+VOCABULARY = 100
+END = 2
+
+
+def random_prompts() -> list[list[int]]:
+    """Three questions each of three roles with a long beginning, and one prompt alone."""
+    chance = random.Random(0)
+
+    def tokens(count: int) -> list[int]:
+        return [chance.randrange(3, VOCABULARY) for _ in range(count)]
+
+    asked = [[*head, *tokens(chance.randint(2, 7))] for head in (tokens(20), tokens(24), tokens(9)) for _ in range(3)]
+    return [*asked, tokens(11)]
+
+
+def shared_lengths(prompts: Sequence[Sequence[int]]) -> list[int]:
+    lengths = {place: length for length, places in groups_of(prompts) for place in places}
+    return [lengths[place] for place in range(len(prompts))]
+
+
+def alone(model: Any, prompt: list[int], tokens: int) -> list[int]:
+    """What transformers itself answers to one prompt."""
+    import torch
+    from transformers import GenerationConfig
+
+    config = GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=END, pad_token_id=0)
+    ids = torch.tensor([prompt])
+    output = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=config)
+    reply: list[int] = output[0, len(prompt) :].tolist()
+    return reply
+
+
+def together(model: Any, prompts: list[list[int]], shared: list[int], tokens: int) -> list[list[int]]:
+    engine = SharedGeneration(model, "cpu")
+    return engine.replies(prompts, shared, limit=tokens, stops=[END], choose=lambda logits, *_: logits.argmax(-1))
+
+
+@pytest.mark.parametrize(("family", "sizes"), families.EXACT)
+def test_replies_are_token_for_token_those_of_generate_one_by_one(family: str, sizes: dict[str, Any]) -> None:
+    model = new_model(family, VOCABULARY, **sizes).eval()
+    before = model.config._attn_implementation
+    prompts = random_prompts()
+    shared = shared_lengths(prompts)
+    assert sorted(set(shared)) == [0, 9, 20, 24]
+    made = together(model, prompts, shared, 16)
+    assert made == [alone(model, prompt, 16) for prompt in prompts]
+    assert model.config._attn_implementation == before
+
+
+def test_all_families_that_share_are_tested() -> None:
+    tested = {new_model(case.values[0], VOCABULARY, **case.values[1]).config.model_type for case in families.EXACT}
+    assert tested == set(EXACT)
+
+
+def test_samples_of_one_question_share_the_question(tiny_model: Path) -> None:
+    model = LocalModel(str(tiny_model), device="cpu")
+    prompts = [list(range(5, 40)), list(range(15, 48))]
+    asked = [prompt for prompt in prompts for _ in range(5)]
+    keys = [str(place) for place in range(10)]
+    assert shared_lengths(asked) == [34] * 5 + [32] * 5
+    sampled = Decoding(max_new_tokens=12, temperature=0.9, top_p=0.95, seed=1)
+    replies = model.generate_batch(asked, sampled, keys)
+    assert len({reply.text for reply in replies}) > 5
+    one_by_one = [model.generate_batch([prompt], sampled, [key])[0] for prompt, key in zip(asked, keys, strict=True)]
+    assert replies == one_by_one
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=12))
+def test_groups_hold_every_prompt_once_and_share_what_they_say(prompts: list[list[int]]) -> None:
+    groups = groups_of(prompts)
+    assert sorted(place for _, places in groups for place in places) == list(range(len(prompts)))
+    for length, places in groups:
+        assert len({tuple(prompts[place][:length]) for place in places}) == 1
+        assert all(length < len(prompts[place]) for place in places)
+
+
+def save(model: Any, tokenizer_of: Path, folder: Path) -> str:
+    from transformers import AutoTokenizer
+
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tokenizer_of).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [case.values[:2] for case in families.ROWS if case.id in ("mixtral", "mamba")],
+    ids=["mixtral", "mamba"],
+)
+def test_other_families_say_that_they_do_not_share_and_answer_the_same(
+    tiny_model: Path, tmp_path: Path, family: str, sizes: dict[str, Any]
+) -> None:
+    from transformers import AutoTokenizer
+
+    count = len(AutoTokenizer.from_pretrained(tiny_model))
+    model = LocalModel(save(new_model(family, count, **sizes), tiny_model, tmp_path / "model"), device="cpu")
+    greedy = Decoding(max_new_tokens=8)
+    with pytest.warns(PlainBatchWarning, match=f"the base is a model of type {family.lower()}"):
+        replies = model.generate_batch(random_prompts(), greedy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PlainBatchWarning)
+        assert replies == [model.generate_batch([prompt], greedy)[0] for prompt in random_prompts()]
+
+
+@contextmanager
+def memory_left(size: int) -> Iterator[None]:
+    """Let this process take no more than that many bytes of address space within the block."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits an address space")
+def test_out_of_memory_halves_the_batch_and_goes_on(tiny_model: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer, GenerationConfig
+
+    count = len(AutoTokenizer.from_pretrained(tiny_model))
+    wide = {"num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 64, "max_position_embeddings": 16_384}
+    network = new_model("Llama", count, **wide)
+    # Every token ends a reply: the room for a long one is taken, and it is over at once.
+    network.generation_config = GenerationConfig(eos_token_id=list(range(count)))
+    model = LocalModel(save(network, tiny_model, tmp_path / "model"), device="cpu")
+    prompts, decoding = random_prompts()[:8], Decoding(max_new_tokens=8000)
+    expected = [model.generate_batch([prompt], decoding)[0] for prompt in prompts]
+    # Keys and values of a prompt take 2 layers * 2 * 16 heads * 8,000 places * 64 * 4 bytes: 131 MB.
+    with memory_left(700 << 20), pytest.warns(PlainBatchWarning, match=r"of 8 prompts; going on with 4 at a time"):
+        assert model.generate_batch(prompts, decoding) == expected
+    with memory_left(70 << 20), pytest.raises(ModelError, match="out of memory with a single prompt"):
+        model.generate_batch(prompts[:1], Decoding(max_new_tokens=16_000))
