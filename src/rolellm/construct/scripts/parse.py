@@ -529,6 +529,11 @@ def _never_speaks(
 ) -> str:
     asked = " or ".join(f"{name!r:.100}" for name in names)
     read_as = _article(parsed.format)
+    if not others and parsed.format == "novel" and (spoken := parsed.spoken_in) not in ("en", "zh", None):
+        return (
+            f"{asked} never speaks: it was read as a novel, and its language seems to be {spoken!r}; novels are read "
+            "in English and Chinese, all other formats in any language (--format)"
+        )
     if not others:
         return (
             f"nobody is named as a speaker, so {asked} never speaks; it was read as {read_as}. If it is "
