@@ -438,6 +438,11 @@ def test_a_screenplay_quotes_in_names() -> None:
     assert (parsed.own, parsed.others) == ({"ADA": 3}, {'PORTER "THE WHEEL"': 3})
 
 
+def test_names_with_underscores() -> None:
+    parsed = parse_script(source_of("Ada_Pell: Tea?\nBo: No.\n_Ada_Pell_: (SIGHS) Why?\nBo: Well.\n"), "Ada Pell")
+    assert (parsed.format, parsed.own, parsed.others) == ("transcript", {"Ada_Pell": 2}, {"Bo": 2})
+
+
 def test_a_screenplay_shortens_names() -> None:
     text = (
         "INT. ROOM - DAY\n\nRADAR TECH.\nLook.\n\nBOSS\nWhat?\n\nSTOP.\nThe kettle falls.\n\n"
@@ -582,5 +587,5 @@ def test_other_languages_are_reported() -> None:
     ],
 )
 def test_novels_in_other_languages_are_refused_by_their_language(text: str, language: str) -> None:
-    with pytest.raises(ScriptError, match=f"language seems to be '{language}'; novels are read in English and Chinese"):
+    with pytest.raises(ScriptError, match=f"only English and Chinese ones are read: this seems to be '{language}'"):
         parse_script(source_of(text), "Anna")

@@ -59,12 +59,15 @@ def write_turns(
     if layout == "release":
         return write_jsonl(path, _rows(turns, role, language))
     names = speakers or {}
-    return write_jsonl(path, (_object(turn, names.get(place)) for place, turn in enumerate(turns)))
-
-
-def _object(turn: Turn, speaker: str | None) -> dict[str, Any]:
-    kept = {name: getattr(turn, name) for name in ("content", "kind", "scene", "start", "end")}
-    return {"role": turn.speaker, "speaker": speaker or turn.speaker, **kept}
+    kept = ("content", "kind", "scene", "start", "end")
+    return write_jsonl(
+        path,
+        (
+            {"role": turn.speaker, "speaker": names.get(place) or turn.speaker}
+            | {name: getattr(turn, name) for name in kept}
+            for place, turn in enumerate(turns)
+        ),
+    )
 
 
 def _rows(turns: Iterable[Turn], role: str, language: Language) -> Iterator[dict[str, Any]]:
@@ -94,7 +97,8 @@ def read_turns(path: str | Path, role: str | None = None) -> Iterator[Turn]:
     Raises:
         DataError: At a line that is not a turn; names file and line.
     """
-    if _is_release(path):
+    _, first = next(iter(read_jsonl(path)), (0, {}))
+    if "act_id" in first and "kind" not in first:
         yield from read_dialogue(path, role)
         return
     for number, value in read_jsonl(path):
@@ -113,9 +117,3 @@ class _Line:
     scene: Annotated[int, Strict()]
     start: Annotated[int, Strict()] = -1
     end: Annotated[int, Strict()] = -1
-
-
-def _is_release(path: str | Path) -> bool:
-    for _, value in read_jsonl(path):
-        return "act_id" in value and "kind" not in value
-    return False
