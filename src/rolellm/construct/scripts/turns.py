@@ -59,15 +59,12 @@ def write_turns(
     if layout == "release":
         return write_jsonl(path, _rows(turns, role, language))
     names = speakers or {}
-    kept = ("content", "kind", "scene", "start", "end")
-    return write_jsonl(
-        path,
-        (
-            {"role": turn.speaker, "speaker": names.get(place) or turn.speaker}
-            | {name: getattr(turn, name) for name in kept}
-            for place, turn in enumerate(turns)
-        ),
-    )
+    return write_jsonl(path, (_object(turn, names.get(place)) for place, turn in enumerate(turns)))
+
+
+def _object(turn: Turn, speaker: str | None) -> dict[str, Any]:
+    kept = {name: getattr(turn, name) for name in ("content", "kind", "scene", "start", "end")}
+    return {"role": turn.speaker, "speaker": speaker or turn.speaker, **kept}
 
 
 def _rows(turns: Iterable[Turn], role: str, language: Language) -> Iterator[dict[str, Any]]:
