@@ -438,6 +438,21 @@ def test_a_screenplay_quotes_in_names() -> None:
     assert (parsed.own, parsed.others) == ({"ADA": 3}, {'PORTER "THE WHEEL"': 3})
 
 
+def test_names_with_underscores() -> None:
+    parsed = parse_script(source_of("Ada_Pell: Tea?\nBo: No.\n_Ada_Pell_: (SIGHS) Why?\nBo: Well.\n"), "Ada Pell")
+    assert (parsed.format, parsed.own, parsed.others) == ("transcript", {"Ada_Pell": 2}, {"Bo": 2})
+
+
+def test_a_screenplay_shortens_names() -> None:
+    text = (
+        "INT. ROOM - DAY\n\nRADAR TECH.\nLook.\n\nBOSS\nWhat?\n\nSTOP.\nThe kettle falls.\n\n"
+        "RADAR TECH.\nThat.\n\nBOSS\nNo.\n"
+    )
+    for role, other in (("Radar Tech", "BOSS"), ("Boss", "RADAR TECH.")):
+        parsed = parse_script(source_of(text), role)
+        assert (parsed.format, sum(parsed.own.values()), parsed.others) == ("screenplay", 2, {other: 2})
+
+
 def test_names_where_words_are_not_so_indented() -> None:
     """A crowd's names are words, too."""
     scene = "  Other. Who goes?\n    It is late; other men\n    sleep all.\n  Wat. One, and all his oats.\n    All.\n"
@@ -559,3 +574,18 @@ LONG_GERMAN = "".join(
 def test_other_languages_are_reported() -> None:
     parsed = parse_script(source_of(LONG_GERMAN), "Anna")
     assert (parsed.spoken_in, parsed.own) == ("de", {"ANNA": 20})
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        (
+            "„Komm herein“, sagte Anna leise. Sie öffnete die Tür und wartete.\n\n„Nein“, rief Karl. „Ich bleibe.“\n",
+            "de",
+        ),
+        ("« Entrez », dit Anna doucement. Elle ouvrit la porte et attendit.\n\n« Non », dit Charles.\n", "fr"),
+    ],
+)
+def test_novels_in_other_languages_are_refused_by_their_language(text: str, language: str) -> None:
+    with pytest.raises(ScriptError, match=f"only English and Chinese ones are read: this seems to be '{language}'"):
+        parse_script(source_of(text), "Anna")

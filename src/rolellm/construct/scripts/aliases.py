@@ -17,6 +17,8 @@ from rolellm.core.text import HAN
 # Names are introduced early.
 _LOOKED_THROUGH: Final = 1_000_000
 _CANDIDATES: Final = 60
+# More than what is between two names of one person, and the other name.
+_NEAR: Final = 120
 # What is between two names of one person: "Smith, hereafter called the Fox", 宋江，人称及时雨.
 _CALLED: Final = (
     r"[”\"’']?(?:(?:,\s+(?:\w+\s+)?called|,?\s+\(?(?:also\s+)?(?:known\s+as|alias|a\.?k\.?a\.?|nicknamed))\s+(?:the\s+)?"
@@ -60,17 +62,24 @@ def propose(
         By speeches, most first.
     """
     left = sorted(others.items(), key=lambda item: -item[1])[:_CANDIDATES]
+    passages = {name: _passages(name, text[:_LOOKED_THROUGH]) for name in names}
     found = []
     for other, turns in left:
         reasons = (
             _likeness(name, other, (*names, *others))
-            or _stated(name, other, text[:_LOOKED_THROUGH])
+            or _stated(name, other, passages[name])
             or _says_to_be(name, said.get(other, ()))
             for name in names
         )
         if reason := next(filter(None, reasons), None):
             found.append(Proposal(other, turns, reason))
     return tuple(found)
+
+
+def _passages(name: str, text: str) -> str:
+    """What is next to each mention of a name."""
+    found = re.finditer(re.escape(name.lower().removeprefix("the ")), text, re.IGNORECASE)
+    return "\0".join(text[max(0, match.start() - _NEAR) : match.end() + _NEAR] for match in found)
 
 
 def _stated(name: str, other: str, text: str) -> str | None:

@@ -530,8 +530,11 @@ def _never_speaks(
     asked = " or ".join(f"{name!r:.100}" for name in names)
     read_as = _article(parsed.format)
     if not others:
+        spoken = parsed.spoken_in
+        other = f", of which only English and Chinese ones are read: this seems to be {spoken!r}"
+        foreign = other if parsed.format == "novel" and spoken not in ("en", "zh", None) else ""
         return (
-            f"nobody is named as a speaker, so {asked} never speaks; it was read as {read_as}. If it is "
+            f"nobody is named as a speaker, so {asked} never speaks; it was read as {read_as}{foreign}. If it is "
             "something else, name its format (--format)"
         )
     most = ", ".join(f"{name:.60} ({count})" for name, count in list(others.items())[:_NAMED])

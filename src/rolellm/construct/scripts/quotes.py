@@ -49,10 +49,6 @@ class Paragraph:
     scene: int
     is_heading: bool
 
-    def leads(self, text: str) -> bool:
-        """Whether it ends in a colon, as what introduces the next paragraph does."""
-        return text[self.end - 1] in ":："
-
 
 def read_paragraphs(text: str) -> list[Paragraph]:
     """Split a novel into paragraphs.
@@ -284,7 +280,11 @@ def around(
     quotation = quotations[index]
     start = paragraphs[quotation.paragraph].start
     follows = index > 0 and quotations[index - 1].right > start
-    if not text[start : quotation.left].strip() and start and paragraphs[quotation.paragraph - 1].leads(text):
+    if (
+        not text[start : quotation.left].strip()
+        and start
+        and text[paragraphs[quotation.paragraph - 1].end - 1] in ":："
+    ):
         # ``George replied:`` is a paragraph of its own.
         start = paragraphs[quotation.paragraph - 1].start
     before = text[quotations[index - 1].right if follows else start : quotation.left]

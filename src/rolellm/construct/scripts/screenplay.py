@@ -45,6 +45,7 @@ _TITLE_PAGE: Final = re.compile(
 _EXTENSION: Final = r"(?:\s*\([^()\n]{1,40}\)){0,3}\s*\^?\s*$"
 _CUE: Final = re.compile(rf"\s*(?P<name>[^\W_a-z][^\n()^]{{0,48}}?){_EXTENSION}")
 _FORCED: Final = re.compile(rf"\s*@(?P<name>[^\n()^]{{1,60}}?){_EXTENSION}")
+_SHORTENED: Final = re.compile(r"\b(?:JR|SR|[A-Z])\.$")
 _PARENTHETICAL: Final = re.compile(r"^[ \t]*(\()([^()]{1,300})\)", re.MULTILINE)
 # A heading has its scene's number in front and behind, as printed, or as ``#1A#``.
 _SLUG: Final = re.compile(
@@ -111,7 +112,7 @@ def _could_be_cue(line: str) -> bool:
     letters = [character for character in name if character.isalpha()]
     if len(letters) < 1 or any(character.islower() for character in letters) or not any(map(str.isupper, letters)):
         return False
-    if len(name.split()) > 6 or (name[-1] in ".!?:;,-–—" and not re.search(r"\b(?:JR|SR|[A-Z])\.$", name)):
+    if len(name.split()) > 6 or (name[-1] in "!?:;,-–—" or name.endswith("..")):
         return False
     return not (
         slug(line) or _TRANSITION.match(line) or _FURNITURE.match(line) or heading_of(line) or name[0] in "!>#=~."
@@ -131,6 +132,10 @@ def _cue_places(lines: Sequence[Line]) -> list[int]:
         and not lines[place + 1].blank
         and _could_be_cue(line.text)
     ]
+    # An abbreviation such as "RADAR TECH." comes again; a cry as a rule does not.
+    names = {place: _name(lines[place].text) for place in places}
+    counts = Counter(names.values())
+    places = [place for place, name in names.items() if name[-1:] != "." or counts[name] > 1 or _SHORTENED.search(name)]
     deep = [place for place in places if _indent(lines[place].text) >= _INDENTED]
     if len(deep) * 2 <= len(places):
         return places

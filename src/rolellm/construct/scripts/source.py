@@ -104,14 +104,9 @@ def _first_plain(data: bytes, names: Iterable[str]) -> tuple[str, str] | None:
             text = data.decode(name)
         except UnicodeDecodeError:
             continue
-        if _plain(text[:_SAMPLE]) >= _PLAIN:
+        if len(_USUAL.findall(text, 0, _SAMPLE)) >= _PLAIN * min(len(text), _SAMPLE):
             return text, name
     return None
-
-
-def _plain(text: str) -> float:
-    """The share of characters that English and Chinese texts are made of."""
-    return len(_USUAL.findall(text)) / max(1, len(text))
 
 
 def _refuse_damaged(data: bytes, error: UnicodeDecodeError, path: Path | None) -> None:

@@ -94,7 +94,8 @@ def read_turns(path: str | Path, role: str | None = None) -> Iterator[Turn]:
     Raises:
         DataError: At a line that is not a turn; names file and line.
     """
-    if _is_release(path):
+    _, first = next(iter(read_jsonl(path)), (0, {}))
+    if "act_id" in first and "kind" not in first:
         yield from read_dialogue(path, role)
         return
     for number, value in read_jsonl(path):
@@ -113,9 +114,3 @@ class _Line:
     scene: Annotated[int, Strict()]
     start: Annotated[int, Strict()] = -1
     end: Annotated[int, Strict()] = -1
-
-
-def _is_release(path: str | Path) -> bool:
-    for _, value in read_jsonl(path):
-        return "act_id" in value and "kind" not in value
-    return False
