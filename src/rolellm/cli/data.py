@@ -99,3 +99,23 @@ def stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     print_table(f"RoleBench in {table.root}", ("", "published", "here", "note"), rows)
     for path in table.missing:
         typer.echo(f"missing: {path}")
+
+
+@app.command()
+@with_options
+def audit(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+    """Look for faults in whatever part of a release is here: duplicates, leaks, bad references, missing baselines."""
+    from rolellm.construct.audit import audit
+
+    found = audit(data_dir)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    rows = [
+        (item.file, item.check, item.count, item.of, ", ".join(map(str, item.lines[:3]))) for item in found.findings
+    ]
+    print_table(f"Faults of {found.table.root}", ("file", "fault", "count", "of", "first lines"), rows)
+    table = [(line.name, line.published, line.here, line.note) for line in found.table.lines]
+    print_table("Table 1", ("", "published", "here", "note"), table)
+    for problem in found.unread:
+        typer.echo(f"not read: {problem}")
