@@ -19,7 +19,12 @@ from .golden import check
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 #: Options of other programs that the pages name.
-OTHERS = {"--config_file", "--cpu", "--multi_gpu", "--num_processes", "--help", "--version"}
+OTHERS = {
+    *("--config_file", "--cpu", "--multi_gpu", "--num_processes", "--help", "--version"),
+    # Of lm_eval and inspect.
+    *("--apply_chat_template", "--gen_kwargs", "--include_path", "--log_samples", "--model_args", "--output_path"),
+    *("--tasks", "--log-format", "--log-dir", "--model-role", "--to"),
+}
 #: What stands for any of several.
 _ANY = {"--no-NAME"}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

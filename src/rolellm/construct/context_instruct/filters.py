@@ -194,7 +194,7 @@ LONGEST: Final[dict[Language, tuple[int, int]]] = {"en": (60, 200), "zh": (120, 
 #: short one, such as "Never!", may suit two questions.
 LONG_ANSWER: Final[dict[Language, int]] = {"en": 8, "zh": 15}
 #: MinHash similarity from which on it is: none of the release's 6,283 first answers is so near to another of its role.
-_SAME_ANSWER: Final = 0.5
+_SAME_ANSWER: Final = 0.7
 #: A clause of this many words, or characters, comes twice where a small model goes round in circles, and in 14 of the
 #: release's 19,016 role-specific answers.
 _LONG_CLAUSE: Final = 4
