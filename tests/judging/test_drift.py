@@ -52,6 +52,7 @@ BAD: dict[Language, dict[str, list[str]]] = {
         "for_user": ["I see.\nUser: And then?\nI lit it.", "**Human:** Why?\nBecause I say so."],
         "third_person": ["Ada Fenn walks to the window.", "The keeper is tired. Ada Fenn sleeps."],
         "other_language": ["我今天很累，不想再说灯塔的事了。"],
+        "repeats": ["I am a keeper who counts the steps of the tower at night, " * 10],
     },
     "zh": {
         "says_ai": ["作为一个人工智能语言模型，我没有感情。", "As an AI language model, I cannot drink."],
@@ -60,6 +61,7 @@ BAD: dict[Language, dict[str, list[str]]] = {
         "for_user": ["好说。\n用户：那后来呢？\n洒家走了。", "User: 后来呢？\n洒家走了。"],
         "third_person": ["鲁智深走到窗前，望着远处的山。", "鲁智深提起禅杖，转身出了庙门。"],
         "other_language": ["I am tired and I do not want to talk about the mountain."],
+        "repeats": ["我是五台山上下来的和尚，" * 10],
     },
 }
 

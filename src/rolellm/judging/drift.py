@@ -34,11 +34,15 @@ SESSIONS, DRIFT, TURNS = "sessions.jsonl", "drift.json", "turns.jsonl"
 #: The turns at which drift is reported: each for the turns since the one before it.
 MARKS: Final = (5, 10, 20, 40)
 #: What ends a session's time in character.
-BREAKS: Final = ("says_ai", "says_role", "refuses", "for_user", "third_person", "other_language")
+BREAKS: Final = ("says_ai", "says_role", "refuses", "for_user", "third_person", "other_language", "repeats")
 _BREACHES: Final = {"hides_ai": "says_ai", "hides_role": "says_role", "answers": "refuses"}
 #: Words in a row, in Chinese characters, that count as said again, and as the role's own way (our choice).
 _AGAIN: Final[Mapping[Language, int]] = {"en": 4, "zh": 6}
 _OWN: Final = 2
+#: Words, in Chinese characters, from which on a reply that is mostly said again says nothing, and how much that is (our choice): a 0.5B
+#: model recited its description turn after turn.
+_LONG: Final[Mapping[Language, int]] = {"en": 15, "zh": 25}
+_MOST_REPEATED: Final = 0.8
 _LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _QUOTED: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」")
@@ -156,16 +160,19 @@ def measure(talk: Talk) -> Iterator[Measured]:
     """
     own = {run for line in (*talk.meta.lines, *talk.meta.catchphrases) for run in word_runs(line, _OWN)}
     said: set[tuple[str, ...]] = set()
+    size = _AGAIN[talk.language]
     for turn, (asked, reply) in enumerate(talk.turns, start=1):
-        breaks = dict(_breaks(reply, talk))
-        values = {"in_character": float(not breaks), "person": float("third_person" not in breaks)}
-        if _LETTER.search(reply):
-            values["language"] = float("other_language" not in breaks)
-        said.update(word_runs(asked, _AGAIN[talk.language]))
-        runs, again = list(word_runs(reply, _AGAIN[talk.language])), 0
+        said.update(word_runs(asked, size))
+        runs, again = list(word_runs(reply, size)), 0
         for run in runs:
             again += run in said
             said.add(run)
+        breaks = dict(_breaks(reply, talk))
+        if len(runs) + size > _LONG[talk.language] and again >= _MOST_REPEATED * len(runs):
+            breaks["repeats"] = reply.strip()[:60]
+        values = {"in_character": float(not breaks), "person": float("third_person" not in breaks)}
+        if _LETTER.search(reply):
+            values["language"] = float("other_language" not in breaks)
         if runs:
             values["repetition"] = again / len(runs)
         pairs = list(word_runs(reply, _OWN))
