@@ -39,8 +39,8 @@ _BREACHES: Final = {"hides_ai": "says_ai", "hides_role": "says_role", "answers":
 #: Words in a row, in Chinese characters, that count as said again, and as the role's own way (our choice).
 _AGAIN: Final[Mapping[Language, int]] = {"en": 4, "zh": 6}
 _OWN: Final = 2
-#: Words, in Chinese characters, from which on a reply that is mostly said again says nothing, and how much that is (our choice): a 0.5B
-#: model recited its description turn after turn.
+#: Words, in Chinese characters, from which on a reply that is mostly said again says nothing, and how much that is (our
+#: choice): a 0.5B model recited its description turn after turn.
 _LONG: Final[Mapping[Language, int]] = {"en": 15, "zh": 25}
 _MOST_REPEATED: Final = 0.8
 _LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
