@@ -117,6 +117,14 @@ def test_what_is_no_break(language: Language, tmp_path: Path) -> None:
     assert all(one.values["in_character"] == one.values["person"] == one.values["language"] == 1 for one in found)
 
 
+@pytest.mark.parametrize(("language", "asked"), [("en", "Who are you, friend?"), ("zh", "你今天都做了些什么？")])
+def test_a_message_handed_back_is_a_break(language: Language, asked: str, tmp_path: Path) -> None:
+    given = talk(language, [asked])
+    given["messages"][0]["content"] = asked
+    (found,) = measure(as_talk(given, tmp_path))
+    assert found.breaks == ("repeats",)
+
+
 def test_a_greeting_is_no_reply(tmp_path: Path) -> None:
     given = talk("en", GOOD["en"][:2])
     given["messages"].insert(0, {"role": "assistant", "content": "As an AI, I greet you."})

@@ -23,6 +23,7 @@ from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language
 from rolellm.core.settings import dump
+from rolellm.core.text import fold
 from rolellm.core.typed_json import read_as
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.statistics.bootstrap import Bootstrap, Interval, Sample, bootstrap_stratum, share_ends
@@ -168,7 +169,8 @@ def measure(talk: Talk) -> Iterator[Measured]:
             again += run in said
             said.add(run)
         breaks = dict(_breaks(reply, talk))
-        if len(runs) + size > _LONG[talk.language] and again >= _MOST_REPEATED * len(runs):
+        is_stuck = len(runs) + size > _LONG[talk.language] and again >= _MOST_REPEATED * len(runs)
+        if is_stuck or (runs and fold(reply) == fold(asked)):
             breaks["repeats"] = reply.strip()[:60]
         values = {"in_character": float(not breaks), "person": float("third_person" not in breaks)}
         if _LETTER.search(reply):
