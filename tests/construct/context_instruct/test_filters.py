@@ -126,6 +126,9 @@ def test_pairs_that_stand_by_themselves(question: str, answer: str, language: La
         pytest.param("I lit the lamp and then I went down to", ADA, "is not complete", id="cut off"),
         pytest.param("Ada Fenn is proud of her lamp.", ADA, "tells about the role", id="told about"),
         pytest.param("Keeper's lamp is the brightest of all.", ADA, "tells about the role", id="told about, by alias"),
+        pytest.param(
+            "The Queen stopped before the tree.", Sheet("Queen of Jam", "en"), "tells about the role", id="by title"
+        ),
         pytest.param("Ada Fenn: I lit it.", ADA, "opens with the role's name", id="script form"),
         pytest.param("**Ada Fenn**: I lit it.", ADA, "opens with the role's name", id="script form in bold"),
         pytest.param("鲁智深是个爽快人，喜欢吃酒。", MONK, "tells about the role", id="told about, Chinese"),
@@ -142,6 +145,7 @@ def test_out_of_character(answer: str, character: Sheet, found: str) -> None:
     [
         pytest.param("Ada Fenn is my name, and lamps are my trade.", ADA, id="by name, and I"),
         pytest.param("Nobody climbs these stairs but Ada Fenn!", ADA, id="name at the end"),
+        pytest.param("Queens are patient people.", Sheet("Queen of Jam", "en"), id="others of the title"),
         pytest.param("The lamp needs oil, the oil needs hauling.", ADA, id="no person at all"),
         pytest.param("I'm sorry, I can't do that.", ADA, id="own catchphrase"),
         pytest.param("洒家鲁智深是也，先吃三碗酒！", MONK, id="self-named, Chinese"),

@@ -20,7 +20,7 @@ from rolellm.construct.context_instruct.grounding import Grounding, grounding_ch
 from rolellm.construct.context_instruct.prompts import prompts_hash
 from rolellm.construct.context_instruct.segments import Segment
 from rolellm.construct.duplicates import repeats
-from rolellm.construct.profile.portrait import names_of
+from rolellm.construct.profile.portrait import names_of, titles_of
 from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.settings import FilterSettings, Level, Method
 from rolellm.construct.sheet import Sheet
@@ -136,15 +136,17 @@ _TOLD: Final = MappingProxyType[Language, str](
 def out_of_character(character: Sheet) -> Callable[[str], str | None]:
     """A function that says why an answer is not the role's own; ``None`` for one that is.
 
-    An answer is told *about* the role when it has the role's name before a word such as "is" or "said" and none by
-    which speakers mean themselves. A role that speaks of itself by name so passes once it says "I" as well.
+    An answer is told *about* the role when it has the role's name, or "the" and a title in it, before a word such as
+    "is" or "said" and none by which speakers mean themselves. A role that speaks of itself by name so passes once it
+    says "I" as well.
 
     Args:
         character: Its names, aliases and catchphrases count, and whether it is a machine.
     """
     language = character.language
     machine = is_machine(character.described() or character.background, language)
-    told = re.compile(character.named() + _TOLD[language])
+    titled = "".join(rf"|\b[Tt]he {re.escape(title)}" for title in titles_of(character))
+    told = re.compile(f"(?:{character.named()}{titled}){_TOLD[language]}")
     script = re.compile(rf"\s*[*\[（(]*{character.named()}[*\]）)]*\s*[:：]")
 
     def reason(answer: str) -> str | None:

@@ -34,7 +34,8 @@ captain colonel major general sergeant lieutenant commander admiral officer agen
 brother sister uncle aunt saint old young little big great first second third
 """
 _PARTICLES: Final = "the and von van der den del los las one two who what"
-_COMMON: Final = frozenset(f"{_WORDS} {_PARTICLES}".split())
+_TITLES: Final = frozenset(_WORDS.split())
+_COMMON: Final = frozenset({*_TITLES, *_PARTICLES.split()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,12 @@ def names_of(character: Sheet) -> Names:
     # The longest first: of aliases that contain each other the whole one is what is found.
     ordered = sorted(whole | parts, key=lambda pattern: (-len(pattern), pattern))
     return Names(re.compile("|".join(ordered) or "(?!)", re.IGNORECASE))
+
+
+def titles_of(character: Sheet) -> list[str]:
+    """The words of a character's names that are no names by themselves: "Queen" of the Queen of Hearts."""
+    words = (run for name in character.names if len(runs := _RUN.findall(name)) > 1 for run in runs)
+    return [word for word in words if word[0].isupper() and word.casefold() in _TITLES]
 
 
 def _pattern(name: str) -> str | None:
