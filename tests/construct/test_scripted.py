@@ -31,15 +31,17 @@ QUIET = RunOptions(show_progress=False)
 
 
 @pytest.mark.parametrize("role", ["Queen of Hearts", "Long John Silver", "鲁智深", "诸葛亮"])
-def test_filters_keep_most_and_drop_some(role: str, tmp_path: Any) -> None:
+def test_filters_keep_what_says_something_new(role: str, tmp_path: Any) -> None:
     (profile,) = load_profiles("sample", roles=[role])
     character = Sheet(role, profile.language, profile.turns, description=profile.description)
     with Client(tmp_path, [scripted_model()], QUIET) as client:
         result = context_instruct(character, client, InstructSettings(per_role=60, chunk_tokens=300, overlap_tokens=40))
     counts = result.counts()
     assert counts["distinct"] >= 60
-    assert 0.75 * counts["distinct"] < counts["kept"] < counts["distinct"]
-    assert min(counts["kept_by_type"].values()) > 10
+    # The rules quote each line several times.
+    assert counts["dropped"]["duplicate"] > 20
+    assert counts["kept"] > 15
+    assert min(counts["kept_by_type"].values()) >= 3
     assert counts["names_the_role"] > 0.8
     assert len({verdict.by for verdict in result.dropped}) >= 2
 

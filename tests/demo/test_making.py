@@ -48,7 +48,7 @@ def test_counts_are_those_of_the_scripts(made):
     for role in made.roles:
         assert len(role.catchphrases) <= min(3, role.offered)
         assert role.candidates == role.kept + sum(role.dropped.values())
-        assert 30 < role.kept < role.candidates
+        assert 15 < role.kept < role.candidates
         assert role.replies == 6 * role.instructions == 60
         # A row for each instruction and each pair kept, and none twice.
         assert sum(role.rows.values()) == role.instructions + role.kept

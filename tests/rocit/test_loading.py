@@ -12,7 +12,7 @@ from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.models.find import content_hash
 from rolellm.models.load import fetch
-from rolellm.models.local_model import Decoding, LocalModel
+from rolellm.models.local_model import Decoding, LocalModel, PlainBatchWarning
 from rolellm.rocit.bases import build_base, load_model, load_tokenizer
 from rolellm.rocit.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe, load_recipe
 from rolellm.rocit.rows import load_rows
@@ -365,7 +365,9 @@ def test_routers_are_not_weighed_in_inference(tokenizer: Any, tmp_path: Path) ->
     model.config.output_router_logits = True
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    answers = LocalModel(str(tmp_path), device="cpu").generate_batch([[5], [5, 6, 7]], Decoding(max_new_tokens=2))
+    local = LocalModel(str(tmp_path), device="cpu")
+    with pytest.warns(PlainBatchWarning, match="mixtral"):
+        answers = local.generate_batch([[5], [5, 6, 7]], Decoding(max_new_tokens=2))
     assert len(answers) == 2
 
 
