@@ -85,7 +85,7 @@ def test_each_command_of_the_page_does_what_it_says(place):
     again = shown["instruct queen --llm rules.yaml --per-role 60 --min-confidence high"]
     assert "0 calls, " in again
     for split in ("train", "test"):
-        assert len(load_rolebench("instruction-generalization-eng", split, data_dir="made")) > 20
+        assert len(load_rolebench("instruction-generalization-eng", split, data_dir="made")) > 15
     assert set(load_rolebench("role-generalization-eng", "test", data_dir="made")["role"]) == {"Long John Silver"}
     recipe = load_recipe(Path("queen.yaml"))
     assert recipe.data.data_dir == Path.cwd() / "made" or recipe.data.data_dir == Path("made")
@@ -146,7 +146,7 @@ def test_the_rules_say_the_same_over_http_through_faults(place, served):
         replies = [set(value["generated"]) for _, value in read_jsonl(Path(out) / "respond" / "replies.jsonl")]
         made[out] = profile["description"], profile["catchphrases"]
         # A reply that a fault spoiled is asked for again, and then quotes other words.
-        assert len(kept) >= 40
+        assert len(kept) >= 15
         assert all(replies)
     assert made["rules"] == made["server"]
     assert sum(served.counts.faults.values()) > 0
