@@ -1,7 +1,7 @@
 """Settings: one class says what a file, a keyword or an option may hold, and errors name the way out."""
 
 from dataclasses import field, replace
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any, Literal
 
 import pytest
@@ -112,3 +112,12 @@ def test_a_file_far_larger_than_settings_is_refused_at_once(tmp_path: Path) -> N
 def test_laying_values_over_themselves_changes_nothing(values: dict[str, Any]) -> None:
     once = laid_over({}, values)
     assert laid_over(once, once) == once
+
+
+def test_ctrl_c_while_settings_are_written_is_ctrl_c() -> None:
+    class Interrupted(PosixPath):
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dump(Whole(out=Interrupted("a")))

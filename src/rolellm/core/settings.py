@@ -31,6 +31,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic import Field as Field  # part of this module's interface
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+from pydantic_core import PydanticSerializationError
 
 from rolellm.core.errors import SettingsError
 
@@ -106,7 +107,13 @@ def read(cls: type[_Class], values: Mapping[Any, Any], source: str = "", *, secr
 
 def dump(value: Any) -> Values:
     """A settings object as JSON values: paths as text, tuples as lists."""
-    made: Values = _adapter(cast(Any, type(value))).dump_python(value, mode="json")
+    try:
+        made: Values = _adapter(cast(Any, type(value))).dump_python(value, mode="json")
+    except PydanticSerializationError as error:
+        # Ctrl-C within one of its serializers comes out as an error of its own.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            raise error.__cause__ from None
+        raise
     return made
 
 
