@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -205,12 +206,13 @@ def test_the_command_with_a_model(novel: Path, llm_server: Callable[..., Any]) -
 
 def test_a_killed_run_goes_on(novel: Path, llm_server: Callable[..., Any]) -> None:
     calls: list[str] = []
+    killed = threading.Event()
 
     def answer(body: dict[str, Any]) -> str:
         asked = body["messages"][-1]["content"]
         calls.append(asked)
         if len(calls) == 2:
-            time.sleep(60)
+            killed.wait(60)
         return json.dumps(right(asked) if "Who speaks" in asked else {"persons": 2})
 
     server = llm_server(answer)
@@ -221,6 +223,7 @@ def test_a_killed_run_goes_on(novel: Path, llm_server: Callable[..., Any]) -> No
         time.sleep(0.05)
     process.kill()
     process.wait()
+    killed.set()
     done = len(calls)
     result = CliRunner().invoke(app, line)
     assert result.exit_code == 0, result.output
