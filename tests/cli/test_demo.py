@@ -14,7 +14,8 @@ from rolellm.evaluation.score import ScoreReport
 from rolellm.judging.figures import JudgingResult
 from rolellm.report.construct_section import Made, MadeRole
 
-pytestmark = pytest.mark.slow
+# On an idle machine of two cores, the demo takes a minute.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
