@@ -389,6 +389,14 @@ def test_a_portrait_may_be_turned_word_for_word() -> None:
     assert accept(Request(()), Reply(turned, "stop", Usage(), "m", "e", {})).text == turned
 
 
+def test_what_a_portrait_made_up_is_noted_when_it_is_turned() -> None:
+    told = THIRD + " Bartholomew Quist gave her the lamp."
+    accept = accept_portrait("second", ADA, NAMES["en"], "", told)
+    turned = accept(Request(()), Reply(SECOND + " Bartholomew Quist gave you the lamp.", "stop", Usage(), "m", "e", {}))
+    assert turned.inherited == ("It speaks of what is not in the material: Quist.",)
+    assert turned.text.endswith("gave you the lamp.")
+
+
 def test_a_users_own_description_is_only_remarked_upon() -> None:
     assert own_defects(ADA, "You count.") == []
     assert own_defects(ADA, "Ada counts.") == [

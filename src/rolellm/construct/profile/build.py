@@ -405,6 +405,7 @@ class _Asker:
         self.models[name], self.prompts[name] = outcome.reply.model, request.prompt_hash
         if isinstance(outcome.value, Portrait) and outcome.value.mended:
             self.mended[name] = list(outcome.value.mended)
-        if outcome.defects:
-            self.defects[name] = list(outcome.defects)
+        inherited = outcome.value.inherited if isinstance(outcome.value, Portrait) else ()
+        if defects := [*outcome.defects, *inherited]:
+            self.defects[name] = defects
         return outcome.value

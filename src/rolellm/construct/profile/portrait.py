@@ -151,10 +151,17 @@ _OPENS_AS_THIRD: Final = re.compile(r"\A\W{0,3}(?:(?:she|he|they|it)\b|[他她�
 
 @dataclass(frozen=True, slots=True)
 class Portrait:
-    """A description as it is kept: one paragraph, and what was mended in it, in words."""
+    """A description as it is kept.
+
+    Attributes:
+        text: One paragraph.
+        mended: What was mended in it, in words.
+        inherited: What is wrong with it that the description that it was made of brought along, in words.
+    """
 
     text: str
     mended: tuple[str, ...] = ()
+    inherited: tuple[str, ...] = ()
 
 
 def accept_portrait(
@@ -168,7 +175,8 @@ def accept_portrait(
         character: Whose it is; names and numbers in it have to be in its script or its notes.
         names: None of them may be in it.
         material: What the model was given of the script, and the notes.
-        portrait: The description that is to be turned, whose words may all come again.
+        portrait: The description that is to be turned, whose words may all come again; what neither the script nor the
+            material has of them is noted, for no other reply would mend it.
 
     Returns:
         A function that raises `UnacceptableError` with every defect that is left, and with the description where that
@@ -176,17 +184,12 @@ def accept_portrait(
     """
     language = character.language
     script = "\n".join(f"{turn.speaker}: {turn.content}" for turn in character.turns)
-    known = f"{script}\n{material}\n{portrait}"
+    evidence = f"{script}\n{material}"
     leak, copied = leak_check(language, f"{material}\n{portrait}"), share_check(material)
-    telling = language == "en" and len(known.split()) >= _TELLING
     # A description that was built before vouches for nothing.
     bare = replace(character, description=None, background=None, catchphrases=())
-    grounded, words = grounding_check(bare)(known), frozenset(_LATIN.findall(known))
-
-    def unknown(text: str) -> list[str]:
-        told = grounded("", text)
-        foreign = [word for word in _LATIN.findall(text) if language == "zh" and word not in words]
-        return [*told.names, *told.numbers, *foreign]
+    unknown, unfounded = _content_checks(bare, f"{evidence}\n{portrait}")
+    _, unfounded_without = _content_checks(bare, evidence)
 
     def accept(_: Request, reply: Reply) -> Portrait:
         made = mended(reply.text, person, names, language)
@@ -198,11 +201,10 @@ def accept_portrait(
             found["leak"] = ours
         if copied(made.text) > MOST_COPIED:
             found["copied"] = ""
-        if strange := unknown(made.text):
-            found["ungrounded"] = listed(strange, most=5)
-        told = grounded("", made.text)
-        if telling and told.found < _LEAST_SHARED * told.words:
-            found["unsupported"] = f"{told.found} of {told.words}"
+        found |= unfounded(made.text)
+        if portrait:
+            before = {defect: said for defect, said in unfounded_without(made.text).items() if defect not in found}
+            made = replace(made, inherited=tuple(_sentences_of(before, language, "en")))
         if not found:
             return made
         reasons = tuple(_sentences_of(found, language, "en"))
@@ -215,6 +217,31 @@ def accept_portrait(
         )
 
     return accept
+
+
+def _content_checks(
+    character: Sheet, known: str
+) -> tuple[Callable[[str], list[str]], Callable[[str], dict[Defect, str]]]:
+    """What finds in a text the names, numbers and foreign words that are not known, and what makes defects of them."""
+    language = character.language
+    grounded, words = grounding_check(character)(known), frozenset(_LATIN.findall(known))
+    telling = language == "en" and len(known.split()) >= _TELLING
+
+    def unknown(text: str) -> list[str]:
+        told = grounded("", text)
+        foreign = [word for word in _LATIN.findall(text) if language == "zh" and word not in words]
+        return [*told.names, *told.numbers, *foreign]
+
+    def unfounded(text: str) -> dict[Defect, str]:
+        found: dict[Defect, str] = {}
+        if strange := unknown(text):
+            found["ungrounded"] = listed(strange, most=5)
+        told = grounded("", text)
+        if telling and told.found < _LEAST_SHARED * told.words:
+            found["unsupported"] = f"{told.found} of {told.words}"
+        return found
+
+    return unknown, unfounded
 
 
 #: The languages, and what a text's length is counted in, as the other language, too, calls them.
