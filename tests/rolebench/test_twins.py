@@ -1,5 +1,6 @@
 """Fame-free twins: names replaced consistently, rows that still join, and nothing else changed."""
 
+import itertools
 import json
 from collections import Counter
 
@@ -66,7 +67,7 @@ def check(release: Release, config: str) -> Counter[str]:
             kept = names.find(row["question"], row["raw_reference"]) if row["subset"] == "general" else set()
             texts = [texts_of(one) for one in (row, twin)]
             assert list(map(len, texts[0])) == [len(part) for part in texts[1]]
-            for before, after in zip(sum(texts[0], []), sum(texts[1], []), strict=True):
+            for before, after in zip(*map(itertools.chain.from_iterable, texts), strict=True):
                 assert names.find(after) <= kept
                 assert names.rename(after, kept) == after
                 assert (before == after) == (not names.find(before) - kept)

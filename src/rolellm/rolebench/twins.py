@@ -47,12 +47,15 @@ class Names:
         return re.compile(f"{_START}(?:{'|'.join(map(_forms, names))}){_END}")
 
     @functools.cached_property
-    def _by_key(self) -> dict[str, tuple[str, str]]:
-        return {_key(name): (name, twin) for name, twin in self.twins.items()}
+    def _by_key(self) -> dict[str, str]:
+        return {_key(name): name for name in reversed(self.twins)}
+
+    def _name(self, found: str) -> str:
+        return found if found in self.twins else self._by_key[_key(found)]
 
     def find(self, *texts: str | None) -> set[str]:
         """The listed names that occur in texts."""
-        return {self._by_key[_key(match.group())][0] for text in texts for match in self.pattern.finditer(text or "")}
+        return {self._name(match.group()) for text in texts for match in self.pattern.finditer(text or "")}
 
     def rename(self, text: str, kept: Collection[str] = ()) -> str:
         """A text with every name replaced by its twin.
@@ -67,12 +70,13 @@ class Names:
 
         def twin_of(match: re.Match[str]) -> str:
             found = match.group()
-            name, twin = self._by_key[_key(found)]
+            name = self._name(found)
+            twin = self.twins[name]
             if name in kept:
                 return found
-            between = _SEPARATOR.search(found)
-            if " " in name and (between is None or not between.group().isspace()):
-                twin = twin.replace(" ", between.group() if between else "")
+            if " " in name and len(found.split()) == 1:
+                glue = _SEPARATOR.search(found)
+                twin = twin.replace(" ", glue.group() if glue else "")
             if found.isupper() and not name.isupper():
                 return twin.upper()
             return twin.lower() if found.islower() else twin
