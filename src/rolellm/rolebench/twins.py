@@ -26,7 +26,7 @@ _SEPARATOR = re.compile(r"[\s_-]+")
 _START, _END = r"(?:(?<![^\W_])|(?<=[a-z])(?=[A-Z][a-z]))", r"(?=(?:e?[sS])?(?![^\W_]))"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Names:
     """The names of one role's world and their twins.
 
