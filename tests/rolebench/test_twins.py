@@ -27,6 +27,7 @@ EN = Names("en", {"Robin Hood": "Martin Pell", "Robin": "Martin", "Hood": "Pell"
         ("ROBIN HOOD! robin hood?", "MARTIN PELL! martin pell?"),
         ("the Hoods’ #RobinHood, robin_hood", "the Pells’ #MartinPell, martin_pell"),
         ("Robin\nHood", "Martin Pell"),
+        ("#RobinsBooks, @AskRobin9", "#MartinsBooks, @AskMartin9"),
         ("HAL and HAL's halls", "MEL and MEL's halls"),
         ("a robin under a hood in Robinson's neighborhood", "a robin under a hood in Robinson's neighborhood"),
         ("  nobody\n here ", "  nobody\n here "),

@@ -22,8 +22,9 @@ from rolellm.core.typed_json import read_as
 
 FILE = Path(str(resources.files("rolellm.rolebench"))) / "twins.yaml"
 _SEPARATOR = re.compile(r"[\s_-]+")
-# A name starts a word, or a part of one such as #WhoIsTomRipley; it ends a word, or is followed by a plural's s.
-_START, _END = r"(?:(?<![^\W_])|(?<=[a-z])(?=[A-Z][a-z]))", r"(?=(?:e?[sS])?(?![^\W_]))"
+# A name starts and ends a word, or a part of one as in #WhoIsTomRipley2; a plural's s may follow it.
+_START = r"(?:(?<![^\W_])|(?<=[a-z])(?=[A-Z][a-z]))"
+_END = r"(?:(?=(?:e?[sS])?(?![^\W\d_]))|(?<=[a-z])(?=s?[A-Z]))"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class Names:
 
     @functools.cached_property
     def _by_key(self) -> dict[str, str]:
-        return {_key(name): name for name in reversed(self.twins)}
+        return {_key(name): name for name in reversed([*self.twins])}
 
     def _name(self, found: str) -> str:
         return found if found in self.twins else self._by_key[_key(found)]
