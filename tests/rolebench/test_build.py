@@ -58,6 +58,8 @@ def test_stock_datasets_loads_every_config(sample_build, clean_env):
         *("instruction-generalization-eng", "instruction-generalization-zh", "role-generalization-eng"),
         *("instruction-generalization-eng-strict", "instruction-generalization-zh-strict"),
         *("role-generalization-eng-strict", "roles", "instructions", "sample", "streamed"),
+        *("instruction-generalization-eng-anonymous", "instruction-generalization-zh-anonymous"),
+        *("role-generalization-eng-anonymous", "sample-anonymous"),
     }
     mine = load_dataset("rolebench", "sample")
     assert ["sample", "test", str(mine["test"].num_rows)] in lines

@@ -54,6 +54,8 @@ def _print(result: Mapping[str, Any]) -> None:
         print_table("What changed", ("setting", "A", "B"), settings)
     else:
         typer.echo("No setting differs.")
+    if result["anonymous"]:
+        typer.echo("A answered the fame-free twins of B: B - A is what the names add.")
     columns = ("system", "measure", "A", "B", "B - A", "p", "p adjusted (Holm)", "rows")
     title = "What is significant: on the rows of both, 95 % intervals, p by a paired permutation test over questions"
     print_table(title, columns, [_change(one) for one in result["changes"]])

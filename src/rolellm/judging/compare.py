@@ -26,6 +26,7 @@ from rolellm.judging.folder import RESULT, JudgeRun, read_run
 from rolellm.judging.result import adjusted, paired
 from rolellm.judging.settings import CompareSettings
 from rolellm.judging.systems import texts_by_row
+from rolellm.rolebench.schema import ANONYMOUS
 
 #: Measure to system to row id to value.
 Measures = dict[str, dict[str, dict[str, float]]]
@@ -190,9 +191,13 @@ def compare(first: str | Path, second: str | Path, settings: CompareSettings) ->
         raise SettingsError("two prediction files need their dataset; add --config, such as --config sample")
     from rolellm.rolebench import dataset_fingerprint, load_rolebench
 
-    rows = rows_of(load_rolebench(settings.config, settings.split, data_dir=settings.data_dir))
-    score = replace(settings.score, dataset_fingerprint=dataset_fingerprint(settings.config, settings.data_dir))
-    return compare_sides(scored_side(first, rows, score), scored_side(second, rows, score), settings)
+    def side(path: str | Path, config: str) -> RunSide:
+        rows = rows_of(load_rolebench(config, settings.split, data_dir=settings.data_dir))
+        found = dataset_fingerprint(config, settings.data_dir)
+        return scored_side(path, rows, replace(settings.score, config=config, dataset_fingerprint=found))
+
+    twin = ANONYMOUS if settings.anonymous else ""
+    return compare_sides(side(first, settings.config + twin), side(second, settings.config), settings)
 
 
 def compare_sides(first: RunSide, second: RunSide, settings: CompareSettings) -> dict[str, Any]:
@@ -204,9 +209,9 @@ def compare_sides(first: RunSide, second: RunSide, settings: CompareSettings) ->
         settings: How.
 
     Returns:
-        One JSON object: ``a`` and ``b`` (what is compared), ``shared`` (rows, questions, systems), ``settings``
-        (those that differ), ``changes`` (system by measure, with tests), ``moved`` (the questions that moved most)
-        and ``problems`` in words.
+        One JSON object: ``anonymous`` (whether ``a`` answered the twins of ``b``), ``a`` and ``b`` (what is compared),
+        ``shared`` (rows, questions, systems), ``settings`` (those that differ), ``changes`` (system by measure, with
+        tests), ``moved`` (the questions that moved most) and ``problems`` in words.
 
     Raises:
         SettingsError: When the two are not of one kind, or a pair names a system that is not there.
@@ -214,7 +219,7 @@ def compare_sides(first: RunSide, second: RunSide, settings: CompareSettings) ->
     """
     if first.kind != second.kind:
         raise SettingsError(f"{first.name} is {first.kind} and {second.name} is {second.kind}; give two of one kind")
-    rows, problems = _shared_rows(first, second)
+    rows, problems = _shared_rows(first, second, twins=settings.anonymous)
     pairs = _systems(first, second, settings.pairs or ())
     if settings.rouge and first.kind == "judged":
         ids = [row.id for row in rows]
@@ -225,6 +230,7 @@ def compare_sides(first: RunSide, second: RunSide, settings: CompareSettings) ->
         second = with_rouge(second, [name for _, name in changed], settings.score)
     mine, theirs = ({pair[side] for pair in pairs} for side in (0, 1))
     return {
+        "anonymous": settings.anonymous,
         "a": {"name": first.name, "kind": first.kind, "rows": len(first.rows)},
         "b": {"name": second.name, "kind": second.kind, "rows": len(second.rows)},
         "shared": {
@@ -245,11 +251,11 @@ def compare_sides(first: RunSide, second: RunSide, settings: CompareSettings) ->
     }
 
 
-def _shared_rows(first: RunSide, second: RunSide) -> tuple[list[Row], list[str]]:
+def _shared_rows(first: RunSide, second: RunSide, *, twins: bool) -> tuple[list[Row], list[str]]:
     others = {row.id: row for row in second.rows}
     both = [row for row in first.rows if row.id in others]
     asked = {row.id: (row.role, fold(row.question)) for row in both}
-    rows = [row for row in both if asked[row.id] == (others[row.id].role, fold(others[row.id].question))]
+    rows = [row for row in both if twins or asked[row.id] == (others[row.id].role, fold(others[row.id].question))]
     if not rows:
         raise DataError(f"{first.name} and {second.name} have no row in common; compare runs of one data set")
     problems = []

@@ -58,6 +58,7 @@ class CompareSettings(Bootstrap):
         rouge: For judging runs, also compare Rouge-L of changed answers.
         config: For predictions: config of the dataset, such as sample.
         split: For predictions: split of the dataset.
+        anonymous: RUN_A answers the -anonymous twin of --config, and RUN_B the config: B - A is what fame adds.
         protocol: Rouge-L protocol: rouge-score (F1) or paper (recall).
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
         processes: Processes that compute Rouge-L.
@@ -68,6 +69,7 @@ class CompareSettings(Bootstrap):
     rouge: bool = True
     config: str | None = None
     split: str = "test"
+    anonymous: bool = False
     protocol: str = "rouge-score"
     data_dir: Path | None = None
     processes: int = Field(1, ge=1)

@@ -16,7 +16,7 @@ from rolellm.core.sanitize import Markdown, markdown_environment, visible
 from rolellm.core.settings import leaves
 from rolellm.core.typed_json import read_as
 from rolellm.prompts.encode import end_token_id
-from rolellm.rolebench.schema import CONFIGS, REPO_ID, SAMPLE, get_config
+from rolellm.rolebench.schema import ANONYMOUS, CONFIGS, REPO_ID, SAMPLE, get_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -127,7 +127,7 @@ class Scores:
         """The scores for the card's ``model-index``, as ``huggingface_hub.EvalResult``."""
         from huggingface_hub import EvalResult
 
-        own = self.config == SAMPLE
+        own = self.config in (SAMPLE, SAMPLE + ANONYMOUS)
         for name in METRICS:
             metric = self.metrics.get(name)
             if metric is None:
@@ -150,14 +150,15 @@ class Scores:
     def hub_results(self) -> Iterator[Any]:
         """The scores for ``.eval_results`` of a model's repository, as ``huggingface_hub.EvalResultEntry``.
 
-        None for the sample and for configs of others, which are not in the dataset on the Hub.
+        None for the sample, fame-free twins and configs of others, which are not in the dataset on the Hub.
         """
         from huggingface_hub import EvalResultEntry
 
         notes = f"protocol {self.protocol}, split {self.split}; {'; '.join(self.notes)}"
         for name in METRICS:
             metric = self.metrics.get(name)
-            if metric is not None and self.config in {*CONFIGS} - {SAMPLE}:
+            known = self.config in {*CONFIGS} - {SAMPLE} and not get_config(self.config).anonymous
+            if metric is not None and known:
                 task = f"{self.config}_{name.lower()}"
                 yield EvalResultEntry(dataset_id=REPO_ID, task_id=task, value=metric.mean, notes=notes)
 
@@ -231,7 +232,7 @@ def _front_matter(run: FinishedRun, repo: str, license_id: str, scores: Sequence
         library_name="peft" if adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=run.base,
-        datasets=None if run.manifest["data"]["config"] in (SAMPLE, "dataset") else [REPO_ID],
+        datasets=None if run.manifest["data"]["config"] in (SAMPLE, SAMPLE + ANONYMOUS, "dataset") else [REPO_ID],
         tags=["rolellm", "role-playing", *([] if method == "full" else [method])],
         model_name=repo.partition("/")[2] if results else None,
         eval_results=results or None,

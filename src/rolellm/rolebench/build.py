@@ -21,8 +21,9 @@ from rolellm.core.errors import DataError, ReleaseNotFoundError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.sanitize import markdown_environment
+from rolellm.core.text import listed
 from rolellm.rolebench.release import Release, config_splits, iter_rows
-from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, SAMPLE, Config, get_config, schema_of
+from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, Config, get_config, schema_of
 from rolellm.rolebench.source import Source, locate
 from rolellm.runtime.progress import counted
 
@@ -54,6 +55,7 @@ class BuiltConfig:
         splits: What was written.
         skipped: Rows set aside, each with file, line and reason.
         missing: Release files that it would have read and that were not there.
+        left_out: Roles without reviewed names, whose rows a ``-anonymous`` config leaves out.
     """
 
     config: Config
@@ -61,10 +63,15 @@ class BuiltConfig:
     splits: list[BuiltSplit]
     skipped: list[DataError]
     missing: list[str]
+    left_out: tuple[str, ...] = ()
 
 
 class MissingFilesWarning(UserWarning):
     """A part of the release is not there; what is there was used."""
+
+
+class LeftOutWarning(UserWarning):
+    """Roles have no reviewed names; a ``-anonymous`` config goes without them."""
 
 
 def build(
@@ -99,13 +106,18 @@ def build(
     with tempfile.TemporaryDirectory(dir=target, prefix=".building-") as scratch:
         for config in named or CONFIGS.values():
             try:
-                source = locate(config, data_dir if config.name != SAMPLE else None, revision=revision)
+                source = locate(config, None if config.embedded else data_dir, revision=revision)
             except ReleaseNotFoundError:
-                if named is not None or config.name == SAMPLE:
+                if named is not None or config.embedded:
                     raise
                 continue
-            built.append(_write_config(Path(scratch), config, source, skip_bad=skip_bad))
-        if not any(item.config.name != SAMPLE for item in built) and named is None:
+            try:
+                built.append(_write_config(Path(scratch), config, source, skip_bad=skip_bad))
+            except ReleaseNotFoundError:
+                # A release of roles without reviewed names has no twins, and is whole without them.
+                if named is not None or not config.anonymous:
+                    raise
+        if all(item.config.embedded for item in built) and named is None:
             locate(get_config(None), data_dir, revision=revision)
         for name in CONFIGS:
             shutil.rmtree(target / name, ignore_errors=True)
@@ -143,12 +155,19 @@ def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: boo
     """
     _warn_missing(config, source)
     release = Release(source.root, skip_bad=skip_bad)
-    splits = [_write_split(folder, release, config, name) for name in config_splits(release, config)]
-    if not any(split.rows for split in splits):
-        raise ReleaseNotFoundError(f"not one good row for config {config.name!r}", path=source.root)
+    written = [_write_split(folder, release, config, name) for name in config_splits(release, config)]
+    splits = [split for split in written if split.rows]
+    left_out = ""
+    if release.left_out:
+        rows, roles = sum(release.left_out.values()), listed(release.left_out, 10)
+        left_out = f"; {rows:,} rows are left out, for their roles have no reviewed names: {roles}"
+    if not splits:
+        raise ReleaseNotFoundError(f"not one good row for config {config.name!r}{left_out}", path=source.root)
     # A file is read for more than one split, so the same bad line can be met twice.
     skipped = {(error.path, error.line): error for error in release.skipped}
-    return BuiltConfig(config, source, splits, list(skipped.values()), source.missing(config))
+    if left_out:
+        warnings.warn(f"rolebench {config.name!r}{left_out}", LeftOutWarning, stacklevel=2)
+    return BuiltConfig(config, source, splits, [*skipped.values()], source.missing(config), tuple(release.left_out))
 
 
 def _warn_missing(config: Config, source: Source) -> None:

@@ -20,6 +20,7 @@ from rolellm.core.records import Language, Subset
 from rolellm.core.text import find_name, fold, half_in
 from rolellm.core.typed_json import read_as
 from rolellm.rolebench.schema import FOLDERS, Config, SourceFile
+from rolellm.rolebench.twins import names_of, twin_of
 
 #: A text that is not blank.
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
@@ -49,11 +50,13 @@ class Release:
         root: Its folder.
         skip_bad: Collect bad rows in :attr:`skipped` rather than stop at the first.
         skipped: What was set aside, as errors that know their file and line.
+        left_out: Rows by role that a ``-anonymous`` config left out, for the role has no reviewed names.
     """
 
     root: Path
     skip_bad: bool = False
     skipped: list[DataError] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
 
     def find(self, pattern: str) -> list[Path]:
         """The files that match a glob pattern, sorted; parts of the layout that are absent give none."""
@@ -187,13 +190,16 @@ def iter_rows(release: Release, config: Config, split: str) -> Iterator[dict[str
 
     Args:
         release: Where to read.
-        config: Which rows; ``-strict`` configs leave out what the name says is held out.
+        config: Which rows; ``-strict`` configs leave out what the name says is held out, ``-anonymous`` ones
+            replace names.
         split: ``train`` or ``test``; the tables ``roles`` and ``instructions`` have only ``train``.
     """
     if config.name == "roles":
         yield from _roles(release, config)
     elif config.name == "instructions":
         yield from _instructions(release, config)
+    elif config.anonymous:
+        yield from _twins(release, config, split)
     elif config.held_out is None:
         yield from _joined(release, config, split)
     else:
@@ -215,6 +221,14 @@ def _strict(release: Release, config: Config, split: str) -> Iterator[dict[str, 
     tests = [file for file in config.files if file.split == "test" and (release.root / file.path).is_file()]
     held_out = {key(row) for file in tests for _, row in Release(release.root, release.skip_bad).rows(file.path)}
     yield from (row for row in _joined(release, config, split) if key(row) not in held_out)
+
+
+def _twins(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
+    for row in _joined(release, config, split):
+        if twin := twin_of(row):
+            yield twin
+        elif names_of(row["role"], row["language"]) is None:
+            release.left_out[row["role"]] += 1
 
 
 def _joined(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:

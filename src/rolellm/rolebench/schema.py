@@ -19,6 +19,8 @@ REVISION = "a57ed54f"
 
 DEFAULT_CONFIG = "instruction-generalization-eng"
 SAMPLE = "sample"
+ANONYMOUS = "-anonymous"
+"""How the name of a config of fame-free twins ends; see `rolellm.rolebench.twins`."""
 BUILD_FORMAT = 1
 """Raised when the same release files would build into other rows, so that old caches are not used."""
 
@@ -61,6 +63,16 @@ class Config:
     languages: tuple[Language, ...]
     held_out: str | None = None
 
+    @property
+    def anonymous(self) -> bool:
+        """Whether its rows are the fame-free twins of the config without ``-anonymous`` in its name."""
+        return self.name.endswith(ANONYMOUS)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the package brings its files."""
+        return self.name.removesuffix(ANONYMOUS) == SAMPLE
+
     def side_files(self) -> list[str]:
         """Glob patterns of the files that columns are joined from: descriptions and general instructions."""
         patterns = []
@@ -102,9 +114,13 @@ CONFIGS: dict[str, Config] = {
         Config("instruction-generalization-eng-strict", _IG_ENG, ("en",), held_out="question"),
         Config("role-generalization-eng-strict", _RG_ENG, ("en",), held_out="role"),
         Config("instruction-generalization-zh-strict", _IG_ZH, ("zh",), held_out="question"),
+        Config("instruction-generalization-eng" + ANONYMOUS, _IG_ENG, ("en",)),
+        Config("role-generalization-eng" + ANONYMOUS, _RG_ENG, ("en",)),
+        Config("instruction-generalization-zh" + ANONYMOUS, _IG_ZH, ("zh",)),
         Config("roles", (), ("en", "zh")),
         Config("instructions", (), ("en", "zh")),
         Config(SAMPLE, _IG_ENG + _IG_ZH, ("en", "zh")),
+        Config(SAMPLE + ANONYMOUS, _IG_ENG + _IG_ZH, ("en", "zh")),
     )
 }
 

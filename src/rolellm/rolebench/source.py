@@ -11,6 +11,7 @@ from rolellm.core.errors import ReleaseNotFoundError
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.scrub import without_hub_token
 from rolellm.rolebench.schema import BUILD_FORMAT, REPO_ID, REVISION, SAMPLE, Config
+from rolellm.rolebench.twins import FILE as NAMES
 
 ENVIRONMENT = "ROLEBENCH_DIR"
 
@@ -41,7 +42,8 @@ class Source:
 
     def fingerprint(self, config: Config) -> str:
         """A content hash of the config's rows: the same files give the same value on any machine."""
-        return hash_json({"format": BUILD_FORMAT, "config": config.name, "files": self.checksums(config)})
+        names = {"names": hash_file(NAMES)} if config.anonymous else {}
+        return hash_json({"format": BUILD_FORMAT, "config": config.name, "files": self.checksums(config), **names})
 
 
 def sample_folder() -> Path:
@@ -67,7 +69,7 @@ def locate(
     Raises:
         ReleaseNotFoundError: When there is no release, or a named folder is not one; names all places and the way out.
     """
-    if data_dir is None and config.name == SAMPLE:
+    if data_dir is None and config.embedded:
         return Source(sample_folder(), "sample")
     named = data_dir if data_dir is not None else os.environ.get(ENVIRONMENT)
     if named:
