@@ -28,7 +28,7 @@ function show() {
   document.getElementById("status").textContent = shown === 1 ? "1 line" : `${shown} lines`;
 }
 
-form.addEventListener("input", show);
+for (const kind of ["input", "change"]) form.addEventListener(kind, show);
 form.addEventListener("submit", (event) => event.preventDefault());
 form.hidden = false;
 show();
