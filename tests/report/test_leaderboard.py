@@ -124,6 +124,8 @@ def test_folders_of_predictions_and_of_judging_runs(
     folder = write_replies("a", 0.5).parent
     write_replies("b", 1.0)
     assert [entry.name for entry in board(folder)] == ["a", "b"]
+    with pytest.raises(SettingsError, match=r"have the file a-2\.jsonl"):
+        board(*(f"{name}={folder / file}.jsonl" for name, file in (("a", "a"), ("a", "b"), ("a-2", "a"))))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="neither a judging run nor predictions"):
         board(tmp_path / "empty")
@@ -134,6 +136,7 @@ def test_what_is_published_names_no_folder_and_runs_nothing(
 ) -> None:
     board(f"{HOSTILE}={write_replies('a', 0.5, note=HOSTILE)}", write_replies("b", 1.0))
     site = tmp_path / "site"
+    assert site.stat().st_mode & 0o055 == 0o055  # for a web server
     for path in site.rglob("*.*"):
         assert "/home/me" not in path.read_text(encoding="utf-8") and str(tmp_path) not in path.read_text(
             encoding="utf-8"

@@ -88,14 +88,13 @@ def leaderboard(
         DataError: For a run that cannot be read, or a score report that its replies do not bear out.
     """
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
-        site, entries = Path(folder), []
+        # The folder itself is for our eyes only, and the site is not.
+        site, entries = Path(folder) / "site", []
         for name, predictions, chosen, claimed in _systems(list(map(str, runs)), options or ScoreOptions()):
             entries.append(_published(site, name, predictions, chosen, claimed))
-        if len({safe_name(entry.name) for entry in entries}) < len(entries):
-            raise SettingsError("two systems would have files of one name; name them apart: NAME=P.jsonl")
         unlike = _unlike(entries)
         if unlike and not mixed:
-            differing = "; ".join(f"{name}: {' / '.join(values)}" for name, values in unlike.items())
+            differing = "; ".join(f"{key}: {_values(entries, key, values)}" for key, values in unlike.items())
             raise SettingsError(
                 f"these runs do not compare, since they differ in {differing}. Leave some out, or add --mixed, which "
                 "ranks each among its like"
@@ -158,7 +157,8 @@ def _published(
     items, paths = iter(predictions.items), []
     for at, file in enumerate(predictions.files, start=1):
         path = site / "replies" / f"{safe_name(name)}{f'-{at}' if at > 1 else ''}.jsonl"
-        path.parent.mkdir(exist_ok=True)
+        if path.exists():
+            raise SettingsError(f"two systems would have the file {path.name}; name them apart: NAME=P.jsonl")
         lines = ({key: getattr(one, key) for key in _LINE} for _, one in zip(range(file.count), items, strict=False))
         write_jsonl(path, ({key: value for key, value in line.items() if value is not None} for line in lines))
         if file.meta is not None:
@@ -222,6 +222,11 @@ def _unlike(entries: Sequence[Entry]) -> dict[str, list[str]]:
     """Each part of the recipe in which the systems differ, to its values."""
     values = {key: list(dict.fromkeys(entry.recipe[key] for entry in entries)) for key in entries[0].recipe}
     return {key: found for key, found in values.items() if len(found) > 1}
+
+
+def _values(entries: Sequence[Entry], key: str, values: Sequence[str]) -> str:
+    named = ((value, ", ".join(one.name for one in entries if one.recipe[key] == value)) for value in values)
+    return " / ".join(f"{value} ({names})" for value, names in named)
 
 
 def ranks(score: Interval, scores: Sequence[Interval]) -> tuple[int, int]:

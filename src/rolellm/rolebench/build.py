@@ -151,7 +151,7 @@ def _benchmark(built: list[BuiltConfig]) -> dict[str, Any] | None:
     tasks = [
         {"id": f"{item.config.name}_{metric}", "config": item.config.name, "split": "test"}
         for item in tested
-        for metric in ("cus", "raw", "spe")
+        for metric in ("cus", "raw", "spe", "avg")
     ]
     words = (
         "Role-playing with 100 roles in English and Chinese: Rouge-L of speaking style, accuracy and role knowledge."
