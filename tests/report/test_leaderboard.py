@@ -3,21 +3,26 @@
 import json
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.files import write_json
 from rolellm.core.jsonl import write_jsonl
+from rolellm.core.records import Row
 from rolellm.evaluation.score import score
 from rolellm.evaluation.settings import ScoreOptions
+from rolellm.judging.folder import write_comparison, write_manifest
 from rolellm.report.leaderboard import Entry, leaderboard, ranks
 from rolellm.rolebench import load_rolebench
 
 from ..conftest import WriteRelease
 from ..forking import Forking
 from .conftest import Page
+from .judged_run import BASELINE, MODELS, make_comparison
 from .test_in_browser import _OUTSIDE, metrics
 
 CONFIG = "instruction-generalization-eng"
@@ -129,6 +134,20 @@ def test_folders_of_predictions_and_of_judging_runs(
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="neither a judging run nor predictions"):
         board(tmp_path / "empty")
+
+
+def test_the_systems_of_a_judging_run_without_its_canaries(
+    board: Callable[..., list[Entry]], release: Path, tmp_path: Path
+) -> None:
+    rows = [Row.from_columns(columns) for columns in load_rolebench(CONFIG, "test", data_dir=release)]
+    made, folder = make_comparison(rows), tmp_path / "judged"
+    write_comparison(folder, made)
+    systems = [asdict(one) for one in made.systems]
+    write_manifest(folder, {"systems": systems, "dataset": {"config": CONFIG, "split": "test"}})
+    write_json(folder / "result.json", {})
+    entries = board(folder)
+    assert {entry.name for entry in entries} == {BASELINE, *MODELS}
+    assert all(entry.report.metrics["CUS"] and not entry.report.unmatched.rows for entry in entries)
 
 
 def test_what_is_published_names_no_folder_and_runs_nothing(
