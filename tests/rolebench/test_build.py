@@ -6,10 +6,14 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 from datasets import load_dataset
 from huggingface_hub import DatasetCard
 from markdown_it import MarkdownIt
 
+from rolellm.evaluation.score import score
+from rolellm.rocit.model_card import read_scores
+from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.build import build
 from rolellm.rolebench.source import sample_folder
 
@@ -196,3 +200,21 @@ def test_stats_of_the_real_release(real_release, cli):
     assert lines["general, English: instructions"]["here"] == 1500
     assert lines["general, English: samples"]["here"] is None
     assert lines["roles, en"]["here"] == 95
+
+
+@pytest.mark.filterwarnings("ignore:rolebench '")
+def test_what_is_pushed_is_a_benchmark_and_a_models_scores_name_its_tasks(write_release, tmp_path):
+    config = "instruction-generalization-eng"
+    folder = write_release()
+    build(tmp_path / "out", [config, "roles", "sample"], data_dir=folder, home="ada/bench")
+    found = yaml.safe_load((tmp_path / "out" / "eval.yaml").read_text(encoding="utf-8"))
+    assert found["name"] == "RoleBench" and found["description"] and found["evaluation_framework"] == "inspect-ai"
+    assert {(one["config"], one["split"]) for one in found["tasks"]} == {(config, "test")}
+    assert load_dataset(str(tmp_path / "out"), config, split="test").num_rows == 3
+    test = load_rolebench(config, "test", data_dir=folder)
+    scored = score([row["references"][0] for row in test], test, config=config, split="test")
+    (tmp_path / "S.json").write_text(json.dumps(scored.to_dict()), encoding="utf-8")
+    named = [one.task_id for one in read_scores(tmp_path / "S.json").hub_results()]
+    assert named == [one["id"] for one in found["tasks"]]
+    build(tmp_path / "out", [config], data_dir=folder)
+    assert not (tmp_path / "out" / "eval.yaml").exists()

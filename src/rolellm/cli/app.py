@@ -47,6 +47,7 @@ _COMMANDS = {
     "label": "label:label",
     "agreement": "label:agreement",
     "report": "report:report",
+    "leaderboard": "leaderboard:leaderboard",
     "compare": "compare:compare",
     "push": "push:push",
     "convert-chatglm": "convert:convert_chatglm",

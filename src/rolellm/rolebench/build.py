@@ -16,8 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 
 from rolellm.core.errors import DataError, ReleaseNotFoundError
+from rolellm.core.files import whole_file
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.sanitize import markdown_environment
@@ -31,6 +33,7 @@ ROWS_PER_FILE = 50_000
 LICENCE = "apache-2.0"
 """Of the release, and of the embedded sample."""
 SKIPPED_FILE = "skipped.jsonl"
+BENCHMARK_FILE = "eval.yaml"
 # A fixed time makes the fingerprint that `datasets` derives from the files survive a re-build.
 _MODIFIED = 1_700_000_000
 
@@ -142,9 +145,31 @@ def _finish(folder: Path, built: list[BuiltConfig], home: str | None = None, lic
     (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if lines:
         write_jsonl(folder / SKIPPED_FILE, lines)
+    (folder / BENCHMARK_FILE).unlink(missing_ok=True)
+    if home and (benchmark := _benchmark(built)):
+        with whole_file(folder / BENCHMARK_FILE) as stream:
+            yaml.safe_dump(benchmark, stream, allow_unicode=True, sort_keys=False)
     card = _card(folder, built, home or "path/to/this/folder", licence)
     # newline: the card's bytes are the same on every system.
     (folder / "README.md").write_text(card, encoding="utf-8", newline="\n")
+
+
+def _benchmark(built: list[BuiltConfig]) -> dict[str, Any] | None:
+    """What makes the data set a benchmark on the Hub (https://huggingface.co/docs/hub/eval-results).
+
+    A task is a config and a metric, by the id that `rolellm push --scores` gives it in a model's ``.eval_results``.
+    """
+    tested = [item for item in built if item.config.name != SAMPLE and any(one.name == "test" for one in item.splits)]
+    tasks = [
+        {"id": f"{item.config.name}_{metric}", "config": item.config.name, "split": "test"}
+        for item in tested
+        for metric in ("cus", "raw", "spe", "avg")
+    ]
+    words = (
+        "Role-playing with 100 roles in English and Chinese: Rouge-L of speaking style, accuracy and role knowledge."
+    )
+    head = {"name": "RoleBench", "description": words, "evaluation_framework": "inspect-ai"}
+    return {**head, "tasks": tasks} if tasks else None
 
 
 def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: bool = False) -> BuiltConfig:
