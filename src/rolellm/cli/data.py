@@ -103,11 +103,18 @@ def stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @app.command()
 @with_options
-def audit(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Look for faults in whatever part of a release is here: duplicates, leaks, bad references, missing baselines."""
+def audit(data_dir: DataDir = None, html: Path | None = None, as_json: AsJson = False) -> None:
+    """Look for faults in whatever part of a release is here: duplicates, leaks, bad references, missing baselines.
+
+    Args:
+        html: Also write them to this page, with examples of each.
+    """
     from rolellm.construct.audit import audit
+    from rolellm.report.audit_page import write_audit
 
     found = audit(data_dir)
+    if html is not None:
+        write_audit(html, found)
     if as_json:
         print_json(found.to_dict())
         return
@@ -119,3 +126,5 @@ def audit(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     print_table("Table 1", ("", "published", "here", "note"), table)
     for problem in found.unread:
         typer.echo(f"not read: {problem}")
+    if html is not None:
+        typer.echo(f"Page: {html}")

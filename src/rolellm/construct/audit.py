@@ -32,6 +32,8 @@ _QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|《[^》]*》|'[^']*'")
 _LANGUAGE = re.compile(
     r"(?i)\b(?:languages?|translat\w*|Chinese|Mandarin|Japanese|Korean)\b|翻译|[英法德俄日韩外西]+[语文]|字母|拼音"
 )
+#: Characters from which on a reply is not counted to find out whether it is too short to be known by.
+_SHORT = 60
 #: Examples that are kept of a finding, at even distances.
 _EXAMPLES = 20
 
@@ -137,10 +139,15 @@ class _Train:
 
 
 def _answers(file: _File, row: Row) -> list[str]:
-    """A row's replies, folded; one too short to be known by, such as "True.", together with its question."""
-    said = [fold(text) for text in row["generated"]]
-    asked = fold(row["question"])
-    return [text if len(words_of(text, file.source.language)) >= FEWEST else f"{text} ({asked})" for text in said]
+    """A row's replies, folded; one too short to be known by, such as "True.", by its words, NUL and its question."""
+    language = file.source.language
+    space, asked = "" if language == "zh" else " ", fold(row["question"])
+
+    def known_by(text: str) -> str:
+        words = words_of(text, language) if len(text) < _SHORT else []
+        return fold(text) if not words or len(words) >= FEWEST else f"{space.join(words)}\0{asked}"
+
+    return [known_by(text) for text in row["generated"]]
 
 
 def audit(data_dir: str | Path | None = None) -> Audit:
@@ -239,17 +246,23 @@ def _found_in_train(
     """Rows with a folded text that is in train, and others with one that nearly is."""
     asked = {line: texts(row) for line, row in file.rows.items()}
     found = {line: text for line, some in asked.items() for text in reversed(some) if text in train}
-    yield file.finding(f"{what} in train", ((line, text, train[text]) for line, text in sorted(found.items())))
-    known = list(train)
-    new = list(dict.fromkeys(text for line, some in asked.items() if line not in found for text in some))
-    near = {new[place]: other for place, other in nearest(new, known, file.source.language).items()}
-    hits = []
-    for line, some in asked.items():
-        text = next((text for text in some if text in near), None)
-        if text is not None:
-            other, value = near[text]
-            hits.append((line, text, f"{train[known[other]]} ({value:.0%}): {known[other]}"))
-    yield file.finding(f"{what} nearly in train", hits)
+    yield file.finding(
+        f"{what} in train", ((line, text.partition("\0")[0], train[text]) for line, text in found.items())
+    )
+    known = [text for text in train if "\0" not in text]
+    new = dict.fromkeys(text for line, some in asked.items() if line not in found for text in some if "\0" not in text)
+    places = nearest(list(new), known, file.source.language)
+    near = {text: places[place] for place, text in enumerate(new) if place in places}
+    first = {line: next((text for text in some if text in near), "") for line, some in asked.items()}
+    yield file.finding(
+        f"{what} nearly in train",
+        (
+            (line, text, f"{train[known[other]]} ({value:.0%}): {known[other]}")
+            for line, text in first.items()
+            if text and line not in found
+            for other, value in [near[text]]
+        ),
+    )
 
 
 def _of_other_tests(release: Release, file: _File, tests: Iterable[_File]) -> Iterator[AuditFinding]:
@@ -348,7 +361,8 @@ def _references(release: Release, file: _File) -> Iterator[AuditFinding]:
 
 def _is_foreign(text: str, language: Language) -> bool:
     """Whether most letters of a text, what it quotes aside, are of the other language's script."""
-    if language == "en" and text.isascii():
+    han = len(HAN.findall(text))
+    if 2 * han >= len(text) if language == "zh" else not han:
         return False
     text = _QUOTED.sub("", text)
     letters = sum(character.isalpha() for character in text)
