@@ -4,11 +4,11 @@ Usage::
 
     python benchmarks/audit.py --data-dir RELEASE [--rows 168093] [--json]
 
-The full release has 168,093 samples, most of which a partial copy lacks. Here they are made from its own rows: three words
-in ten are replaced by others of the same language, drawn at random, so that rows are as long and as odd as the real ones
-and no two are nearly the same. One test row in fifty is a copy of a train row under another role: as it is, in capitals,
-with other punctuation, or with one word in ten replaced (in Chinese: one character). A false alarm is any other row whose
-question or answer is said to be, or nearly to be, in train. Each size runs in a process of its own.
+The full release has 168,093 samples, most of which a partial copy lacks. Here they are made from its own rows: three
+words in ten are replaced by others of the same language, drawn at random, so that rows are as long and as odd as the
+real ones and no two are nearly the same. One test row in fifty is a copy of a train row under another role: as it is,
+in capitals, with other punctuation, or with one word in ten replaced (in Chinese: one character). A false alarm is any
+other row whose question or answer is said to be, or nearly to be, in train. Each size runs in a process of its own.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from common import environment, report
 
 SAMPLES = 168_093
 EN, ZH = "rolebench-eng/instruction-generalization", "rolebench-zh"
-#: File to write: its share of the samples, the real file that its rows are made from, and the train file it must not repeat.
+#: File to write: its share of the samples, and the real file that its rows are made from.
 FILES = {
     f"{EN}/general/train.jsonl": (112_142, "rolebench-eng/role-generalization/general/test.jsonl"),
     f"{EN}/general/test.jsonl": (28_083, "rolebench-eng/role-generalization/general/test.jsonl"),
@@ -104,31 +104,28 @@ def measured(real: Path, rows: int) -> dict[str, Any]:
     """Time, memory and what was found, of a release of about that many samples."""
     with tempfile.TemporaryDirectory() as folder:
         planted = write_release(real, Path(folder), rows)
-        count = sum(1 for path in FILES for _ in (Path(folder) / path).open("rb"))
+        counts = {path: (Path(folder) / path).read_bytes().count(b"\n") for path in FILES}
         code = _RUN.format(folder=folder, here=str(Path(__file__).parent))
         run = subprocess.run(
             [sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
     found = json.loads(run.stdout)
-    return {
-        **{name: found[name] for name in ("wall", "cpu", "peak_mb")},
-        "rows": count,
-        **_scored(found["audit"], planted),
-    }
+    figures = {name: found[name] for name in ("wall", "cpu", "peak_mb")}
+    return {**figures, "rows": sum(counts.values()), **_scored(found["audit"], planted, counts)}
 
 
-def _scored(audit: dict[str, Any], planted: dict[str, dict[int, str]]) -> dict[str, float]:
+def _scored(audit: dict[str, Any], planted: dict[str, dict[int, str]], counts: dict[str, int]) -> dict[str, float]:
     """Shares of the planted rows that were found, by kind, and of the others that were said to leak."""
     scores: dict[str, float] = {}
     for what in ("question", "answer"):
         hits, all_of, false, others = Counter[str](), Counter[str](), 0, 0
-        for path, (share, _) in FILES.items():
+        for path, count in counts.items():
             lines = set(_lines(audit, path, (f"{what} in train", f"{what} nearly in train")))
             if "test" in path:
                 all_of.update(planted[path].values())
                 hits.update(kind for line, kind in planted[path].items() if line in lines)
                 false += len(lines - set(planted[path]))
-                others += share - len(planted[path])
+                others += count - len(planted[path])
         scores |= {f"{what}, {kind}: found": hits[kind] / all_of[kind] for kind in PLANTED}
         scores[f"{what}: false alarms"] = false / others
     return scores

@@ -76,13 +76,17 @@ def push(
     import tempfile
 
     from rolellm.cli.push import show
+    from rolellm.construct.audit import audit
     from rolellm.hub.push import check_push, push_folder
     from rolellm.rolebench.build import build
+    from rolellm.rolebench.schema import SAMPLE
 
     options = replace(options, kind="dataset", message=options.message or "Publish RoleBench")
     check_push(repo, options)
+    findings = () if config == [SAMPLE] else audit(data_dir).findings
+    faults = [(item.file, item.check, item.count, item.of) for item in findings]
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
-        build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence)
+        build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence, faults=faults)
         show(push_folder(Path(folder), repo, options), as_json=as_json)
 
 
