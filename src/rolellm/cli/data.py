@@ -74,17 +74,22 @@ def push(
         licence: Defaults to the release's own, apache-2.0.
     """
     import tempfile
+    from contextlib import suppress
 
     from rolellm.cli.push import show
     from rolellm.construct.audit import audit
+    from rolellm.core.errors import ReleaseNotFoundError
     from rolellm.hub.push import check_push, push_folder
     from rolellm.rolebench.build import build
     from rolellm.rolebench.schema import SAMPLE
 
     options = replace(options, kind="dataset", message=options.message or "Publish RoleBench")
     check_push(repo, options)
-    findings = () if config == [SAMPLE] else audit(data_dir).findings
-    faults = [(item.file, item.check, item.count, item.of) for item in findings]
+    faults = []
+    # With nothing but a part that is not audited, such as instructions, or with the sample, there is none.
+    with suppress(ReleaseNotFoundError):
+        found = audit(data_dir).findings if config != [SAMPLE] else ()
+        faults = [(item.file, item.check, item.count, item.of) for item in found]
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
         build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence, faults=faults)
         show(push_folder(Path(folder), repo, options), as_json=as_json)

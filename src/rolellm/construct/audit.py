@@ -267,8 +267,8 @@ def _found_in_train(
 
 def _of_other_tests(release: Release, file: _File, tests: Iterable[_File]) -> Iterator[AuditFinding]:
     """What a test file has in common with that of another config."""
-    theirs = [other for other in tests if other.source.subset == file.source.subset]
-    theirs = [other for other in theirs if other.source.language == file.source.language]
+    mine = file.source
+    theirs = [other for other in tests if (other.source.subset, other.source.language) == (mine.subset, mine.language)]
     pairs = {
         (row["role"], fold(row["question"])): f"{other.source.path}:{line}"
         for other in theirs
@@ -277,31 +277,25 @@ def _of_other_tests(release: Release, file: _File, tests: Iterable[_File]) -> It
     yield file.finding(
         "(role, question) in another test", file.hits(lambda row: pairs.get((row["role"], fold(row["question"]))))
     )
-    mine = release.root / file.source.baseline
     for other in theirs:
-        path = release.root / other.source.baseline
-        if mine.is_file() and path.is_file() and hash_file(mine) == hash_file(path):
-            lines = tuple(line for line, _ in release.objects(mine))
-            yield AuditFinding("baseline file is another config's", file.source.baseline, len(lines), len(lines), lines)
+        ours, path = release.root / mine.baseline, release.root / other.source.baseline
+        if ours.is_file() and path.is_file() and hash_file(ours) == hash_file(path):
+            lines = tuple(line for line, _ in release.objects(ours))
+            yield AuditFinding("baseline file is another config's", mine.baseline, len(lines), len(lines), lines)
 
 
 def _baselines(release: Release, file: _File) -> Iterator[AuditFinding]:
     if not (release.root / file.source.baseline).is_file():
         return
     find = release.baseline(file.source.baseline)
-    replies = {line: find(row["role"], row["question"]) for line, row in file.rows.items()}
-    yield file.finding(
-        "baseline missing",
-        ((line, row["question"], "no reply") for line, row in file.rows.items() if replies[line] is None),
-    )
-    yield file.finding(
-        "baseline among the references",
-        (
-            (line, row["question"], replies[line] or "")
-            for line, row in file.rows.items()
-            if replies[line] in row["generated"]
-        ),
-    )
+
+    def shared(row: Row) -> str | None:
+        reply = find(row["role"], row["question"])
+        return reply if reply in row["generated"] else None
+
+    missing = file.hits(lambda row: "no reply" if find(row["role"], row["question"]) is None else None)
+    yield file.finding("baseline missing", missing)
+    yield file.finding("baseline among the references", file.hits(shared))
 
 
 def _joins(release: Release, file: _File) -> Iterator[AuditFinding]:
