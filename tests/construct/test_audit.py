@@ -69,7 +69,7 @@ def test_the_sample_has_no_leaks_and_no_duplicates() -> None:
     assert {*found} <= {"question nearly in train", "answer nearly in train"}
 
 
-ENGLISH = "rolebench-eng/role-generalization"
+EN, ENGLISH = "rolebench-eng/instruction-generalization", "rolebench-eng/role-generalization"
 
 
 def _found(root: Path, check: str) -> dict[str, int]:
@@ -109,9 +109,6 @@ def _change_a_type(root: Path) -> None:
     usual = _read(root / FOLDER / "train.jsonl")[0]["type"]
     other = usual[0] if isinstance(usual, list) else [usual] * len(rows[0]["generated"])
     _write(path, [{**row, "type": usual} for row in rows[1:]] + [{**rows[0], "type": other}])
-
-
-EN = "rolebench-eng/instruction-generalization"
 
 
 @pytest.mark.parametrize(
