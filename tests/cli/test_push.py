@@ -97,6 +97,8 @@ def test_the_data_set_loads_with_stock_datasets_in_all_configs(shell: Run, hub: 
     result = json.loads(done.stdout)
     assert (result["repo"], result["changed"]) == ("me/rolebench", True)
     assert result["url"] == f"{hub.endpoint}/datasets/me/rolebench"
+    card = DatasetCard.load(read(hub, "me/rolebench", "dataset") / "README.md").text
+    assert "| (role, question) in another test | 10 | 40 |" in card
     loaded = shell("me/rolebench", code=_STOCK)
     assert loaded.returncode == 0, loaded.stderr
     lines = [line.split("\t") for line in loaded.stdout.splitlines()]

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.clean import RULES, broken_rules, clean_replies, is_machine
+from rolellm.construct.clean import _PATTERNS, RULES, broken_rules, clean_replies, is_machine
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.llm.model import Finish, Message, Reply, Request, UnacceptableError, Usage
@@ -232,3 +232,14 @@ def test_rates_on_the_release(real_release: Path, language: Language) -> None:
     assert len(replies) > 30_000
     for rule in RULES:
         assert 0 < counts[rule] < 0.005 * len(replies), (rule, counts[rule])
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_no_match_is_lost_by_looking_for_its_words_first(data: st.DataObject) -> None:
+    patterns = [pattern for language in _PATTERNS.values() for some in language.values() for pattern in some]
+    pattern = data.draw(st.sampled_from(patterns))
+    # Han and ASCII: re.IGNORECASE also takes a dotless i for an i.
+    letters = st.characters(max_codepoint=0x9FFF, categories=("L", "N", "P", "Z"), exclude_characters="ıſKİ")
+    text = data.draw(st.from_regex(pattern.words, alphabet=letters))
+    assert bool(pattern.search(text, text.lower())) == bool(pattern.words.search(text))

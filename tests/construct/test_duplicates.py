@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.construct.duplicates import Method, repeats
+from rolellm.construct.duplicates import Method, nearest, repeats
+from rolellm.core.records import Language
 
 METHODS: tuple[Method, ...] = ("bm25", "minhash")
 OTHERS = [
@@ -99,3 +100,40 @@ def test_the_repeats_among_thousands_are_found(method: Method) -> None:
     questions += questions[:100]
     found = repeats(questions, "en", method)
     assert len(found) == 100
+
+
+def _replace(units: list[str], share: float, vocabulary: list[str], draw: random.Random) -> list[str]:
+    edited = list(units)
+    for place in draw.sample(range(len(units)), round(share * len(units))):
+        edited[place] = draw.choice(vocabulary)
+    return edited
+
+
+@settings(deadline=None, max_examples=8)
+@given(st.integers(0, 10**6), st.sampled_from(["en", "zh"]))
+def test_planted_leaks_are_found_and_others_are_none(seed: int, language: Language) -> None:
+    draw = random.Random(seed)
+    join, vocabulary = " ".join, [f"{first}{second}" for first in "bdfglmnprt" for second in ("a", "en", "ilk", "ost")]
+    if language == "zh":
+        join, vocabulary = "".join, [chr(0x4E00 + 7 * number) for number in range(400)]
+    texts = [draw.choices(vocabulary, k=draw.randint(8, 40)) for _ in range(300)]
+    among = [join(text) + "." for text in texts]
+    exact = among[:60]
+    cased = [text.upper() for text in among[60:120]]
+    pointed = [join([*text[:3], ",", *text[3:]]) + " !" for text in texts[120:180]]
+    worded = [join(_replace(text, 0.1, vocabulary, draw)) for text in texts[180:300]]
+    others = [join(_replace(text, 0.4, vocabulary, draw)) for text in texts if len(text) > 10]
+    found = nearest([*exact, *cased, *pointed, *worded, *others], among, language)
+    assert [found[place] for place in range(180)] == [(place, 1.0) for place in range(180)]
+    assert sum(found.get(place, (None, 0))[0] == place for place in range(180, 300)) >= 0.95 * 120
+    assert sum(place >= 300 for place in found) < 0.01 * len(others)
+
+
+def test_what_several_frames_fit_equally_is_a_copy_of_none() -> None:
+    among = ["What is the opposite of hot?", "What is the opposite of big?", "Who lit the lamp on the pier?"]
+    texts = ["What is the opposite of long?", "Who lit the lamp on the quay?", "No!", "NO", "Yes?"]
+    assert nearest(texts, [*among, "no"], "en") == {1: (2, pytest.approx(6 / 7)), 2: (3, 1.0), 3: (3, 1.0)}
+
+
+def test_nothing_is_near_nothing() -> None:
+    assert nearest([], ["a"], "en") == nearest(["a"], [], "en") == nearest(["", "?"], ["", "!"], "zh") == {}

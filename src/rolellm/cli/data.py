@@ -74,15 +74,24 @@ def push(
         licence: Defaults to the release's own, apache-2.0.
     """
     import tempfile
+    from contextlib import suppress
 
     from rolellm.cli.push import show
+    from rolellm.construct.audit import audit
+    from rolellm.core.errors import ReleaseNotFoundError
     from rolellm.hub.push import check_push, push_folder
     from rolellm.rolebench.build import build
+    from rolellm.rolebench.schema import SAMPLE
 
     options = replace(options, kind="dataset", message=options.message or "Publish RoleBench")
     check_push(repo, options)
+    faults = []
+    # With nothing but a part that is not audited, such as instructions, or with the sample, there is none.
+    with suppress(ReleaseNotFoundError):
+        found = audit(data_dir).findings if config != [SAMPLE] else ()
+        faults = [(item.file, item.check, item.count, item.of) for item in found]
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
-        build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence)
+        build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence, faults=faults)
         show(push_folder(Path(folder), repo, options), as_json=as_json)
 
 
@@ -103,11 +112,18 @@ def stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 
 @app.command()
 @with_options
-def audit(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Look for faults in whatever part of a release is here: duplicates, leaks, bad references, missing baselines."""
+def audit(data_dir: DataDir = None, html: Path | None = None, as_json: AsJson = False) -> None:
+    """Look for faults in whatever part of a release is here: duplicates, leaks, bad references, missing baselines.
+
+    Args:
+        html: Also write them to this page, with examples of each.
+    """
     from rolellm.construct.audit import audit
+    from rolellm.report.audit_page import write_audit
 
     found = audit(data_dir)
+    if html is not None:
+        write_audit(html, found)
     if as_json:
         print_json(found.to_dict())
         return
@@ -119,3 +135,5 @@ def audit(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     print_table("Table 1", ("", "published", "here", "note"), table)
     for problem in found.unread:
         typer.echo(f"not read: {problem}")
+    if html is not None:
+        typer.echo(f"Page: {html}")

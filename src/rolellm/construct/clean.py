@@ -12,9 +12,10 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from re import _parser  # type: ignore[attr-defined]
+from typing import Any, Final, Literal, NamedTuple
 
 from rolellm.construct.settings import Rule
 from rolellm.construct.sheet import Sheet
@@ -24,7 +25,27 @@ from rolellm.llm.model import Accept, Finish, Reply, Request, UnacceptableError
 from rolellm.prompts.leaks import leak_check
 
 TextRule = Literal["hides_ai", "hides_role", "answers"]
-Patterns = Sequence[tuple[re.Pattern[str], bool]]
+
+
+class _Pattern(NamedTuple):
+    """What to look for; whether a machine may say it; and sets of texts of each of which a match holds one."""
+
+    words: re.Pattern[str]
+    spares_machines: bool
+    needed: Sequence[frozenset[str]]
+
+    def search(self, text: str, lowered: str) -> re.Match[str] | None:
+        """As ``re`` searches, but for texts that cannot match: most of them, and looking for a text is fast."""
+        for one in self.needed:
+            for word in one:
+                if word in lowered:
+                    break
+            else:
+                return None
+        return self.words.search(text)
+
+
+Patterns = Sequence[_Pattern]
 
 _MACHINE: Final[Mapping[Language, re.Pattern[str]]] = {
     "en": re.compile(r"(?i)\b(?:AI|A\.I\.|artificial(?:ly)? intelligen\w+|robots?|androids?|cyborgs?|computers?)\b"),
@@ -32,8 +53,29 @@ _MACHINE: Final[Mapping[Language, re.Pattern[str]]] = {
 }
 
 
-def _compile(*patterns: str, spares_machines: bool = False) -> list[tuple[re.Pattern[str], bool]]:
-    return [(re.compile(pattern, re.IGNORECASE), spares_machines) for pattern in patterns]
+def _compile(*patterns: str, spares_machines: bool = False) -> list[_Pattern]:
+    return [
+        _Pattern(re.compile(pattern, re.IGNORECASE), spares_machines, _needed(_parser.parse(pattern)))
+        for pattern in patterns
+    ]
+
+
+def _needed(tree: Iterable[tuple[Any, Any]]) -> list[frozenset[str]]:
+    """Sets of texts, rarest first: whatever a pattern's syntax tree matches holds one of each, case aside."""
+    found: list[frozenset[str]] = []
+    run = ""
+    for kind, value in (*tree, (None, None)):
+        if kind is _parser.LITERAL:
+            run += chr(value).lower()
+            continue
+        found += [frozenset({run})] if len(run) > 1 else []
+        run = ""
+        if kind is _parser.SUBPATTERN or (kind in (_parser.MAX_REPEAT, _parser.MIN_REPEAT) and value[0]):
+            found += _needed(value[-1])
+        elif kind is _parser.BRANCH:
+            branches = [_needed(branch) for branch in value[1]]
+            found += [frozenset().union(*(branch[0] for branch in branches))] if all(branches) else []
+    return sorted(found, key=lambda texts: -min(map(len, texts)))
 
 
 # In English: who speaks of itself, what cannot be, and what is asked for.
@@ -113,7 +155,7 @@ _AI = r"(?:(?<![A-Za-z])AI(?![A-Za-z])|人工智能|(?:大型?|自然)?语言模
 _UNABLE = r"(?<![能会])(?<!不是)(?<!并非)(?:无法|不能(?!不)|没法|难以|不便|不可|不会)"
 _DO = (
     r"(?:再)?(?:为|给|帮|替|向|对)?(?:[你您阁尔]下?|大家)?(?:的)?(?:直接|准确|具体)?"
-    r"(?:回答|解答|作答|答复|提供|完成|生成|满足|帮助|帮忙|帮你|执行|协助|转录|接收|查看|告知)"
+    r"(?:回答|解答|作答|答复|提供|完成|生成|满足|帮助|帮忙|帮你|执行|协助|转录|接收|查看|告知)(?!错)"
 )
 _THING = r"(?:问题|疑问|问|题|要求|请求|任务|命令|指令|此事|这事)"
 
@@ -213,9 +255,10 @@ def broken_rules(
     """
     found = [] if _is_complete(reply, finish) else [Breach("complete", reply.strip()[-30:])]
     text = _without(reply, own, language)
+    lowered = text.lower()
     for rule, patterns in _PATTERNS[language].items():
-        for pattern, spares_machines in patterns:
-            hit = None if machine and spares_machines else pattern.search(text)
+        for pattern in patterns:
+            hit = None if machine and pattern.spares_machines else pattern.search(text, lowered)
             if hit is not None:
                 found.append(Breach(rule, " ".join(hit.group().split())))
                 break
@@ -298,7 +341,7 @@ def _without(text: str, own: Collection[str], language: Language) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _breaks(phrase: str, language: Language) -> bool:
-    return any(pattern.search(phrase) for patterns in _PATTERNS[language].values() for pattern, _ in patterns)
+    return any(pattern.words.search(phrase) for patterns in _PATTERNS[language].values() for pattern in patterns)
 
 
 _ENDS: Final = frozenset(".!?…。！？．~～♪")

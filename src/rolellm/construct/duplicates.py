@@ -1,4 +1,4 @@
-"""Near-duplicates among questions: BM25 similarity, as the paper used to thin out instructions, or MinHash.
+"""Near-duplicates: BM25 similarity, as the paper used to thin out instructions, or MinHash (Broder 1997).
 
 Question words stay in ("who found the jam" is not "where did you find the jam"), so this does not share the stop words
 of `rolellm.prompts.retrieval`. Both ways look for pairs by an index; neither compares all with all in Python.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
+from rapidfuzz.distance import Levenshtein
 
 from rolellm.construct.settings import SIMILARITY, Method
 from rolellm.core.errors import require
@@ -23,9 +25,14 @@ from rolellm.core.records import Language
 from rolellm.core.text import chinese_words, fold
 
 _WORD: Final = re.compile(r"\w+(?:'\w+)?")
-_HASHES: Final = 128
-_ROWS: Final = 4
-_PRIME: Final = np.uint64((1 << 31) - 1)
+_BANDS, _ROWS = 32, 4
+# Edits: tuned on planted ones, see `benchmarks/audit.py`. Pairs of words alone are rare, so three of them are a band.
+_EDIT_BANDS, _EDIT_ROWS, _EDITED, _A_BAND = 32, 3, 0.2, 2
+_CHUNK = 256
+_SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
+
+FEWEST: Final = 5
+"""Words from which on a text is looked for with edits in it; a shorter one says too little to be known by."""
 
 #: For a place, the earlier places that come near it, each with how near.
 Near = Callable[[int], Iterable[tuple[int, float]]]
@@ -55,8 +62,10 @@ def repeats(
         MissingExtraError: With ``bm25``, where ``bm25s`` is not installed.
     """
     least = SIMILARITY.get(method, 1.0) if similarity is None else similarity
-    words = [] if method == "exact" else _words(questions, language)
-    near = _by_minhash(words, language) if method == "minhash" else _by_bm25(words, least)
+    if method == "minhash":
+        near = _by_minhash(questions, language)
+    else:
+        near = _by_bm25([] if method == "exact" else _words(questions, language), least)
     kept: set[int] = set()
     first: dict[str, int] = {}
     found: dict[int, tuple[int, float]] = {}
@@ -75,10 +84,8 @@ def repeats(
 
 
 def _words(questions: Sequence[str], language: Language) -> list[list[str]]:
-    if language == "zh":
-        cut = chinese_words()
-        return [cut(question) for question in questions]
-    return [_WORD.findall(question.casefold().replace("’", "'")) for question in questions]
+    cut = chinese_words() if language == "zh" else functools.partial(words_of, language=language)
+    return [cut(question) for question in questions]
 
 
 def _by_bm25(words: Sequence[Sequence[str]], least: float) -> Near:
@@ -105,32 +112,113 @@ def _by_bm25(words: Sequence[Sequence[str]], least: float) -> Near:
     return near
 
 
-def _by_minhash(words: Sequence[Sequence[str]], language: Language) -> Near:
-    draw = np.random.default_rng(20231001)
-    factor, shift = (draw.integers(low, int(_PRIME), (_HASHES, 1), np.uint64) for low in (1, 0))
-    shingles = [_shingles(item, language) for item in words]
-    bands: list[list[tuple[int, bytes]]] = [[] for _ in shingles]
-    buckets: dict[tuple[int, bytes], list[int]] = defaultdict(list)
-    for place, item in enumerate(shingles):
-        if not item:
-            continue
-        # Below 2 to the 31st each, so that a product fits into 64 bits.
-        values = np.fromiter(item, np.uint64) % _PRIME
-        signature = ((factor * values + shift) % _PRIME).min(axis=1)
-        bands[place] = [(row, signature[row : row + _ROWS].tobytes()) for row in range(0, _HASHES, _ROWS)]
-        for band in bands[place]:
-            buckets[band].append(place)
+def nearest(texts: Sequence[str], among: Sequence[str], language: Language) -> dict[int, tuple[int, float]]:
+    """Which texts are another one with light edits: case, punctuation, or about one word in ten.
+
+    A text that is as near to a second one is none: it fills in a frame that several share ("What is the opposite of
+    hot?"). Time and memory grow with the number of texts, however alike they are: of those that share a band of hashes
+    with a text, only the first `_A_BAND` are compared with it.
+
+    Args:
+        texts: Those to look up. Of under `FEWEST` words (in Chinese: characters), only case and punctuation may differ.
+        among: Where to look.
+        language: ``en`` or ``zh``.
+
+    Returns:
+        Of each such text's place, the place of the nearest, and their similarity: 1 less the share of words that an
+        edit of one into the other changes.
+    """
+    ours, theirs = (_edit_keys(some, language) for some in (texts, among))
+    near: dict[int, set[int]] = defaultdict(set)
+    for band in range(1 + _EDIT_BANDS):
+        here, there = (np.flatnonzero(keys[:, band]) for keys in (ours, theirs))
+        for _ in range(_A_BAND):
+            values, first = np.unique(theirs[there, band], return_index=True)
+            if not len(values):
+                break
+            at = np.searchsorted(values, ours[here, band]).clip(max=len(values) - 1)
+            same = values[at] == ours[here, band]
+            for place, other in zip(here[same].tolist(), there[first[at]][same].tolist(), strict=True):
+                near[place].add(other)
+            there = np.delete(there, first)
+    found = {}
+    for place, others in near.items():
+        mine = words_of(texts[place], language)
+        edits: dict[tuple[float, tuple[str, ...]], int] = {}
+        for other in sorted(others, reverse=True):
+            words = tuple(words_of(among[other], language))
+            edits[Levenshtein.distance(mine, words) / max(len(mine), len(words)), words] = other
+        least, *more = sorted(edits)
+        if least[0] <= _EDITED and not any(share == least[0] for share, _ in more):
+            found[place] = edits[least], 1 - least[0]
+    return found
+
+
+def _edit_keys(texts: Sequence[str], language: Language) -> npt.NDArray[np.uint64]:
+    """Of each text a key of all its words, and one of each band of hashes of their pairs; 0 where there is none."""
+    keys = np.zeros((len(texts), 1 + _EDIT_BANDS), np.uint64)
+    for start in range(0, len(texts), _CHUNK):
+        units = [words_of(text, language) for text in texts[start : start + _CHUNK]]
+        keys[start : start + len(units), 0] = [zlib.crc32(" ".join(item).encode()) << 1 | bool(item) for item in units]
+        long = [place for place, item in enumerate(units) if len(item) >= FEWEST]
+        if long:
+            places = np.array(long) + start
+            keys[places, 1:] = _band_keys([_pairs(units[place]) for place in long], _EDIT_BANDS, _EDIT_ROWS)
+    return keys
+
+
+def _by_minhash(questions: Sequence[str], language: Language) -> Near:
+    units = [words_of(question, language) for question in questions]
+    # Single words keep one changed word in a long question from counting twice.
+    shingles = [frozenset((*item, *pairwise(item))) for item in units]
+    keys: dict[int, list[tuple[int, int]]] = {}
+    buckets: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for place, item in enumerate(units):
+        if item:
+            (bands,) = _band_keys([np.concatenate([_codes(item), _pairs(item)])], _BANDS, _ROWS)
+            keys[place] = list(enumerate(bands.tolist()))
+            for band in keys[place]:
+                buckets[band].append(place)
 
     def near(place: int) -> Iterable[tuple[int, float]]:
         mine = shingles[place]
-        for other in {other for band in bands[place] for other in buckets[band] if other < place}:
+        for other in {other for band in keys.get(place, ()) for other in buckets[band] if other < place}:
             yield other, len(mine & shingles[other]) / len(mine | shingles[other])
 
     return near
 
 
-def _shingles(words: Sequence[str], language: Language) -> frozenset[int]:
-    units = list("".join(words)) if language == "zh" else list(words)
-    # Single words keep one changed word in a long question from counting twice.
-    parts = {*units, *(f"{one} {two}" for one, two in pairwise(units))}
-    return frozenset(zlib.crc32(part.encode("utf-8")) for part in parts)
+def words_of(text: str, language: Language) -> list[str]:
+    """A text's words; in Chinese, its characters. Case, punctuation and white space are gone."""
+    if language == "zh":
+        return [character for character in unicodedata.normalize("NFKC", text).lower() if character.isalnum()]
+    return _WORD.findall(text.casefold().replace("’", "'"))
+
+
+@functools.lru_cache(maxsize=1 << 17)
+def _code(unit: str) -> int:
+    return zlib.crc32(unit.encode())
+
+
+def _codes(units: Sequence[str]) -> npt.NDArray[np.uint64]:
+    return np.fromiter(map(_code, units), np.uint64, len(units))
+
+
+def _pairs(units: Sequence[str]) -> npt.NDArray[np.uint64]:
+    codes = _codes(units)
+    return codes[:-1] * _SPREAD + codes[1:]
+
+
+def _band_keys(shingles: Sequence[npt.NDArray[np.uint64]], bands: int, rows: int) -> npt.NDArray[np.uint64]:
+    """MinHash: of each set (none empty) a key a band, the same for two sets with their Jaccard similarity to the rows.
+
+    The hashes are multiply-shift: the upper half of a product with an odd number, modulo 2 to the 64.
+    """
+    draw = np.random.default_rng(20231001)
+    factor, shift = (draw.integers(0, 1 << 64, (bands * rows, 1), np.uint64) | np.uint64(1) for _ in range(2))
+    starts = np.cumsum([0, *map(len, shingles[:-1])])
+    hashes = (factor * np.concatenate(shingles) + shift) >> np.uint64(32)
+    least = np.minimum.reduceat(hashes, starts, axis=1).reshape(bands, rows, -1)
+    keys: npt.NDArray[np.uint64] = (least * factor[:rows]).sum(axis=1).T | np.uint64(1)
+    # Never 0.
+    return keys

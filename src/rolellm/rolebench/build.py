@@ -34,6 +34,8 @@ LICENCE = "apache-2.0"
 """Of the release, and of the embedded sample."""
 SKIPPED_FILE = "skipped.jsonl"
 BENCHMARK_FILE = "eval.yaml"
+#: A file of the release, what is wrong with it, and how many of how many rows, references or names have the fault.
+Fault = tuple[str, str, int, int]
 # A fixed time makes the fingerprint that `datasets` derives from the files survive a re-build.
 _MODIFIED = 1_700_000_000
 
@@ -86,6 +88,7 @@ def build(
     skip_bad: bool = False,
     home: str | None = None,
     licence: str | None = None,
+    faults: Sequence[Fault] = (),
 ) -> list[BuiltConfig]:
     """Write the Hub data set folder: one folder of Parquet a config, ``README.md`` with ``configs:``, checksums.
 
@@ -97,6 +100,7 @@ def build(
         skip_bad: Set bad rows aside in ``skipped.jsonl`` instead of stopping at the first.
         home: The repository that it goes to, so that no path of this machine is named.
         licence: The license of this form of the data; by default the release's own, Apache-2.0.
+        faults: What an audit found in the release, for the card.
 
     Raises:
         ReleaseNotFoundError: When no release, or nothing for a config that was asked for, is there.
@@ -126,11 +130,17 @@ def build(
             shutil.rmtree(target / name, ignore_errors=True)
         for item in built:
             (Path(scratch) / item.config.name).replace(target / item.config.name)
-    _finish(target, built, home, licence or LICENCE)
+    _finish(target, built, home, licence or LICENCE, faults)
     return built
 
 
-def _finish(folder: Path, built: list[BuiltConfig], home: str | None = None, licence: str = LICENCE) -> None:
+def _finish(
+    folder: Path,
+    built: list[BuiltConfig],
+    home: str | None = None,
+    licence: str = LICENCE,
+    faults: Sequence[Fault] = (),
+) -> None:
     """Write what goes next to the Parquet files: the list of rows set aside, and the card, which makes it complete."""
     lines = [
         {
@@ -149,7 +159,7 @@ def _finish(folder: Path, built: list[BuiltConfig], home: str | None = None, lic
     if home and (benchmark := _benchmark(built)):
         with whole_file(folder / BENCHMARK_FILE) as stream:
             yaml.safe_dump(benchmark, stream, allow_unicode=True, sort_keys=False)
-    card = _card(folder, built, home or "path/to/this/folder", licence)
+    card = _card(folder, built, home or "path/to/this/folder", licence, faults)
     # newline: the card's bytes are the same on every system.
     (folder / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
@@ -275,13 +285,14 @@ def built_folder(
     return folder
 
 
-def _card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: str) -> str:
+def _card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: str, faults: Sequence[Fault]) -> str:
     text = resources.files("rolellm.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
     body = (
         markdown_environment()
         .from_string(text)
         .render(
             built=built,
+            faults=faults,
             checksum=lambda path: hash_file(folder / path),
             repo=REPO_ID,
             example=", ".join(json.dumps(text, ensure_ascii=False) for text in (home, _default(built))),

@@ -97,13 +97,23 @@ class Release:
             ReleaseFormatError: At the first row that is not as published (unless bad rows are skipped).
         """
         for number, value in self.objects(path):
-            try:
-                kinds = read_as(_Published, value, "the row").type or []
-            except DataError as error:
-                self._refuse(error.problem, self.root / path, number)
-            else:
-                kinds = [kinds] * len(value["generated"]) if isinstance(kinds, str) else kinds
-                yield number, {**value, "type": kinds}
+            row = self.row(path, number, value)
+            if row is not None:
+                yield number, row
+
+    def row(self, path: str, line: int, value: dict[str, Any]) -> dict[str, Any] | None:
+        """One of the objects of a data or baseline file as `rows` yields it; nothing, where it is a bad one to skip.
+
+        Raises:
+            ReleaseFormatError: When it is not as published (unless bad rows are skipped).
+        """
+        try:
+            kinds = read_as(_Published, value, "the row").type or []
+        except DataError as error:
+            self._refuse(error.problem, self.root / path, line)
+            return None
+        kinds = [kinds] * len(value["generated"]) if isinstance(kinds, str) else kinds
+        return {**value, "type": kinds}
 
     def _refuse(self, problem: str, path: Path, line: int | None) -> None:
         if self.skip_bad:

@@ -66,7 +66,7 @@ class TableOne:
         return {**asdict(self), "root": str(self.root)}
 
 
-def table_one(data_dir: str | Path | None = None) -> TableOne:
+def table_one(data_dir: str | Path | None = None, *, skip_bad: bool = False) -> TableOne:
     """Count the release as Table 1 of the paper does (arXiv 2310.00746).
 
     General samples are the rows of train and test, role-specific samples the rows of train only: that is the reading
@@ -74,13 +74,14 @@ def table_one(data_dir: str | Path | None = None) -> TableOne:
 
     Args:
         data_dir: A local copy of the release; else ``$ROLEBENCH_DIR``, else the Hub.
+        skip_bad: Leave rows out that are not as published, rather than stop at the first.
 
     Raises:
         ReleaseNotFoundError: When there is no release.
-        ReleaseFormatError: When a file of it is not as published.
+        ReleaseFormatError: When a file of it is not as published, unless ``skip_bad``.
     """
     source = _locate_any(data_dir)
-    release = Release(source.root)
+    release = Release(source.root, skip_bad)
     rows = _rows(release)
     lines = [*_sample_lines(release, rows), *_profile_lines(release, rows), *_length_lines(rows)]
     missing = sorted({path for config in (*_CONFIGS.values(), CONFIGS["roles"]) for path in source.missing(config)})

@@ -176,7 +176,7 @@ def accept_portrait(
         names: None of them may be in it.
         material: What the model was given of the script, and the notes.
         portrait: The description that is to be turned, whose words may all come again; what neither the script nor the
-            material has of them is noted, for no other reply would mend it.
+            material has of them is noted, for no other reply would be without it.
 
     Returns:
         A function that raises `UnacceptableError` with every defect that is left, and with the description where that
