@@ -88,7 +88,7 @@ def markers(every: Sequence[Row], scored: Container[str], options: ScoreOptions,
     except MissingExtraError as error:
         why[NEAREST] = str(error)
     found = {name: row_scores(list(given), options, f"scoring {name}") for name, given in pairs.items()}
-    absent = [f"no {KINDS[name]} “{name}”: {why[name]}" for name, scores in found.items() if not scores]
+    absent = [f"No {KINDS[name]} “{name}”: {why[name]}" for name, scores in found.items() if not scores]
     return Markers({name: scores for name, scores in found.items() if scores}, tuple(absent))
 
 
