@@ -1,18 +1,21 @@
 """Which role does a reply sound like? A meter without a language model, which always says how often it is right itself.
 
 For each language, a linear classifier over characters and words learns the roles from their references to general
-instructions, which say nothing about a role; role-specific questions give it away by content. The instructions are
-dealt into five folds, and a reply is judged by the classifier that has seen no reply to its instruction, whoever wrote
-it. So the meter is as good on references as it can be expected to be on new replies, and what a model reaches is read
-against that. Each fold's probabilities are calibrated, by one temperature, on the other folds.
+instructions, which say nothing about a role (role-specific questions give it away by content), less what a reply
+repeats of its instruction. The instructions are dealt into five folds, and a reply is judged by the classifier that has
+seen no reply to its instruction, whoever wrote it. So the meter is as good on references as it can be expected to be on
+new replies, and what a model reaches is read against that. Each fold's probabilities are calibrated, by one
+temperature, on the other folds.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +24,7 @@ import numpy.typing as npt
 
 from rolellm.core.errors import DataError, require
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.records import Row
+from rolellm.core.records import Language, Row
 from rolellm.core.text import fold
 from rolellm.evaluation.matching import Finding, match
 from rolellm.evaluation.predictions import read_predictions
@@ -33,14 +36,37 @@ from rolellm.runtime.progress import counted
 
 FOLDS: Final = 5
 #: What was best in docs/style_meter.md.
-SETTINGS: Final[Mapping[str, Any]] = {"char": [2, 4], "word": [1, 2], "sublinear_tf": True, "min_df": 2, "C": 0.1}
+SETTINGS: Final[Mapping[str, Any]] = {"char": [1, 4], "word": [1, 2], "sublinear_tf": True, "min_df": 2, "C": 0.1}
 #: References that a language's meter learns from, at most; what more would bring is in docs/style_meter.md.
 MOST: Final = 40_000
 _BINS: Final = 10
+_LONG_WORD: Final = re.compile(r"\w{4,}")
 #: Between which a temperature's logarithm is looked for: roles that are always told apart have no best one.
 _TEMPERATURES: Final = (-4.0, 4.0)
 
 Floats = npt.NDArray[np.float64]
+
+
+#: What a word of a reply is: marks and signs count, for they are style.
+WORD: Final = r"\w+|[^\w\s]"
+
+
+def masked(text: str, question: str, language: Language) -> str:
+    """The text between ``^`` and ``$``, with ``#`` for what it repeats of the question.
+
+    That is a word of four letters or more; in Chinese, a pair of characters.
+
+    >>> masked("Arr, London be the capital!", "What is the capital of England?", "en")
+    '^Arr, London be the #!$'
+    >>> masked("俺老孙以为首都是北京", "中国的首都是哪里", "zh")
+    '^俺老孙以为#北京$'
+    """
+    if language == "en":
+        asked = set(_LONG_WORD.findall(question.lower()))
+        return f"^{_LONG_WORD.sub(lambda word: '#' if word[0].lower() in asked else word[0], text.strip())}$"
+    pairs = set(pairwise(question))
+    hidden = {at + step for at, pair in enumerate(pairwise(text)) if pair in pairs for step in (0, 1)}
+    return f"^{re.sub('#+', '#', ''.join('#' if at in hidden else one for at, one in enumerate(text))).strip()}$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +154,7 @@ def _measure(rows: Sequence[Row], answers: Mapping[str, str], bootstrap: Bootstr
         return None
     replies = [Reply(row.role, fold(row.question), answers[row.id]) for row in rows if row.id in answers]
     replies = [one for one in replies if one.role in roles]
-    chances = _chances(references, replies, roles)
+    chances = _chances(references, replies, roles, rows[0].language)
     asked: dict[str, set[str]] = defaultdict(set)
     for one in references:
         asked[one.question].add(one.role)
@@ -143,14 +169,15 @@ def _fold_of(reply: Reply) -> int:
     return int(hashlib.sha256(reply.question.encode("utf-8", "replace")).hexdigest(), 16) % FOLDS
 
 
-def _chances(references: Sequence[Reply], replies: Sequence[Reply], roles: Sequence[str]) -> Floats:
+def _chances(references: Sequence[Reply], replies: Sequence[Reply], roles: Sequence[str], language: Language) -> Floats:
     """The probability of each role for each reference and reply, of shape (both, roles), by unseen instructions."""
     from scipy.optimize import minimize_scalar
     from scipy.special import log_softmax, softmax
     from sklearn.svm import LinearSVC
 
     every = [*references, *replies]
-    texts, parts = np.array([one.text for one in every], object), np.array([_fold_of(one) for one in every])
+    texts = np.array([masked(one.text, one.question, language) for one in every], object)
+    parts = np.array([_fold_of(one) for one in every])
     own = np.array([roles.index(one.role) for one in every])
     first = np.arange(len(every)) < len(references)
     margins = np.zeros((len(every), len(roles)))
@@ -179,7 +206,7 @@ def _vectors() -> Any:
     from sklearn.pipeline import make_union
 
     same: Any = {name: SETTINGS[name] for name in ("sublinear_tf", "min_df")} | {"dtype": np.float32}
-    kinds: dict[str, Any] = {"char": {}, "word": {"token_pattern": r"\w+|[^\w\s]"}}
+    kinds: dict[str, Any] = {"char": {}, "word": {"token_pattern": WORD}}
     return make_union(
         *(TfidfVectorizer(analyzer=kind, ngram_range=tuple(SETTINGS[kind]), **same, **kinds[kind]) for kind in kinds)
     )
