@@ -35,8 +35,12 @@ from rolellm.evaluation.statistics.bootstrap import Sample, bootstrap_stratum, s
 from rolellm.runtime.progress import counted
 
 FOLDS: Final = 5
-#: What was best in docs/style_meter.md.
-SETTINGS: Final[Mapping[str, Any]] = {"char": [1, 4], "word": [1, 2], "sublinear_tf": True, "min_df": 2, "C": 0.1}
+#: What is counted by language, in runs from and to so many; see docs/style_meter.md for what else was tried.
+VIEWS: Final[Mapping[Language, Mapping[str, tuple[int, int]]]] = {
+    "en": {"char": (1, 4), "word": (1, 2)},
+    "zh": {"char": (1, 3)},
+}
+COST: Final = 0.1
 #: References that a language's meter learns from, at most; what more would bring is in docs/style_meter.md.
 MOST: Final = 40_000
 _BINS: Final = 10
@@ -103,7 +107,7 @@ def style(rows: Sequence[Row], answers: Mapping[str, str], bootstrap: Bootstrap)
         raise DataError("too few references; the meter needs two roles with replies to several instructions each")
     if answers and not any(one.get("replies") for one in known.values()):
         raise DataError("no reply answers a row that the meter can measure")
-    return {"settings": {**SETTINGS, "folds": FOLDS, "most": MOST}, "languages": known}
+    return {"settings": {"views": VIEWS, "C": COST, "folds": FOLDS, "most": MOST}, "languages": known}
 
 
 def style_of(
@@ -183,8 +187,8 @@ def _chances(references: Sequence[Reply], replies: Sequence[Reply], roles: Seque
     margins = np.zeros((len(every), len(roles)))
     for part in counted(np.unique(parts), "style meter"):
         seen = first & (parts != part)
-        vectors = _vectors()
-        machine = LinearSVC(C=SETTINGS["C"]).fit(vectors.fit_transform(texts[seen]), own[seen])
+        vectors = _vectors(language)
+        machine = LinearSVC(C=COST).fit(vectors.fit_transform(texts[seen]), own[seen])
         judged = machine.decision_function(vectors.transform(texts[parts == part]))
         # Of two classes there is one margin.
         margins[parts == part] = judged if judged.ndim == 2 else np.stack([-judged, judged], axis=1)
@@ -201,15 +205,14 @@ def _chances(references: Sequence[Reply], replies: Sequence[Reply], roles: Seque
     return found
 
 
-def _vectors() -> Any:
+def _vectors(language: Language) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_union
 
-    same: Any = {name: SETTINGS[name] for name in ("sublinear_tf", "min_df")} | {"dtype": np.float32}
-    kinds: dict[str, Any] = {"char": {}, "word": {"token_pattern": WORD}}
-    return make_union(
-        *(TfidfVectorizer(analyzer=kind, ngram_range=tuple(SETTINGS[kind]), **same, **kinds[kind]) for kind in kinds)
-    )
+    more: dict[str, Any] = {"char": {}, "word": {"token_pattern": WORD}}
+    views = VIEWS[language].items()
+    same: Any = {"sublinear_tf": True, "min_df": 2, "dtype": np.float32}
+    return make_union(*(TfidfVectorizer(analyzer=kind, ngram_range=size, **same, **more[kind]) for kind, size in views))
 
 
 def _figures(
