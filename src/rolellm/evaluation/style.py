@@ -35,7 +35,7 @@ from rolellm.evaluation.statistics.bootstrap import Sample, bootstrap_stratum, s
 from rolellm.runtime.progress import counted
 
 FOLDS: Final = 5
-#: What is counted by language, in runs from and to so many; see docs/style_meter.md for what else was tried.
+#: What is counted by language, in runs of least and most; see docs/style_meter.md for what else was tried.
 VIEWS: Final[Mapping[Language, Mapping[str, tuple[int, int]]]] = {
     "en": {"char": (1, 4), "word": (1, 2)},
     "zh": {"char": (1, 3)},
