@@ -44,7 +44,7 @@ def replies(files: list[Path]) -> list[tuple[str, str, str, str]]:
 
 def settings() -> dict:
     """Name to views (analyzer, range, masked or not, case) and what learns from them."""
-    svc = LinearSVC(C=0.1)
+    svc = LinearSVC(C=0.1, random_state=0)
     char, word = ("char", (2, 4)), ("word", (1, 2))
     common = {
         "char 1-2": ([("char", (1, 2))], svc),
@@ -55,11 +55,11 @@ def settings() -> dict:
         "char 1-5": ([("char", (1, 5))], svc),
         "char 1-5 + word 1-3": ([("char", (1, 5)), ("word", (1, 3))], svc),
         "char 1-4 + word 1-2": ([("char", (1, 4)), word], svc),
-        "char 1-3, C = 0.3": ([("char", (1, 3))], LinearSVC(C=0.3)),
+        "char 1-3, C = 0.3": ([("char", (1, 3))], LinearSVC(C=0.3, random_state=0)),
         "word 1-2": ([word], svc),
         "char 2-4 + word 1-2": ([char, word], svc),
-        "char 2-4 + word 1-2, C = 0.03": ([char, word], LinearSVC(C=0.03)),
-        "char 2-4 + word 1-2, C = 0.3": ([char, word], LinearSVC(C=0.3)),
+        "char 2-4 + word 1-2, C = 0.03": ([char, word], LinearSVC(C=0.03, random_state=0)),
+        "char 2-4 + word 1-2, C = 0.3": ([char, word], LinearSVC(C=0.3, random_state=0)),
         "char 2-4 + word 1-2, logistic, C = 10": ([char, word], LogisticRegression(C=10, tol=1e-2, max_iter=60)),
     }
     return common | {f"{name}, masked": (views, learner) for name, (views, learner) in common.items()}

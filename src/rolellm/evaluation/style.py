@@ -188,7 +188,7 @@ def _chances(references: Sequence[Reply], replies: Sequence[Reply], roles: Seque
     for part in counted(np.unique(parts), "style meter"):
         seen = first & (parts != part)
         vectors = _vectors(language)
-        machine = LinearSVC(C=COST).fit(vectors.fit_transform(texts[seen]), own[seen])
+        machine = LinearSVC(C=COST, random_state=0).fit(vectors.fit_transform(texts[seen]), own[seen])
         judged = machine.decision_function(vectors.transform(texts[parts == part]))
         # Of two classes there is one margin.
         margins[parts == part] = judged if judged.ndim == 2 else np.stack([-judged, judged], axis=1)
