@@ -14,10 +14,9 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,8 +72,7 @@ def masked(text: str, question: str, language: Language) -> str:
     return f"^{re.sub('#+', '#', ''.join('#' if at in hidden else one for at, one in enumerate(text))).strip()}$"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A reply, who gave it or was to be played, and the instruction, folded."""
 
     role: str
@@ -149,12 +147,11 @@ def _measure(rows: Sequence[Row], answers: Mapping[str, str], bootstrap: Bootstr
     """One language; ``None`` where it has too few roles or instructions."""
     subset = "general" if any(row.subset == "general" and row.references for row in rows) else "role_specific"
     rows = [row for row in rows if row.subset == subset]
-    known = sorted({(row.role, fold(row.question), text) for row in rows for text in row.references if text.strip()})
-    known = sorted(known, key=hash_json)[:MOST] if len(known) > MOST else known
-    references = [Reply(*one) for one in known]
-    by_fold = [{one.role for one in references if _fold_of(one) != part} for part in range(FOLDS)]
+    known = {Reply(row.role, fold(row.question), text) for row in rows for text in row.references if text.strip()}
+    references = sorted(sorted(known, key=hash_json)[:MOST])
     roles = sorted({one.role for one in references})
-    if len(roles) < 2 or any(part != by_fold[0] for part in by_fold):
+    unseen = [len({one.role for one in references if _fold_of(one) != part}) for part in range(FOLDS)]
+    if len(roles) < 2 or min(unseen) < len(roles):
         return None
     replies = [Reply(row.role, fold(row.question), answers[row.id]) for row in rows if row.id in answers]
     replies = [one for one in replies if one.role in roles]
