@@ -3,9 +3,9 @@
     python benchmarks/real_rocit.py RECIPE.yaml --base FOLDER [--rows N] [--decoding-rows N]
 
 Test rows are drawn by their ids, half of them general (CUS, RAW), half role-specific (SPE), from those that the release
-has a RoleGPT reply for. The floors are another role's reply, to the same question where there is one, and the question
-itself. Every answer and score stays in the run's folder, and a stopped run continues where it was. Figures are means
-with 95 % intervals by a bootstrap over questions.
+has a RoleGPT reply for. The floors and the ceiling are those of `rolellm.evaluation.floors`. Every answer and score
+stays in the run's folder, and a stopped run continues where it was. Figures are means with 95 % intervals by a
+bootstrap over questions.
 """
 
 import argparse
@@ -19,8 +19,7 @@ from datasets import Dataset, load_dataset
 
 import rolellm
 from rolellm.core.fingerprint import hash_json
-from rolellm.evaluation.rows import rows_of
-from rolellm.judging.systems import planted_losers
+from rolellm.evaluation.score import Summary
 
 DECODINGS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -28,6 +27,7 @@ DECODINGS: dict[str, dict[str, Any]] = {
     "5 beams": {"num_beams": 5},
 }
 METRICS = ("CUS", "RAW", "SPE")
+PROTOCOLS = ("paper", "rouge-score")
 
 
 def drawn(rows: Dataset, most: int) -> Dataset:
@@ -39,26 +39,30 @@ def drawn(rows: Dataset, most: int) -> Dataset:
     return rows.select(sorted(found))
 
 
-def floors(rows: Dataset, among: Dataset) -> dict[str, list[str]]:
-    """For each row, what any answer must beat: another role's reply, and the question itself."""
-    every = rows_of(among)
-    others = planted_losers(every, {row.id: row.references[0] for row in every}, rows_of(rows), len(rows))
+def scored(rows: Dataset) -> dict[str, Any]:
+    """Each metric in both protocols, as mean and ends of its interval."""
+    return shown({protocol: rolellm.score(rows, protocol=protocol, floors=False).metrics for protocol in PROTOCOLS})
+
+
+def shown(by_protocol: dict[str, Summary]) -> dict[str, Any]:
+    """Metrics by protocol, as mean and ends of each interval."""
     return {
-        "floor: another role's reply": [others[name] for name in rows["id"]],
-        "floor: the question": list(rows["question"]),
+        f"{name} ({protocol})": f"{one.mean:.3f} {one.brackets(3)}"
+        for protocol, metrics in by_protocol.items()
+        for name in METRICS
+        if (one := metrics[name]) is not None
     }
 
 
-def scored(rows: Dataset) -> dict[str, Any]:
-    """Each metric in both protocols, as mean and ends of its interval."""
-    found = {}
-    for protocol in ("paper", "rouge-score"):
-        metrics = rolellm.score(rows, protocol=protocol).metrics
-        for name in METRICS:
-            one = metrics[name]
-            if one is not None:
-                found[f"{name} ({protocol})"] = f"{one.mean:.3f} [{one.low:.3f}, {one.high:.3f}]"
-    return found
+def markers(rows: Dataset, among: Dataset, training: Dataset) -> dict[str, dict[str, Any]]:
+    """What scores are read between: floors, RoleGPT and the ceiling, each by its name."""
+    answered = rows.select_columns(["id"]).add_column("prediction", rows["rolegpt"])
+    scales = {one: rolellm.score(answered, among, protocol=one, training=training).scale for one in PROTOCOLS}
+    found = {f"{one.kind}: {name}": name for scale in scales.values() for name, one in scale.markers.items()}
+    return {
+        head: shown({one: scale.markers[name].metrics for one, scale in scales.items() if name in scale.markers})
+        for head, name in found.items()
+    }
 
 
 def main() -> None:
@@ -92,9 +96,7 @@ def main() -> None:
     found = {}
     for name, model in models.items():
         found[name] = scored(rolellm.generate(model, rows, out=out / f"{name}.jsonl", **options))
-    found["RoleGPT"] = scored(rows.add_column("prediction", rows["rolegpt"]))
-    for name, texts in floors(rows, among).items():
-        found[name] = scored(rows.add_column("prediction", texts))
+    found |= markers(rows, among, load_dataset("rolebench", recipe["data"]["config"], split="train"))
     for path in steps[:-1] if arguments.decoding_rows else ():
         answers = rolellm.generate(path, few, out=out / f"{path.name}.jsonl", **options)
         found[f"{path.name}, {len(few)} rows"] = scored(answers)

@@ -72,7 +72,9 @@ def test_json_is_the_librarys_report_and_nothing_else(run: Run, rows: list[Row],
     shown = run(predictions, "--config", "sample", "--json")
     options = ScoreOptions(config="sample", split="test", dataset_fingerprint=dataset_fingerprint("sample"))
     assert shown.code == 0
-    assert shown.json == score_rows(rows, read_predictions(predictions), options).to_dict()
+    scale = shown.json["scale"]
+    assert shown.json == {**score_rows(rows, read_predictions(predictions), options).to_dict(), "scale": scale}
+    assert scale["markers"]["RoleGPT"]["metrics"] == shown.json["metrics"]
     metrics = shown.json["metrics"]
     assert {name: metrics[name]["n"] for name in ("CUS", "RAW", "SPE")} == {"CUS": 40, "RAW": 40, "SPE": 32}
     for name in ("CUS", "RAW", "SPE", "avg"):
@@ -104,6 +106,9 @@ def test_the_table_shows_means_intervals_counts_and_the_recipe(run: Run, predict
     assert all(role in shown.out for role in found["by_role"])
     assert "language zh" in shown.out
     assert "script_agnostic" in shown.out
+    for name, marker in found["scale"]["markers"].items():
+        assert f"{marker['kind']}: {name}" in flat
+    assert "From the highest floor (0 %) to the ceiling (100 %): CUS" in flat
     table = run(predictions, "--config", "sample").out
     assert not any(role in table for role in found["by_role"])
 

@@ -42,6 +42,7 @@ _COMMANDS = {
     "converse": "drift:converse",
     "drift": "drift:drift",
     "score": "evaluate:score",
+    "style": "style:style",
     "harness": "harness:harness",
     "judge": "judge:judge",
     "label": "label:label",

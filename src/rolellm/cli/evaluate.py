@@ -54,7 +54,7 @@ def _print(report: ScoreReport, *, by_role: bool) -> None:
     from rolellm.report.published import published_for
     from rolellm.report.score_table import published_table, summary_table, to_rich
 
-    tables = [summary_table("Rouge-L, with 95 % intervals", "Rows", report.parts, report.recipe)]
+    tables = [summary_table("Rouge-L, with 95 % intervals", "Rows", report.parts, report.caption)]
     if by_role:
         tables.append(summary_table("By role", "Role", report.by_role))
     published = published_for(report.options.config, report.options.split, report.rows)

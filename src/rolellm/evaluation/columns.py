@@ -57,7 +57,7 @@ def score_columns(
         if len(values) != count:
             raise DataError(f"{count} predictions but {len(values)} values of {name}; each prediction needs its own")
     rows = [dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True)]
-    return score(list(predictions), rows, **options)
+    return score(list(predictions), rows, floors=False, **options)
 
 
 def column_means(report: ScoreReport) -> dict[str, float | int]:

@@ -182,7 +182,8 @@ def get_tokenizer(name: str) -> Tokenize:
         SettingsError: On any other name.
     """
     if name == "jieba":
-        return chinese_words()
+        # References are cut once for a model and for the floors next to it.
+        return functools.lru_cache(1 << 14)(chinese_words())
     made: dict[str, Tokenize] = {"rouge_score": rouge_score_tokens, "characters": character_tokens}
     _check("tokenizer", name, ["jieba", *made])
     return made[name]

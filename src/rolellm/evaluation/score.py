@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -166,6 +167,66 @@ class Unmatched:
     rows: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What replies that no model gave to the question score.
+
+    Attributes:
+        kind: ``floor``, ``baseline`` or ``ceiling``.
+        metrics: Like those of the report, on those of its rows for which there is such a reply.
+    """
+
+    kind: str
+    metrics: Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a model is between a floor and the ceiling, on the rows that have both.
+
+    Attributes:
+        floor: The name of the highest floor.
+        low: That floor's mean.
+        model: The model's.
+        high: The ceiling's.
+        share: Of the way from floor to ceiling: 0 at the floor, 1 at the ceiling; ``None`` where there is no way.
+    """
+
+    floor: str
+    low: float
+    model: float
+    high: float
+    share: Measured = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What a score is read between; see `rolellm.evaluation.floors`.
+
+    Attributes:
+        markers: Floors, baseline and ceiling by name.
+        position: Where the model is, by metric; ``None`` where a metric has no floor or no ceiling.
+        notes: Which floors or ceilings are absent, and why.
+    """
+
+    markers: dict[str, Marker]
+    position: dict[str, Position | None]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Where the model is, in words."""
+        known = {metric: one for metric, one in self.position.items() if one}
+        shares = [
+            f"{metric} {100 * one.share.mean:.0f} % {one.share.brackets(0, 100)} from “{one.floor}”, n={one.share.n}"
+            if one.share
+            else f"{metric}: “{one.floor}” scores as high as the ceiling"
+            for metric, one in known.items()
+        ]
+        shares += [f"{metric} unknown" for metric in self.position if metric not in known]
+        return f"From the highest floor (0 %) to the ceiling (100 %): {'; '.join(shares)}"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class ScoreReport(Shown):
     """Everything that scoring found; one that was read back from JSON lacks what concerns single rows.
@@ -178,6 +239,7 @@ class ScoreReport(Shown):
         by_kind: SPE by the type of a row's references (``script_agnostic``, ``script_based``, ``mixed``).
         metrics_clean: The metrics of the rows that the model is known not to be trained on; ``None`` where no row is
             known to be one that it was trained on.
+        scale: Floors and ceiling, and where the model is between them; ``None`` where nobody asked for them.
         unmatched: What the join of predictions to rows left over.
         warnings: What a reader must know about it; to be shown with the score.
         fingerprint: What the score depends on, with a ``hash``.
@@ -194,6 +256,7 @@ class ScoreReport(Shown):
     by_language: dict[str, Summary] = field(default_factory=dict)
     by_kind: dict[str, Measured] = field(default_factory=dict)
     metrics_clean: Summary | None = None
+    scale: Scale | None = None
     unmatched: Unmatched = Unmatched()
     warnings: tuple[str, ...] = ()
     fingerprint: dict[str, Any] = field(default_factory=dict)
@@ -237,12 +300,14 @@ class ScoreReport(Shown):
 
     @property
     def parts(self) -> dict[str, Summary]:
-        """The lines of a table: all rows, those not trained on, each language, and each type of references."""
+        """The lines of a table: all rows, those not trained on, languages, types of references, floors and ceiling."""
         parts = {"all rows": self.metrics}
         parts |= {"rows not trained on": self.metrics_clean} if self.metrics_clean else {}
         parts |= {f"language {name}": summary for name, summary in self.by_language.items()}
         # Role-specific rows have only SPE.
-        return parts | {kind: {"SPE": metric} for kind, metric in self.by_kind.items()}
+        parts |= {kind: {"SPE": metric} for kind, metric in self.by_kind.items()}
+        markers = self.scale.markers if self.scale else {}
+        return parts | {f"{one.kind}: {name}": one.metrics for name, one in markers.items()}
 
     @property
     def recipe(self) -> str:
@@ -253,6 +318,12 @@ class ScoreReport(Shown):
             f"protocol {self.options.protocol} ({found['value']}, {found['reference_choice']}), tokenizer "
             f"{tokenizers}, {self.options.where}, fingerprint {found['hash'][:12]}"
         )
+
+    @property
+    def caption(self) -> str:
+        """The recipe, where the model is between floor and ceiling, and which of these are absent."""
+        scale = (self.scale.text, *self.scale.notes) if self.scale else ()
+        return ". ".join([self.recipe, *scale])
 
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame`` with the columns ``part``, ``metric``, ``mean``, ``low``, ``high`` and ``n``.
@@ -274,7 +345,7 @@ class ScoreReport(Shown):
         from pandas import DataFrame
 
         cells = {name: [_cell(part.get(name)) for part in self.parts.values()] for name in (*METRICS, "avg")}
-        caption = f"Rouge-L × 100, with 95 % intervals; {self.recipe}"
+        caption = f"Rouge-L × 100, with 95 % intervals; {self.caption}"
         return DataFrame(cells, index=list(self.parts)), caption, self.warnings
 
 
@@ -371,6 +442,8 @@ def score(
     dataset: Any = None,
     *,
     protocol: str = "rouge-score",
+    training: Any = None,
+    floors: bool = True,
     **options: Any,
 ) -> ScoreReport:
     """Score predictions by Rouge-L: CUS, RAW, SPE and their mean, with 95 % intervals and the recipe behind them.
@@ -382,6 +455,8 @@ def score(
             ``raw_reference`` and ``language``. By default the rows of ``predictions`` itself; for files that
             ``rolellm generate`` wrote, the split that they answer.
         protocol: ``rouge-score`` (F1), or ``paper`` (recall, as in the published tables).
+        training: Training rows, like those of ``dataset``, for the floors; with files alone, those of their config.
+        floors: Whether to score floors and a ceiling, too; see `rolellm.evaluation.floors`.
         options: Fields of `rolellm.evaluation.settings.ScoreOptions`, such as ``tokenizer`` or ``strict``.
 
     Raises:
@@ -398,6 +473,7 @@ def score(
 
             chosen = _made_for(files, chosen)
             table = load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir)
+            training = training if training is not None or not floors else training_rows(chosen)
     if table is predictions and not any(isinstance(item, Mapping) for item in predictions):
         raise SettingsError("texts alone cannot be scored; pass the rows that they answer as dataset=…")
     if isinstance(predictions, Sequence) and not predictions:
@@ -409,7 +485,30 @@ def score(
     found = provenance(table)
     chosen = replace(chosen, config=chosen.config or found.get("config"), split=chosen.split or found.get("split"))
     given = predictions_for(predictions, rows, own=table is predictions) if files is None else files
-    return score_rows(rows, given, chosen)
+    report = score_rows(rows, given, chosen)
+    if not floors:
+        return report
+    from rolellm.evaluation.floors import markers, with_scale
+
+    scored = {item.id for item in report.scores}
+    known = rows_of(training) if training else []
+    return with_scale(report, markers(rows, scored, chosen, known))
+
+
+def training_rows(options: ScoreOptions) -> Any:
+    """The training rows of a config; ``None`` where the release here has none, or where they are what is scored."""
+    from rolellm.rolebench import load_rolebench
+
+    if (options.split or "").startswith("train"):
+        return None
+    with warnings.catch_warnings():
+        # What is missing was said when the scored split was loaded.
+        warnings.simplefilter("ignore")
+        try:
+            found = load_rolebench(options.config, "train", data_dir=options.data_dir)
+        except SettingsError:
+            return None
+    return found.select_columns(["id", "role", "language", "subset", "question", "references"])
 
 
 def _made_for(predictions: Predictions, options: ScoreOptions) -> ScoreOptions:
@@ -552,8 +651,19 @@ def reply_scores(row: Row, text: str, options: ScoreOptions | None = None) -> li
         text: The reply.
         options: How; by default protocol ``rouge-score``. The tokenizer counts for rows of its language.
     """
-    options = options or ScoreOptions()
-    return list(_row_scores(list(_jobs_of(row, text)), _tokenizers([row], options), options, ""))
+    return list(row_scores([(row, text)], options or ScoreOptions()))
+
+
+def row_scores(replies: Sequence[tuple[Row, str]], options: ScoreOptions, label: str = "") -> tuple[RowScore, ...]:
+    """Score replies, each on its row under each metric that the row has.
+
+    Args:
+        replies: Rows with their references, each with a reply.
+        options: How. The tokenizer counts for rows of its language.
+        label: What the progress bar says; by default there is none.
+    """
+    jobs = [job for row, text in replies for job in _jobs_of(row, text)]
+    return tuple(_row_scores(jobs, _tokenizers([row for row, _ in replies], options), options, label))
 
 
 def _tokenizers(rows: Sequence[Row], options: ScoreOptions) -> dict[Language, str]:

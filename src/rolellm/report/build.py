@@ -16,9 +16,10 @@ from rolellm.core.jsonl import read_json
 from rolellm.core.records import Row
 from rolellm.core.settings import read
 from rolellm.core.text import safe_name
+from rolellm.evaluation.floors import markers, with_scale
 from rolellm.evaluation.predictions import Predictions, read_predictions
 from rolellm.evaluation.rows import rows_of
-from rolellm.evaluation.score import ScoreReport, score_rows
+from rolellm.evaluation.score import ScoreReport, score_rows, training_rows
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.judging.aggregate import Verdicts, sort_out
 from rolellm.judging.drift import DRIFT
@@ -207,13 +208,18 @@ def _scored_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) 
 
     config = options.config or ""
     rows = rows_of(load_rolebench(config, options.split, data_dir=options.data_dir))
-    scoring = _score_options(options, config, options.split, dataset_fingerprint(config, options.data_dir))
+    content = dataset_fingerprint(config, options.data_dir)
+    scoring = _score_options(options, config, options.split, content, options.data_dir)
     read: dict[str, Predictions] = {}
     own = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
     if own and ROLEGPT_NAME not in systems:
         read[ROLEGPT_NAME] = Predictions.from_texts(list(own), list(own.values()))
     read |= {name: read_predictions(paths) for name, paths in systems.items()}
     reports = {name: _score(name, rows, predictions, scoring) for name, predictions in read.items()}
+    training = training_rows(scoring)
+    scored = {one.id for report in reports.values() for one in report.scores}
+    found = markers(rows, scored, scoring, rows_of(training) if training else [])
+    reports = {name: with_scale(report, found) for name, report in reports.items()}
     answers = {name: texts_by_row(rows, read[name], report.answers) for name, report in reports.items()}
     kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in read else {}
     part = Section(_title(config, None), reports, released=published_for(config, options.split, rows))
@@ -228,7 +234,11 @@ def _score(name: str, rows: Sequence[Row], predictions: Predictions, options: Sc
 
 
 def _score_options(
-    options: ReportOptions, config: str | None, split: str | None, fingerprint: str | None
+    options: ReportOptions,
+    config: str | None,
+    split: str | None,
+    fingerprint: str | None,
+    data_dir: Path | None = None,
 ) -> ScoreOptions:
     """How Rouge-L is computed for a config."""
     protocol = options.protocol or ("paper" if config in PUBLISHED else "rouge-score")
@@ -237,6 +247,7 @@ def _score_options(
         config=config,
         split=split,
         dataset_fingerprint=fingerprint,
+        data_dir=data_dir,
         resamples=options.resamples,
         processes=options.processes,
     )

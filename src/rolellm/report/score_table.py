@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rolellm.core.files import whole_file
 from rolellm.core.sanitize import markdown_text, visible, width
+from rolellm.core.text import listed
 from rolellm.evaluation.score import METRICS, ScoreReport, Summary
 from rolellm.evaluation.statistics.bootstrap import Interval
 from rolellm.report.published import PublishedTable
@@ -221,7 +222,39 @@ def score_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L") -
         reports: System name to its score report.
         title: The table's heading.
     """
-    return summary_table(title, "System", {name: one.metrics for name, one in reports.items()}, recipe(reports))
+    table = summary_table(title, "System", {name: one.metrics for name, one in reports.items()})
+    return replace(with_markers(table, reports), note=". ".join([recipe(reports), *standings(reports)]))
+
+
+def with_markers(table: ScoreTable, reports: Mapping[str, ScoreReport]) -> ScoreTable:
+    """The table with a line for each floor, baseline and ceiling of its systems that is not one of its lines.
+
+    Systems that answered other rows have other floors; each is then marked with the systems whose rows it is on.
+    """
+    found: dict[str, list[tuple[TableRow, list[str]]]] = {}
+    names = {row.names[-1] for row in table.rows}
+    for system, report in reports.items():
+        for name, marker in (report.scale.markers if report.scale else {}).items():
+            line = TableRow((name,), tuple(map(marker.metrics.get, table.columns)), (marker.kind,), marker.kind)
+            known = found.setdefault(name, [])
+            same = next((systems for row, systems in known if row == line), None)
+            if same is not None:
+                same.append(system)
+            elif name not in names:
+                known.append((line, [system]))
+    lines = [
+        line if len(variants) == 1 else replace(line, marks=(*line.marks, f"rows of {listed(systems)}"))
+        for variants in found.values()
+        for line, systems in variants
+    ]
+    return replace(table, rows=(*table.rows, *lines))
+
+
+def standings(reports: Mapping[str, ScoreReport]) -> list[str]:
+    """Where each system is between floor and ceiling, and what is absent, in words."""
+    scales = {name: report.scale for name, report in reports.items() if report.scale}
+    notes = dict.fromkeys(note for scale in scales.values() for note in scale.notes)
+    return [*(f"{name}: {scale.text}" for name, scale in scales.items()), *notes]
 
 
 def summary_table(title: str, head: str, summaries: Mapping[str, Summary], note: str = "") -> ScoreTable:

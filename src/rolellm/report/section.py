@@ -16,7 +16,17 @@ from rolellm.judging.figures import JudgingResult
 from rolellm.report import plots
 from rolellm.report.judged import judged_tables, main_table
 from rolellm.report.published import PUBLISHED, PublishedTable
-from rolellm.report.score_table import ScoreTable, disagreements, recipe, role_table, roles_of, score_table, to_html
+from rolellm.report.score_table import (
+    ScoreTable,
+    disagreements,
+    recipe,
+    role_table,
+    roles_of,
+    score_table,
+    standings,
+    to_html,
+    with_markers,
+)
 
 _DIGITS = 3
 _OPEN_TESTS = 24
@@ -84,7 +94,8 @@ class Section:
         """The section's one table that has it all."""
         if self.judged is None and self.published is None:
             return score_table(self.reports, title=self.title or "Rouge-L")
-        return main_table(self.title, self.reports, self.judged, self.published)
+        table = main_table(self.title, self.reports, self.judged, self.published)
+        return replace(with_markers(table, self.reports), note=". ".join(standings(self.reports)))
 
     def tables(self) -> dict[str, ScoreTable]:
         """Every table that has a line, by a name fit for a file."""
@@ -96,7 +107,11 @@ class Section:
 
     def named_tables(self) -> dict[str, ScoreTable]:
         """The same, each with the recipe behind its numbers under it: alone in a file, nothing else says it."""
-        return {name: replace(table, note=table.note or self._recipe(name)) for name, table in self.tables().items()}
+        return {name: replace(table, note=self._note(name, table)) for name, table in self.tables().items()}
+
+    def _note(self, name: str, table: ScoreTable) -> str:
+        told = table.note if name != "scores" or recipe(self.reports) in table.note else ""
+        return told or ". ".join([self._recipe(name), *standings(self.reports)])
 
     def _recipe(self, name: str) -> str:
         data = self.options and self.judged and self.options.dataset_fingerprint

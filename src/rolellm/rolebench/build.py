@@ -169,7 +169,7 @@ def _benchmark(built: list[BuiltConfig]) -> dict[str, Any] | None:
 
     A task is a config and a metric, by the id that `rolellm push --scores` gives it in a model's ``.eval_results``.
     """
-    tested = [item for item in built if item.config.name != SAMPLE and any(one.name == "test" for one in item.splits)]
+    tested = [item for item in built if not item.config.embedded and any(one.name == "test" for one in item.splits)]
     tasks = [
         {"id": f"{item.config.name}_{metric}", "config": item.config.name, "split": "test"}
         for item in tested

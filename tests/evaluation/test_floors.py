@@ -1,0 +1,179 @@
+"""What a score is read between: floors, baseline and ceiling, each from rows that make its value known beforehand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+import rolellm
+from rolellm.core.records import Row
+from rolellm.evaluation.floors import CEILING, KINDS, NEAREST, OTHER_ROLE, QUESTION, ROLEGPT, markers
+from rolellm.evaluation.rouge import rouge_l
+from rolellm.evaluation.score import ScoreReport
+from rolellm.evaluation.settings import ScoreOptions
+from rolellm.report.build import report as build_report
+from rolellm.report.score_table import score_table, to_csv, to_markdown
+
+KEEPER = Row(
+    "keeper", "Keeper", "en", "general", "How deep is the sea?", ("deep blue sea", "deep blue water"), (), "deep", "sea"
+)
+GULL = replace(KEEPER, id="gull", role="Gull", references=("fish below", "fish below"), rolegpt=None)
+SMUGGLER = replace(
+    KEEPER, id="own", role="Smuggler", subset="role_specific", question="Who hid the rum?", references=("not me",)
+)
+ROWS = [KEEPER, GULL, SMUGGLER]
+TRAINING = [
+    replace(KEEPER, id="t1", question="How deep is a well?", references=("deep blue sea",)),
+    replace(KEEPER, id="t2", question="Who sings at night?", references=("nobody",)),
+    replace(KEEPER, id="t3", role="Cook", question="Who hid the salt?", references=("not me",)),
+]
+
+
+def f1(text: str, *references: str) -> float:
+    return rouge_l([text], [list(references)])[0].f1
+
+
+def values(name: str, rows: list[Row] = ROWS, training: list[Row] | None = None) -> dict[tuple[str, str], float]:
+    trained = TRAINING if training is None else training
+    found = markers(rows, {row.id for row in rows}, ScoreOptions(), trained).scores.get(name, ())
+    return {(one.id, one.metric): one.value for one in found}
+
+
+def test_another_role_is_heard_on_the_same_question_only() -> None:
+    found = values(OTHER_ROLE)
+    assert found.keys() == {(row, metric) for row in ("keeper", "gull") for metric in ("CUS", "RAW")}
+    assert found["keeper", "CUS"] == f1("fish below", *KEEPER.references) == 0
+    asked = replace(TRAINING[0], role="Cook", question=" who hid  the RUM? ", references=("not me at all",))
+    assert values(OTHER_ROLE, training=[asked])["own", "SPE"] == f1("not me at all", "not me")
+
+
+def test_the_nearest_training_reply_is_the_roles_own_where_it_was_trained_on() -> None:
+    found = values(NEAREST)
+    assert found["keeper", "CUS"] == 1
+    # No row of the smuggler is trained on: anybody's reply to the nearest question.
+    assert found["own", "SPE"] == 1
+
+
+def test_question_baseline_and_ceiling() -> None:
+    assert values(QUESTION)["gull", "RAW"] == f1(GULL.question, "deep")
+    assert values(ROLEGPT) == {
+        ("keeper", "CUS"): f1("sea", *KEEPER.references),
+        ("keeper", "RAW"): 0,
+        ("own", "SPE"): 0,
+    }
+    # The gull's references are one text twice, and the smuggler has one.
+    assert values(CEILING) == {
+        ("keeper", "CUS"): f1(*KEEPER.references),
+        ("keeper", "RAW"): f1("deep blue sea", "deep"),
+    }
+
+
+def as_dataset(rows: list[Row], **columns: list[Any]) -> list[dict[str, Any]]:
+    names = ("id", "role", "language", "subset", "question", "references", "raw_reference", "rolegpt")
+    return [
+        {name: getattr(row, name) for name in names} | {name: values[at] for name, values in columns.items()}
+        for at, row in enumerate(rows)
+    ]
+
+
+def many(count: int = 6) -> list[Row]:
+    """Rows whose ceiling is 1/2, and whose floors are 0 but for the question's, 1/4."""
+    blank = replace(KEEPER, rolegpt=None)
+    return [
+        replace(blank, id=f"r{at}", question=f"x{at} no na ne", references=(f"w{at} x{at} p q", f"w{at} x{at} r s"))
+        for at in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prediction", "share"),
+    [
+        pytest.param("x no na ne", 0.0, id="at-the-floor"),
+        pytest.param("w x r s", 3.0, id="above-the-ceiling"),
+        pytest.param("w x no na", 1.0, id="at-the-ceiling"),
+        pytest.param("all else", -1.0, id="below-the-floor"),
+    ],
+)
+def test_the_position_is_the_share_of_the_way_from_floor_to_ceiling(prediction: str, share: float) -> None:
+    rows = many()
+    numbered = [
+        " ".join(f"{word}{at}" if word in ("x", "w") else word for word in prediction.split())
+        for at in range(len(rows))
+    ]
+    scale = rolellm.score(as_dataset(rows, prediction=numbered)).scale
+    assert scale is not None
+    found = scale.position["CUS"]
+    assert found is not None and found.share is not None
+    assert (found.floor, found.low, found.high) == (QUESTION, 0.25, 0.5)
+    assert found.share.mean == pytest.approx(share)
+    assert (found.share.n, found.share.clusters) == (6, 6)
+    assert scale.position["SPE"] is None
+    assert f"CUS {100 * share:.0f} %" in scale.text and "SPE unknown" in scale.text
+
+
+def test_floors_are_those_of_the_rows_that_were_scored() -> None:
+    rows = as_dataset(ROWS)
+    scale = rolellm.score([{"id": "keeper", "prediction": "deep"}], rows, training=as_dataset(TRAINING)).scale
+    assert scale is not None
+    cus = scale.markers[QUESTION].metrics["CUS"]
+    assert cus is not None and cus.n == 1
+    # The others' references still count as what another role says.
+    assert scale.markers[OTHER_ROLE].metrics["CUS"] is not None
+
+
+def test_what_is_absent_is_said_in_words() -> None:
+    alone = replace(KEEPER, references=("deep",), rolegpt=None)
+    report = rolellm.score(as_dataset([alone], prediction=["deep"]))
+    assert report.scale is not None
+    assert report.scale.markers.keys() == {QUESTION}
+    words = " ".join(report.scale.notes)
+    for name in KINDS.keys() - {QUESTION}:
+        assert f"“{name}”: " in words
+    assert "there are no training rows" in words and words in " ".join(report.caption.replace(". ", " ").split())
+
+
+def test_the_score_itself_stays_the_same_and_reads_back() -> None:
+    rows = as_dataset(ROWS, prediction=["deep sea", "fish", "me"])
+    plain, report = rolellm.score(rows, floors=False), rolellm.score(rows, training=as_dataset(TRAINING))
+    value = report.to_dict()
+    assert plain.scale is None and "scale" not in plain.to_dict()
+    assert {key: one for key, one in value.items() if key != "scale"} == plain.to_dict()
+    back = ScoreReport.from_dict(json.loads(json.dumps(value)))
+    assert back.scale == report.scale
+    assert "ceiling: one reference against the others" in back.parts
+
+
+def test_a_report_shows_them_once_for_all_systems() -> None:
+    rows, training = as_dataset(ROWS, prediction=["deep sea", "fish", "me"]), as_dataset(TRAINING)
+    both = {name: rolellm.score(rows, training=training) for name in ("A", "B")}
+    table = score_table(both)
+    assert [row.names[0] for row in table.rows] == ["A", "B", *KINDS]
+    assert [row.band for row in table.rows[2:]] == list(KINDS.values())
+    assert "A: From the highest floor" in table.note and "B: From" in to_markdown(table)
+    fewer = rolellm.score([{"id": "own", "prediction": "me"}], rows, training=training)
+    lines = {(row.names[0], *row.marks) for row in score_table({"A": both["A"], "C": fewer}).rows}
+    assert (QUESTION, "floor", "rows of C") in lines and (QUESTION, "floor", "rows of A") in lines
+    assert "one reference against the others" in to_csv(table)
+
+
+def test_rolellm_report_has_them_in_its_table(tmp_path: Any) -> None:
+    sample = rolellm.load_rolebench("sample", "test")
+    path = tmp_path / "P.jsonl"
+    path.write_text("".join(json.dumps({"id": row, "prediction": "Aye."}) + "\n" for row in sample["id"]))
+    built = build_report(str(path), tmp_path / "page.html", tmp_path / "tables", config="sample", resamples=50)
+    (table,) = (table for name, table in built.tables.items() if name == "scores")
+    assert {OTHER_ROLE, NEAREST, QUESTION, CEILING} <= {row.names[0] for row in table.rows}
+    assert NEAREST in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_order_of_rows_changes_nothing(seed: int) -> None:
+    sample = rolellm.load_rolebench("sample", "test")
+    rows: Dataset = sample.add_column("prediction", sample["rolegpt"])
+    one, other = (rolellm.score(given, resamples=50).scale for given in (rows, rows.shuffle(seed=seed)))
+    assert one is not None and other is not None
+    assert other.markers[CEILING] == one.markers[CEILING] and other.markers[QUESTION] == one.markers[QUESTION]
