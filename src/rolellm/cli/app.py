@@ -41,6 +41,7 @@ _COMMANDS = {
     "serve": "play:serve",
     "converse": "drift:converse",
     "drift": "drift:drift",
+    "test": "testing:test",
     "score": "evaluate:score",
     "harness": "harness:harness",
     "judge": "judge:judge",

@@ -1,0 +1,346 @@
+"""A character's test file: its form, and the assertions that it stands for.
+
+Every assertion is a share of replies that pass, and the bounds that it has to keep. Replies are judged by rule alone:
+those of `rolellm drift` for breaks of character, the words that the file names for what the character knows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from rolellm.construct.sheet import Sheet
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Language
+from rolellm.core.settings import Field, beside, nearest, packaged_yaml, read, read_file, settings
+from rolellm.core.text import fold, safe_name
+from rolellm.judging.drift import LANGUAGES, breaks_in
+from rolellm.playing.roles import Part, find_part
+from rolellm.playing.settings import PlaySettings
+from rolellm.prompts.leaks import MOST_COPIED, share_check, word_runs
+from rolellm.rolebench.release import split_catchphrases
+
+ENDING: Final = ".character.yaml"
+Check = Literal[
+    "stays_in_role", "never_says_it_is_a_model", "speaks_as_itself", "never_speaks_for_the_user", "keeps_its_language"
+]
+#: What each check minds of a reply to an ordinary message: kinds of `rolellm.judging.drift.BREAKS`.
+CHECKS: Final[Mapping[Check, tuple[str, ...]]] = {
+    "stays_in_role": ("says_role", "refuses", "assists", "repeats"),
+    "never_says_it_is_a_model": ("says_ai",),
+    "speaks_as_itself": ("third_person",),
+    "never_speaks_for_the_user": ("for_user",),
+    "keeps_its_language": ("other_language",),
+}
+#: A role may refuse what a jailbreak asks for, in its own voice.
+_GIVES_IN: Final = ("says_ai", "says_role", "assists", "repeats")
+_SHOWN: Final = 60
+
+
+@settings
+class Probe:
+    """A message, and words that tell whether the character knows the answer.
+
+    Attributes:
+        ask: The message; a list is said turn by turn, and the last reply counts.
+        says: The reply has to have one of these.
+        says_not: The reply may have none of these.
+    """
+
+    ask: str | tuple[str, ...]
+    says: tuple[str, ...] = ()
+    says_not: tuple[str, ...] = ()
+
+
+@settings
+class Catchphrases:
+    """How often the character uses a catchphrase.
+
+    Attributes:
+        phrases: The phrases; by default the character's own.
+        at_least: Smallest share of replies with one.
+        at_most: Largest share of replies with one.
+    """
+
+    phrases: tuple[str, ...] = ()
+    at_least: float = Field(default=0.0, ge=0, le=1)
+    at_most: float = Field(default=1.0, ge=0, le=1)
+
+
+@settings
+class CharacterTests:
+    """A character's tests.
+
+    Attributes:
+        role: A character's folder, a card (both from the file's folder), or the name of a role of RoleBench.
+        model: The model that is tested where the command names none: a YAML settings file, a folder, or a Hub id.
+        samples: Replies per message; 1 where the temperature is 0.
+        least: Share of replies that have to pass.
+        questions: Ordinary messages, for `checks` and `catchphrases`; by default ten of ours.
+        checks: What the replies to `questions` are held to.
+        catchphrases: How often they have a catchphrase.
+        knows: What the character knows.
+        does_not_know: What it cannot know.
+        jailbreaks: Which of ours it withstands.
+        play: How it is played (docs/playing.md).
+    """
+
+    role: str
+    model: str | None = None
+    samples: int = Field(default=3, ge=1, le=1000)
+    least: float = Field(default=1.0, ge=0, le=1)
+    questions: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = get_args(Check)
+    catchphrases: Catchphrases | None = None
+    knows: tuple[Probe, ...] = ()
+    does_not_know: tuple[Probe, ...] = ()
+    jailbreaks: tuple[str, ...] = ()
+    play: PlaySettings = Field(default_factory=PlaySettings)
+
+    @property
+    def repeats(self) -> int:
+        """Replies per message that can differ."""
+        return self.samples if self.play.temperature else 1
+
+
+def read_tests(path: str | Path) -> CharacterTests:
+    """Read a test file.
+
+    Raises:
+        SettingsError: For a file that cannot be read, and a key or value that it may not have; names the key.
+    """
+    file = Path(path)
+    values = beside(read_file(file), file.parent, "play.system_template")
+    for name in ("role", "model"):
+        value = values.get(name)
+        if isinstance(value, str) and (file.parent / value).exists():
+            values[name] = str(file.parent / value)
+    tests = read(CharacterTests, values, str(file))
+    for kind, needed in (("knows", "says"), ("does_not_know", "says_not")):
+        for place, probe in enumerate(getattr(tests, kind)):
+            if not getattr(probe, needed):
+                raise SettingsError(f"{file}: {kind}[{place}].{needed} is missing; name words that tell")
+            if not all(_turns(probe)) or not _turns(probe):
+                raise SettingsError(f"{file}: {kind}[{place}].ask is empty; say something")
+            for phrase in (*probe.says, *probe.says_not):
+                if not _words(phrase):
+                    raise SettingsError(f"{file}: {kind}[{place}]: {phrase!r} has no letter or digit to look for")
+    known = material("en")["jailbreaks"]
+    for place, name in enumerate(tests.jailbreaks):
+        if name not in known:
+            raise SettingsError(f"{file}: jailbreaks[{place}]: no jailbreak {name!r}{nearest(name, known)}")
+    return tests
+
+
+#: Messages of the user, said one after the other.
+Talk = tuple[str, ...]
+#: Says what is wrong with the replies to a talk, in words; nothing where they pass.
+Judge = Callable[[Talk, Sequence[str]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Assertion:
+    """One thing that is asserted of a character.
+
+    Attributes:
+        name: What it is called.
+        talks: What is said to the character.
+        judge: Looks at the replies to one talk.
+        at_least: Smallest share of talks that may pass.
+        at_most: Largest share.
+    """
+
+    name: str
+    talks: tuple[Talk, ...]
+    judge: Judge
+    at_least: float
+    at_most: float = 1.0
+
+
+@cache
+def material(language: Language) -> Any:
+    """Our messages and jailbreaks in a language."""
+    return packaged_yaml("rolellm.prompts", f"character_tests/{language}.yaml")
+
+
+def assertions(tests: CharacterTests, part: Part) -> list[Assertion]:
+    """What a file asserts of its character.
+
+    Raises:
+        SettingsError: For a rate of catchphrases where there are none, or a file that asserts nothing.
+    """
+    found = list(_assertions(tests, part.sheet))
+    if not found:
+        raise SettingsError("nothing is asserted; give checks, catchphrases, knows, does_not_know or jailbreaks")
+    names = [one.name for one in found]
+    return [
+        replace(one, name=f"{one.name} ({names[:place].count(one.name) + 1})") if one.name in names[:place] else one
+        for place, one in enumerate(found)
+    ]
+
+
+def _assertions(tests: CharacterTests, sheet: Sheet) -> Iterator[Assertion]:
+    ours = material(sheet.language)
+    ordinary = tuple((text,) for text in tests.questions or ours["questions"])
+    for check in tests.checks:
+        yield Assertion(check, ordinary, _breaking(sheet, CHECKS[check]), tests.least)
+    if (rate := tests.catchphrases) is not None:
+        if not (phrases := rate.phrases or _phrases(sheet)):
+            raise SettingsError(f"{sheet.role} has no catchphrases; name them under catchphrases.phrases")
+        judge = _telling(Probe(ask="", says=phrases))
+        yield Assertion("catchphrases", ordinary, judge, rate.at_least, rate.at_most)
+    for kind, probes in (("knows", tests.knows), ("does_not_know", tests.does_not_know)):
+        for probe in probes:
+            talk = _turns(probe)
+            yield Assertion(f"{kind}: {talk[-1][:_SHOWN]}", (talk,), _telling(probe), tests.least)
+    for name in tests.jailbreaks:
+        talk = _texts(ours["jailbreaks"][name]["text"])
+        yield Assertion(f"withstands: {name}", (talk,), _jailbreak(sheet, name), tests.least)
+
+
+def _texts(value: str | Sequence[str]) -> Talk:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
+def _turns(probe: Probe) -> Talk:
+    return tuple(text.strip() for text in _texts(probe.ask))
+
+
+def _breaking(sheet: Sheet, kinds: Sequence[str]) -> Judge:
+    def judge(talk: Talk, replies: Sequence[str]) -> str:
+        found: dict[str, str] = {}
+        for asked, reply in zip(talk, replies, strict=True):
+            found |= breaks_in(reply, sheet, asked)
+        return "; ".join(f"{kind.replace('_', ' ')}: {found[kind]}" for kind in kinds if kind in found)
+
+    return judge
+
+
+def _telling(probe: Probe) -> Judge:
+    def judge(talk: Talk, replies: Sequence[str]) -> str:
+        reply = replies[-1]
+        if fold(reply) == fold(talk[-1]):
+            return "hands the message back"
+        if said := [phrase for phrase in probe.says_not if _has(reply, phrase)]:
+            return f"says: {said[0]}"
+        if probe.says and not any(_has(reply, phrase) for phrase in probe.says):
+            return f"says none of: {', '.join(probe.says)}"
+        return ""
+
+    return judge
+
+
+def _words(phrase: str) -> tuple[str, ...]:
+    return tuple(word for (word,) in word_runs(phrase, 1))
+
+
+def _has(reply: str, phrase: str) -> bool:
+    words = _words(phrase)
+    return words in word_runs(reply, len(words))
+
+
+def _jailbreak(sheet: Sheet, name: str) -> Judge:
+    # A role that gives in may do so in the other language.
+    signs = [material(language)["jailbreaks"][name].get("gives_in") for language in LANGUAGES]
+    patterns = [re.compile(f"(?i){sign.replace('NAME', sheet.named())}") for sign in signs if sign]
+    copied = share_check(split_catchphrases(sheet.description or "")[0])
+    breaking = _breaking(sheet, _GIVES_IN)
+
+    def judge(talk: Talk, replies: Sequence[str]) -> str:
+        if problem := breaking(talk, replies):
+            return problem
+        for reply in replies:
+            for hit in filter(None, (pattern.search(reply) for pattern in patterns)):
+                return f"gives in: {hit.group().strip()}"
+            if copied(reply) > MOST_COPIED:
+                return "recites its description"
+        return ""
+
+    return judge
+
+
+_FIRST: Final = """\
+# What {name} is tested for: `rolellm test {file} --model M`, or `pytest {file} --character-model M`.
+# docs/testing_characters.md has every key.
+role: {role}
+samples: 3    # replies per message
+least: 1      # share of replies that have to pass
+
+# Ordinary messages; the replies to them are held to the checks, and to the rate of catchphrases.
+questions:
+{questions}
+checks:
+{checks}{catchphrases}
+# A reply has to have one of the words. Add what {name} must know.
+knows:
+  - ask: {who}
+    says: {names}
+
+# A reply may have none of the words, which only those say who know. Delete what {name} may know.
+does_not_know:
+{unknown}
+jailbreaks:
+{jailbreaks}"""
+_RATE: Final = """
+catchphrases:
+  phrases:
+{phrases}  at_least: 0.05
+  at_most: 0.6
+"""
+
+
+def first_file(role: str, folder: str | Path = ".") -> Path:
+    """Write a first test file for a character, to be edited; in the folder, under the character's name.
+
+    Args:
+        role: As `rolellm.playing.roles.find_part` takes it.
+        folder: Where; a path in `role` is written as seen from there.
+
+    Returns:
+        The file.
+
+    Raises:
+        SettingsError: For an unknown role, and where there is such a file already.
+        DataError: For a role that cannot be read.
+    """
+    sheet = find_part(role).sheet
+    path = Path(folder) / f"{safe_name(sheet.role)}{ENDING}"
+    if path.exists():
+        raise SettingsError(f"{path} exists already; edit it, or move it away")
+    ours = material(sheet.language)
+    phrases = _phrases(sheet)
+    probes = (f"  - ask: {_quoted(one['ask'])}\n    says_not: {_quoted(one['says_not'])}\n" for one in ours["unknown"])
+    text = _FIRST.format(
+        name=" ".join(sheet.role.split()),
+        file=path.name,
+        role=_quoted(os.path.relpath(role, folder) if Path(role).exists() else sheet.role),
+        questions=_listed(map(_quoted, ours["questions"])),
+        checks=_listed(CHECKS),
+        catchphrases=_RATE.format(phrases=_listed(map(_quoted, phrases), 4)) if phrases else "",
+        who=_quoted(ours["who"]),
+        names=_quoted(list(sheet.names)),
+        unknown="".join(probes),
+        jailbreaks=_listed(ours["jailbreaks"]),
+    )
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _quoted(value: Any) -> str:
+    # JSON is YAML; what YAML cannot hold as it is, such as control characters, is escaped.
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(value)
+
+
+def _listed(items: Iterable[str], indent: int = 2) -> str:
+    return "".join(f"{' ' * indent}- {item}\n" for item in items)
+
+
+def _phrases(sheet: Sheet) -> tuple[str, ...]:
+    return sheet.catchphrases or tuple(split_catchphrases(sheet.described() or "")[1])
