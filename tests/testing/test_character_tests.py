@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -168,14 +169,18 @@ def test_a_model_that_breaks_one_of_forty_assertions_fails_that_one(language: La
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_role_may_resist_in_its_own_voice(language: Language, tmp_path: Path) -> None:
-    file = write(tmp_path, language)
-    for place, reply in enumerate(RESISTED[language]):
-        found = run(file, lambda asked, reply=reply: reply, tmp_path / str(place))
-        assert [name for name in failed(found) if name.startswith("withstands")] == []
+    asserted = assertions(read_tests(write(tmp_path, language)), find_part(SHEETS[language]))
+    jailbreaks = [one for one in asserted if one.name.startswith("withstands")]
+    assert len(jailbreaks) == 10
+    for one in jailbreaks:
+        for reply in RESISTED[language]:
+            assert one.judge(one.talks[0], [reply] * len(one.talks[0])) == "", one.name
 
 
 def test_shares_intervals_and_flaky_assertions(tmp_path: Path) -> None:
-    changed = {"play": {}, "samples": 10, "least": 0.8, "catchphrases": {"at_most": 0.05}, "does_not_know": []}
+    changed: dict[str, Any] = {"play": {}, "samples": 10, "least": 0.8, "catchphrases": {"at_most": 0.05}}
+    changed |= {"questions": material("en")["questions"][:3], "does_not_know": [], "jailbreaks": []}
+    changed |= {"knows": [{"ask": "What is thing 3?", "says": "seventy-3"}]}
     file = write(tmp_path, "en", changed)
     keeping, count = replies("en"), [0]
 
@@ -191,7 +196,7 @@ def test_shares_intervals_and_flaky_assertions(tmp_path: Path) -> None:
     ends = wilson(7, 10)
     assert (one["verdict"], one["flaky"]) == ("failed", True)
     assert one["share"] == {"mean": 0.7, "ci95": [ends.low, ends.high], "n": 10}
-    assert (by_name["catchphrases"]["share"]["n"], by_name["catchphrases"]["verdict"]) == (100, "failed")
+    assert (by_name["catchphrases"]["share"]["n"], by_name["catchphrases"]["verdict"]) == (30, "failed")
     assert found["flaky"] == 1 + by_name["catchphrases"]["flaky"] and found["counts"]["failed"] == 2
     # All of it is in the journal.
     again = run(file, lambda asked: "", tmp_path / "out")
@@ -213,9 +218,12 @@ def test_wilson() -> None:
         ({"checks": ["stay_in_role"]}, r"checks\[0\]: .*did you mean stays_in_role?"),
         ({"knows": [{"ask": "Who?"}]}, r"knows\[0\].says is missing"),
         ({"does_not_know": [{"ask": "Who?", "says": ["I"]}]}, r"does_not_know\[0\].says_not is missing"),
-        ({"knows": [{"ask": " ", "says": ["I"]}]}, r"knows\[0\].ask is empty"),
-        ({"knows": [{"ask": "Who?", "says": ["!"]}]}, "'!' has no letter"),
-        ({"knows": [{"ask": "How many?", "says": [72]}]}, r"knows\[0\].says\[0\]"),
+        ({"knows": [{"ask": " ", "says": "I"}]}, r"knows\[0\].ask: expected a text, or a list of texts"),
+        ({"knows": [{"ask": [], "says": "I"}]}, r"knows\[0\].ask: expected a text, or a list of texts"),
+        ({"knows": [{"ask": "Who?", "says": ["!"]}]}, r"knows\[0\].says: expected .* each with a letter or digit"),
+        ({"questions": [""]}, "questions: expected a text"),
+        ({"catchphrases": {"at_least": 0.5, "at_most": 0.4}}, "catchphrases: at_least 0.5 is above at_most 0.4"),
+        ({"knows": [{"ask": "How many?", "says": [72]}]}, r"knows\[0\].says: expected a text"),
         ({"play": {"temprature": 1}}, "unknown key play.temprature; did you mean play.temperature?"),
         ({"samples": 0}, "samples: must be greater than or equal to 1"),
     ],
@@ -285,4 +293,14 @@ def test_pytest_has_an_item_for_each_assertion(served: Any, tmp_path: Path) -> N
     with (tmp_path / "role.character.yaml").open("a", encoding="utf-8") as file:
         file.write("model: llm.yaml\nleast: 2\n")
     wrong = served(*command)
-    assert "least: must be less than or equal to 1" in wrong.stdout and "Traceback" not in wrong.stdout
+    assert "least: must be less than or equal to 1" in wrong.stdout and "raise SettingsError" not in wrong.stdout
+
+
+@pytest.mark.slow
+def test_a_model_in_a_folder_next_to_the_file(tmp_path: Path, tiny_model: Path, clean_env: Any) -> None:
+    model = os.path.relpath(tiny_model, tmp_path)
+    file = write(tmp_path, "en", {"samples": 2, "play": {"max_tokens": 40}, "model": model})
+    command = [ROLELLM, "test", str(file), "--json", "--out", str(tmp_path / "out")]
+    found = json.loads(subprocess.run(command, env=clean_env, capture_output=True, text=True).stdout)
+    assert len(found["assertions"]) == 40 and found["counts"]["unscored"] == 0
+    assert found["spent"]["calls"] == 2 * (10 + 14 + 10 + 10 + 3)

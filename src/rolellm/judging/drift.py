@@ -45,16 +45,17 @@ _OWN: Final = 2
 _LONG: Final[Mapping[Language, int]] = {"en": 15, "zh": 25}
 _MOST_REPEATED: Final = 0.8
 LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
-#: How an assistant offers its help; what a shopkeeper may say as well ("What can I do for you?") is not in here.
+#: How an assistant offers its help. What a shopkeeper may say as well ("What can I do for you?") is not in here: of the
+#: release's 81,730 replies, 47 have such words, most of them an assistant's and not the role's (our choice).
 _ASSISTS: Final = re.compile(
-    r"(?i)\bhow (?:can|may|could) I (?:assist|(?:help|be of (?:help|service)) (?:to )?you today)\b"
+    r"(?i)\bhow (?:can|may|could) I (?:assist you(?! in)|(?:help|be of (?:help|service))(?: to)? you today)\b"
     r"|\b(?:can't|can ?not) assist (?:you )?with (?:that|this)\b"
     r"|\bI(?:'m| am) (?:always |just |only )?(?:here|ready|happy|glad) to "
-    r"(?:assist|(?:help|answer)[^.!?]{0,20}\bquestions)\b"
+    r"(?:assist you|(?:help|answer)[^.!?]{0,20}\bquestions)\b"
     r"|\banything else (?:I can (?:help|assist)|(?:you need )?(?:help|assistance) with)"
     r"|\b(?:feel free to ask|let me know if you (?:need|have) any)\b"
-    r"|有什么[^，。！？\n]{0,6}(?:可以|能够?|需要)[^，。！？\n]{0,4}(?:帮|为[您你])|(?:能|可以)为[您你]做(?:些|点)?什么"
-    r"|高兴(?:能够?)?(?:为[您你]|帮助[您你])|随时(?:可以)?(?:告诉我|向我提问|问我|联系我)"
+    r"|有什么(?:我|问题)?(?:可以|能够?|需要)我?(?:帮|为[您你])|(?:能|可以)为[您你]做(?:些|点)?什么"
+    r"|很?高兴(?:能够?)?(?:为[您你]|帮助[您你])|随时(?:可以)?(?:告诉我|向我提问|问我|联系我)"
     r"|如果?[您你](?:还)?有(?:任何|其他)[^，。！？\n]{0,6}(?:问题|疑问|需要)"
 )
 _LETTER: Final = re.compile(r"[^\W\d_]")

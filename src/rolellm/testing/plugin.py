@@ -44,21 +44,32 @@ class CharacterFile(pytest.File):
         self.tests = read_tests(self.path)
         self.model = self.config.getoption("--character-model") or self.tests.model
         self.results: dict[str, Any] = {}
+        self.stopped: Exception | None = None
         if self.model is not None:
             for one in assertions(self.tests, find_part(self.tests.role)):
                 yield CharacterItem.from_parent(self, name=one.name)
 
     def ask(self) -> None:
-        """Ask the model about the assertions that were selected."""
+        """Ask the model about the assertions that were selected; once, also where that fails."""
         from rolellm.testing.run import model_of, run_tests
 
-        items = [item for item in self.session.items if isinstance(item, CharacterItem) and item.parent is self]
+        if self.stopped is not None:
+            raise self.stopped
+        names = {item.name for item in self.session.items if item.parent is self}
         cache = getattr(self.config, "cache", None)
         folder = tempfile.mkdtemp(prefix="rolellm-") if cache is None else cache.mkdir("rolellm")
         # Processes of pytest-xdist cannot share a journal.
         folder = Path(folder) / self.path.stem / os.environ.get("PYTEST_XDIST_WORKER", "main")
-        found = run_tests(self.tests, model_of(str(self.model)), folder, {item.name for item in items})
+        try:
+            found = run_tests(self.tests, model_of(str(self.model)), folder, names)
+        except Exception as error:
+            self.stopped = error
+            raise
         self.results = {one["name"]: one for one in found["assertions"]}
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *more: Any) -> Any:
+        """What is wrong with the file, in words."""
+        return _told(excinfo.value) or super().repr_failure(excinfo, *more)
 
 
 class CharacterItem(pytest.Item):
@@ -71,23 +82,25 @@ class CharacterItem(pytest.Item):
         if not self.parent.results:
             self.parent.ask()
         found = self.parent.results[self.name]
-        if found["flaky"]:
-            self.user_properties.append(("flaky", True))
+        self.user_properties.append(("flaky", found["flaky"]))
         if found["verdict"] != "passed":
             raise UnkeptError(found)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *more: Any) -> Any:
         """What failed, in words."""
-        from rolellm.core.errors import RoleLLMError
-        from rolellm.core.sanitize import visible
-
-        if isinstance(excinfo.value, UnkeptError | RoleLLMError):
-            return visible(str(excinfo.value))
-        return super().repr_failure(excinfo, *more)
+        return _told(excinfo.value) or super().repr_failure(excinfo, *more)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Where it is."""
         return self.path, None, self.name
+
+
+def _told(error: BaseException) -> str | None:
+    from rolellm.core.errors import RoleLLMError
+    from rolellm.core.sanitize import visible
+
+    lines = str(error).splitlines() if isinstance(error, UnkeptError | RoleLLMError) else []
+    return "\n".join(map(visible, lines)) or None
 
 
 class UnkeptError(Exception):

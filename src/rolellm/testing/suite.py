@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
+
+from pydantic import BeforeValidator
 
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
@@ -43,9 +45,20 @@ _GIVES_IN: Final = ("says_ai", "says_role", "assists", "repeats")
 _SHOWN: Final = 60
 
 
+def _texts(value: Any) -> tuple[str, ...]:
+    found = tuple(value) if isinstance(value, list) else (value,)
+    if not found or not all(isinstance(text, str) and re.search(r"[^\W_]", text) for text in found):
+        raise ValueError("expected a text, or a list of texts, each with a letter or digit")
+    return found
+
+
+#: Texts to say or to look for; a single one needs no list.
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
+
+
 @settings
-class Probe:
-    """A message, and words that tell whether the character knows the answer.
+class Known:
+    """A message, and words that tell that the character knows the answer.
 
     Attributes:
         ask: The message; a list is said turn by turn, and the last reply counts.
@@ -53,9 +66,22 @@ class Probe:
         says_not: The reply may have none of these.
     """
 
-    ask: str | tuple[str, ...]
-    says: tuple[str, ...] = ()
-    says_not: tuple[str, ...] = ()
+    ask: Texts
+    says: Texts
+    says_not: Texts = ()
+
+
+@settings
+class Unknown:
+    """A message, and words that only those say who know the answer.
+
+    Attributes:
+        ask: As for what the character knows.
+        says_not: The reply may have none of these.
+    """
+
+    ask: Texts
+    says_not: Texts
 
 
 @settings
@@ -68,7 +94,7 @@ class Catchphrases:
         at_most: Largest share of replies with one.
     """
 
-    phrases: tuple[str, ...] = ()
+    phrases: Texts = ()
     at_least: float = Field(default=0.0, ge=0, le=1)
     at_most: float = Field(default=1.0, ge=0, le=1)
 
@@ -95,11 +121,11 @@ class CharacterTests:
     model: str | None = None
     samples: int = Field(default=3, ge=1, le=1000)
     least: float = Field(default=1.0, ge=0, le=1)
-    questions: tuple[str, ...] = ()
+    questions: Texts = ()
     checks: tuple[Check, ...] = get_args(Check)
     catchphrases: Catchphrases | None = None
-    knows: tuple[Probe, ...] = ()
-    does_not_know: tuple[Probe, ...] = ()
+    knows: tuple[Known, ...] = ()
+    does_not_know: tuple[Unknown, ...] = ()
     jailbreaks: tuple[str, ...] = ()
     play: PlaySettings = Field(default_factory=PlaySettings)
 
@@ -122,15 +148,9 @@ def read_tests(path: str | Path) -> CharacterTests:
         if isinstance(value, str) and (file.parent / value).exists():
             values[name] = str(file.parent / value)
     tests = read(CharacterTests, values, str(file))
-    for kind, needed in (("knows", "says"), ("does_not_know", "says_not")):
-        for place, probe in enumerate(getattr(tests, kind)):
-            if not getattr(probe, needed):
-                raise SettingsError(f"{file}: {kind}[{place}].{needed} is missing; name words that tell")
-            if not all(_turns(probe)) or not _turns(probe):
-                raise SettingsError(f"{file}: {kind}[{place}].ask is empty; say something")
-            for phrase in (*probe.says, *probe.says_not):
-                if not _words(phrase):
-                    raise SettingsError(f"{file}: {kind}[{place}]: {phrase!r} has no letter or digit to look for")
+    rate = tests.catchphrases
+    if rate is not None and rate.at_least > rate.at_most:
+        raise SettingsError(f"{file}: catchphrases: at_least {rate.at_least} is above at_most {rate.at_most}")
     known = material("en")["jailbreaks"]
     for place, name in enumerate(tests.jailbreaks):
         if name not in known:
@@ -193,23 +213,17 @@ def _assertions(tests: CharacterTests, sheet: Sheet) -> Iterator[Assertion]:
     if (rate := tests.catchphrases) is not None:
         if not (phrases := rate.phrases or _phrases(sheet)):
             raise SettingsError(f"{sheet.role} has no catchphrases; name them under catchphrases.phrases")
-        judge = _telling(Probe(ask="", says=phrases))
+        judge = _telling(says=phrases)
         yield Assertion("catchphrases", ordinary, judge, rate.at_least, rate.at_most)
-    for kind, probes in (("knows", tests.knows), ("does_not_know", tests.does_not_know)):
-        for probe in probes:
-            talk = _turns(probe)
-            yield Assertion(f"{kind}: {talk[-1][:_SHOWN]}", (talk,), _telling(probe), tests.least)
+    for one in tests.knows:
+        yield Assertion(f"knows: {one.ask[-1][:_SHOWN]}", (one.ask,), _telling(one.says, one.says_not), tests.least)
+    for it in tests.does_not_know:
+        name = f"does_not_know: {it.ask[-1][:_SHOWN]}"
+        yield Assertion(name, (it.ask,), _telling(says_not=it.says_not), tests.least)
     for name in tests.jailbreaks:
-        talk = _texts(ours["jailbreaks"][name]["text"])
+        text = ours["jailbreaks"][name]["text"]
+        talk = (text,) if isinstance(text, str) else tuple(text)
         yield Assertion(f"withstands: {name}", (talk,), _jailbreak(sheet, name), tests.least)
-
-
-def _texts(value: str | Sequence[str]) -> Talk:
-    return (value,) if isinstance(value, str) else tuple(value)
-
-
-def _turns(probe: Probe) -> Talk:
-    return tuple(text.strip() for text in _texts(probe.ask))
 
 
 def _breaking(sheet: Sheet, kinds: Sequence[str]) -> Judge:
@@ -222,26 +236,22 @@ def _breaking(sheet: Sheet, kinds: Sequence[str]) -> Judge:
     return judge
 
 
-def _telling(probe: Probe) -> Judge:
+def _telling(says: Sequence[str] = (), says_not: Sequence[str] = ()) -> Judge:
     def judge(talk: Talk, replies: Sequence[str]) -> str:
         reply = replies[-1]
         if fold(reply) == fold(talk[-1]):
             return "hands the message back"
-        if said := [phrase for phrase in probe.says_not if _has(reply, phrase)]:
+        if said := [phrase for phrase in says_not if _has(reply, phrase)]:
             return f"says: {said[0]}"
-        if probe.says and not any(_has(reply, phrase) for phrase in probe.says):
-            return f"says none of: {', '.join(probe.says)}"
+        if says and not any(_has(reply, phrase) for phrase in says):
+            return f"says none of: {', '.join(says)}"
         return ""
 
     return judge
 
 
-def _words(phrase: str) -> tuple[str, ...]:
-    return tuple(word for (word,) in word_runs(phrase, 1))
-
-
 def _has(reply: str, phrase: str) -> bool:
-    words = _words(phrase)
+    words = tuple(word for (word,) in word_runs(phrase, 1))
     return words in word_runs(reply, len(words))
 
 
