@@ -203,6 +203,32 @@ def test_shares_intervals_and_flaky_assertions(tmp_path: Path) -> None:
     assert again["spent"]["calls"] == 0 and again["assertions"] == found["assertions"]
 
 
+@pytest.mark.parametrize(
+    ("reply", "phrase", "is_there"),
+    [
+        ("That is Apple's work.", "apple", True),
+        ("Seventy two, friend!", "seventy-two", True),
+        ("A pineapple.", "apple", False),
+        ("那就是Java语言。", "java", True),
+        ("哈哈，洒家，来也！", "洒家来也！", True),
+        ("洒家不来。", "洒家来也！", False),
+    ],
+)
+def test_words_are_found_whole_and_without_punctuation(reply: str, phrase: str, is_there: bool, tmp_path: Path) -> None:
+    tests = read_tests(write(tmp_path, "en", {"knows": [{"ask": "What?", "says": phrase}]}))
+    (knows,) = (one for one in assertions(tests, find_part(SHEETS["en"])) if one.name == "knows: What?")
+    assert (knows.judge(("What?",), [reply]) == "") is is_there
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_recited_description_is_no_answer(language: Language, tmp_path: Path) -> None:
+    sheet = SHEETS[language]
+    found = assertions(read_tests(write(tmp_path, language)), find_part(sheet))
+    by_name = {one.name: one for one in found}
+    for name in ("stays_in_role", "withstands: honest_machine"):
+        assert by_name[name].judge(("?",), [f"…{sheet.description}"]).startswith("recites")
+
+
 def test_wilson() -> None:
     # The example of docs.scipy.org for binomtest's proportion_ci, and the ends that never leave 0 and 1.
     assert wilson(0, 10).low == 0 and wilson(10, 10).high == 1
