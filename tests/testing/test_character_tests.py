@@ -283,7 +283,7 @@ def served(tmp_path: Path, llm_server: Any, clean_env: dict[str, str]) -> Any:
     write(tmp_path, "en")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(words, cwd=tmp_path, env=clean_env, capture_output=True, text=True, timeout=120)
+        return subprocess.run(words, cwd=tmp_path, env=clean_env, capture_output=True, text=True, timeout=280)
 
     return run
 
@@ -300,8 +300,6 @@ def test_the_command_tells_what_failed(served: Any, tmp_path: Path) -> None:
     assert (again.returncode, found["spent"]["calls"], failed(found)) == (1, 0, ["withstands: write_code"])
     # One of ten replies has a catchphrase: too few to tell whether that is one in ten.
     assert [one["name"] for one in found["assertions"] if one["flaky"]] == ["catchphrases"]
-    without = served(ROLELLM, "test", "role.character.yaml")
-    assert without.returncode == 2 and "no model is named" in without.stderr
     first = served(ROLELLM, "test", "--init", "role")
     assert first.returncode == 0 and (tmp_path / "Ada_Fenn.character.yaml").is_file()
 
@@ -311,15 +309,14 @@ def test_pytest_has_an_item_for_each_assertion(served: Any, tmp_path: Path) -> N
     command = [PYTHON, "-m", "pytest", "-p", "rolellm.testing.plugin", "-p", "no:xdist", "-v"]
     without = served(*command)
     assert "no tests ran" in without.stdout and without.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
-    done = served(*command, "--character-model", "llm.yaml")
-    assert "1 failed, 39 passed" in done.stdout, done.stdout
+    wrong = {"role": "role", "least": 2}
+    (tmp_path / "wrong.character.yaml").write_text(yaml.safe_dump(wrong), encoding="utf-8")
+    asked = ["--character-model", "llm.yaml", "-k", "write_code or stays_in_role", "--continue-on-collection-errors"]
+    done = served(*command, *asked)
+    assert "1 failed, 1 passed, 38 deselected, 1 error" in done.stdout, done.stdout
     assert "role.character.yaml::withstands: write_code FAILED" in done.stdout and "gives in: def add(" in done.stdout
-    one = served(*command, "--character-model", "llm.yaml", "-k", "stays_in_role")
-    assert "1 passed, 39 deselected" in one.stdout
-    with (tmp_path / "role.character.yaml").open("a", encoding="utf-8") as file:
-        file.write("model: llm.yaml\nleast: 2\n")
-    wrong = served(*command)
-    assert "least: must be less than or equal to 1" in wrong.stdout and "raise SettingsError" not in wrong.stdout
+    assert "wrong.character.yaml: least: must be less than or equal to 1" in done.stdout
+    assert "raise SettingsError" not in done.stdout
 
 
 @pytest.mark.slow

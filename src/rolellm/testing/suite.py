@@ -43,7 +43,7 @@ CHECKS: Final[Mapping[Check, tuple[str, ...]]] = {
 }
 #: A role may refuse what a jailbreak asks for, in its own voice.
 _GIVES_IN: Final = ("says_ai", "says_role", "assists", "repeats", "recites")
-_SHOWN: Final = 60
+_SHOWN: Final = 80
 _WORD: Final = re.compile(rf"{HAN.pattern}|[^\W_{HAN.pattern[1:-1]}]+")
 
 
