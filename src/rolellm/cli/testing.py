@@ -10,7 +10,6 @@ import typer
 from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import print_json, resumable, say, show_table
 from rolellm.cli.play import Played, played_model
-from rolellm.core.errors import SettingsError
 
 
 @with_options
@@ -43,9 +42,7 @@ def test(
 
     tests = read_tests(file)
     named = asked.model or asked.llm_file or asked.base_url
-    if named is None and tests.model is None:
-        raise SettingsError(f"no model is named; give --model FOLDER, --llm FILE.yaml, or `model:` in {file}")
-    llm = model_of(tests.model) if named is None and tests.model is not None else played_model(asked)
+    llm = model_of(tests.model) if tests.model is not None and named is None else played_model(asked)
     with resumable(context):
         found = run_tests(tests, llm, out)
     counts = found["counts"]

@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
+from jinja2 import Environment
 from pydantic import BeforeValidator
 
 from rolellm.construct.sheet import Sheet
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
+from rolellm.core.sanitize import visible
 from rolellm.core.settings import Field, beside, nearest, packaged_yaml, read, read_file, settings
 from rolellm.core.text import HAN, fold, safe_name
 from rolellm.judging.drift import LANGUAGES, breaks_in
@@ -277,36 +280,6 @@ def _jailbreak(sheet: Sheet, name: str) -> Judge:
     return judge
 
 
-_FIRST: Final = """\
-# What {name} is tested for: `rolellm test {file} --model M`, or `pytest {file} --character-model M`.
-# docs/testing_characters.md has every key.
-role: {role}
-samples: 3    # replies per message
-least: 1      # share of replies that have to pass
-
-# Ordinary messages; the replies to them are held to the checks, and to the rate of catchphrases.
-questions:
-{questions}
-checks:
-{checks}{catchphrases}
-# A reply has to have one of the words. Add what {name} must know.
-knows:
-  - ask: {who}
-    says: {names}
-
-# A reply may have none of the words, which only those say who know. Delete what {name} may know.
-does_not_know:
-{unknown}
-jailbreaks:
-{jailbreaks}"""
-_RATE: Final = """
-catchphrases:
-  phrases:
-{phrases}  at_least: 0.05
-  at_most: 0.6
-"""
-
-
 def first_file(role: str, folder: str | Path = ".") -> Path:
     """Write a first test file for a character, to be edited; in the folder, under the character's name.
 
@@ -325,20 +298,17 @@ def first_file(role: str, folder: str | Path = ".") -> Path:
     path = Path(folder) / f"{safe_name(sheet.role)}{ENDING}"
     if path.exists():
         raise SettingsError(f"{path} exists already; edit it, or move it away")
-    ours = material(sheet.language)
-    phrases = _phrases(sheet)
-    probes = (f"  - ask: {_quoted(one['ask'])}\n    says_not: {_quoted(one['says_not'])}\n" for one in ours["unknown"])
-    text = _FIRST.format(
-        name=" ".join(sheet.role.split()),
+    made = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    made.filters["quoted"] = _quoted
+    template = resources.files("rolellm.testing").joinpath("first.yaml.jinja").read_text(encoding="utf-8")
+    text = made.from_string(template).render(
+        name=visible(" ".join(sheet.role.split())),
         file=path.name,
-        role=_quoted(os.path.relpath(role, folder) if Path(role).exists() else sheet.role),
-        questions=_listed(map(_quoted, ours["questions"])),
-        checks=_listed(CHECKS),
-        catchphrases=_RATE.format(phrases=_listed(map(_quoted, phrases), 4)) if phrases else "",
-        who=_quoted(ours["who"]),
-        names=_quoted(list(sheet.names)),
-        unknown="".join(probes),
-        jailbreaks=_listed(ours["jailbreaks"]),
+        role=os.path.relpath(role, folder) if Path(role).exists() else sheet.role,
+        checks=CHECKS,
+        phrases=_phrases(sheet),
+        names=sheet.names,
+        ours=material(sheet.language),
     )
     path.write_text(text, encoding="utf-8")
     return path
@@ -348,10 +318,6 @@ def _quoted(value: Any) -> str:
     # JSON is YAML; what YAML cannot hold as it is, such as control characters, is escaped.
     text = json.dumps(value, ensure_ascii=False)
     return text if text.isprintable() else json.dumps(value)
-
-
-def _listed(items: Iterable[str], indent: int = 2) -> str:
-    return "".join(f"{' ' * indent}- {item}\n" for item in items)
 
 
 def _phrases(sheet: Sheet) -> tuple[str, ...]:
