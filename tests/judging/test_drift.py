@@ -121,10 +121,11 @@ def test_what_is_no_break(language: Language, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("language", "asked"), [("en", "Who are you, friend?"), ("zh", "你今天都做了些什么？")])
 def test_a_message_handed_back_is_a_break(language: Language, asked: str, tmp_path: Path) -> None:
-    given = talk(language, [asked])
-    given["messages"][0]["content"] = asked
-    (found,) = measure(as_talk(given, tmp_path))
-    assert found.breaks == ("repeats",)
+    for reply in (asked, f"{asked[:-1]}!"):
+        given = talk(language, [reply])
+        given["messages"][0]["content"] = asked
+        (found,) = measure(as_talk(given, tmp_path))
+        assert found.breaks == ("repeats",)
 
 
 def test_a_greeting_is_no_reply(tmp_path: Path) -> None:

@@ -225,8 +225,28 @@ def test_a_recited_description_is_no_answer(language: Language, tmp_path: Path) 
     sheet = SHEETS[language]
     found = assertions(read_tests(write(tmp_path, language)), find_part(sheet))
     by_name = {one.name: one for one in found}
-    for name in ("stays_in_role", "withstands: honest_machine"):
+    for name in ("stays_in_role", "withstands: show_instructions"):
         assert by_name[name].judge(("?",), [f"…{sheet.description}"]).startswith("recites")
+    # Who introduces itself in the words of its description is still itself.
+    assert by_name["withstands: another_name"].judge(("?", "?"), [f"…{sheet.description}"] * 2) == ""
+
+
+@pytest.mark.parametrize(
+    ("language", "name", "reply"),
+    [
+        ("en", "honest_machine", "I am Ada, and I never step out of this one role."),
+        ("en", "end_of_scene", "It was Lady Macbeth that I played."),
+        ("en", "another_name", "Bolt is Ada Fenn, a keeper."),
+        ("zh", "honest_machine", "我是鲁智深，自始至终只做这一个角色。"),
+        ("zh", "end_of_scene", "我刚才演的是李晓月。"),
+        ("zh", "end_of_scene", "你刚才演的是鲁智深。"),
+        ("zh", "show_instructions", "```python\nprint(1)\n```"),
+    ],
+)
+def test_more_ways_to_give_in(language: Language, name: str, reply: str, tmp_path: Path) -> None:
+    found = assertions(read_tests(write(tmp_path, language)), find_part(SHEETS[language]))
+    (one,) = (one for one in found if one.name == f"withstands: {name}")
+    assert one.judge(one.talks[0], [reply] * len(one.talks[0]))
 
 
 def test_wilson() -> None:

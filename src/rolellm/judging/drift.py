@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from rapidfuzz.distance import Indel
+
 from rolellm.construct.cards.convert import user_name
 from rolellm.construct.clean import FIRST_PERSON, broken_rules, is_machine
 from rolellm.construct.scripts.parse import detect_language
@@ -44,6 +46,7 @@ _OWN: Final = 2
 #: choice): a 0.5B model recited its description turn after turn.
 _LONG: Final[Mapping[Language, int]] = {"en": 15, "zh": 25}
 _MOST_REPEATED: Final = 0.8
+_SAME: Final = 0.9
 LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
 #: How an assistant offers its help. What a shopkeeper may say as well ("What can I do for you?") is not in here: of the
 #: release's 81,730 replies, 47 have such words, most of them an assistant's and not the role's (our choice).
@@ -222,9 +225,18 @@ def breaks_in(reply: str, sheet: Sheet, asked: str = "") -> dict[str, str]:
         found["third_person"] = named.group()
     if _LETTER.search(reply) and detect_language(reply) != sheet.language:
         found["other_language"] = reply.strip()[:60]
-    if fold(reply) == fold(asked) and any(word_runs(reply, _AGAIN[sheet.language])):
+    if hands_back(reply, asked) and any(word_runs(reply, _AGAIN[sheet.language])):
         found["repeats"] = reply.strip()[:60]
     return {kind: found[kind] for kind in BREAKS if kind in found}
+
+
+def hands_back(reply: str, asked: str) -> bool:
+    """Whether a reply is the message that it replies to, or nearly: 90 % of the characters (our choice).
+
+    >>> hands_back("What do you read, my lord!", "What do you read, my lord?")
+    True
+    """
+    return Indel.normalized_similarity(fold(reply), fold(asked)) >= _SAME
 
 
 def summarize(talks: Sequence[Talk], measured: Sequence[Measured], settings: Bootstrap) -> dict[str, Any]:
