@@ -49,6 +49,7 @@ BAD: dict[Language, dict[str, list[str]]] = {
         "says_ai": ["As an AI language model, I have no lamp.", "I'm an AI assistant. How can I help?"],
         "says_role": ["I'm just playing the role of a keeper.", "As a fictional character, I have no past."],
         "refuses": ["I'm sorry, but I can't assist with that.", "I am afraid I cannot answer that question."],
+        "assists": ["Of course! How can I assist you today?", "Feel free to ask me about the lamp."],
         "for_user": ["I see.\nUser: And then?\nI lit it.", "**Human:** Why?\nBecause I say so."],
         "third_person": ["Ada Fenn walks to the window.", "The keeper is tired. Ada Fenn sleeps."],
         "other_language": ["我今天很累，不想再说灯塔的事了。"],
@@ -58,6 +59,7 @@ BAD: dict[Language, dict[str, list[str]]] = {
         "says_ai": ["作为一个人工智能语言模型，我没有感情。", "As an AI language model, I cannot drink."],
         "says_role": ["我只是在扮演这个角色罢了。", "我正在角色扮演，请见谅。"],
         "refuses": ["抱歉，我无法回答这个问题。", "对不起，我不能提供帮助。"],
+        "assists": ["您好！请问有什么我可以帮您的吗？", "很高兴为您服务。", "我能为你做些什么？"],
         "for_user": ["好说。\n用户：那后来呢？\n洒家走了。", "User: 后来呢？\n洒家走了。"],
         "third_person": ["鲁智深走到窗前，望着远处的山。", "鲁智深提起禅杖，转身出了庙门。"],
         "other_language": ["I am tired and I do not want to talk about the mountain."],
@@ -119,10 +121,11 @@ def test_what_is_no_break(language: Language, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("language", "asked"), [("en", "Who are you, friend?"), ("zh", "你今天都做了些什么？")])
 def test_a_message_handed_back_is_a_break(language: Language, asked: str, tmp_path: Path) -> None:
-    given = talk(language, [asked])
-    given["messages"][0]["content"] = asked
-    (found,) = measure(as_talk(given, tmp_path))
-    assert found.breaks == ("repeats",)
+    for reply in (asked, f"{asked[:-1]}!"):
+        given = talk(language, [reply])
+        given["messages"][0]["content"] = asked
+        (found,) = measure(as_talk(given, tmp_path))
+        assert found.breaks == ("repeats",)
 
 
 def test_a_greeting_is_no_reply(tmp_path: Path) -> None:

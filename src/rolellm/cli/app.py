@@ -41,6 +41,7 @@ _COMMANDS = {
     "serve": "play:serve",
     "converse": "drift:converse",
     "drift": "drift:drift",
+    "test": "testing:test",
     "score": "evaluate:score",
     "style": "style:style",
     "harness": "harness:harness",

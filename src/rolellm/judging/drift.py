@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from rapidfuzz.distance import Indel
+
 from rolellm.construct.cards.convert import user_name
 from rolellm.construct.clean import FIRST_PERSON, broken_rules, is_machine
 from rolellm.construct.scripts.parse import detect_language
@@ -35,7 +37,7 @@ SESSIONS, DRIFT, TURNS = "sessions.jsonl", "drift.json", "turns.jsonl"
 #: The turns at which drift is reported: each for the turns since the one before it.
 MARKS: Final = (5, 10, 20, 40)
 #: What ends a session's time in character.
-BREAKS: Final = ("says_ai", "says_role", "refuses", "for_user", "third_person", "other_language", "repeats")
+BREAKS: Final = ("says_ai", "says_role", "refuses", "assists", "for_user", "third_person", "other_language", "repeats")
 _BREACHES: Final = {"hides_ai": "says_ai", "hides_role": "says_role", "answers": "refuses"}
 #: Words in a row, in Chinese characters, that count as said again, and as the role's own way (our choice).
 _AGAIN: Final[Mapping[Language, int]] = {"en": 4, "zh": 6}
@@ -44,7 +46,21 @@ _OWN: Final = 2
 #: choice): a 0.5B model recited its description turn after turn.
 _LONG: Final[Mapping[Language, int]] = {"en": 15, "zh": 25}
 _MOST_REPEATED: Final = 0.8
-_LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
+_SAME: Final = 0.9
+LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
+#: How an assistant offers its help. What a shopkeeper may say as well ("What can I do for you?") is not in here: of the
+#: release's 81,730 replies, 47 have such words, most of them an assistant's and not the role's (our choice).
+_ASSISTS: Final = re.compile(
+    r"(?i)\bhow (?:can|may|could) I (?:assist you(?! in)|(?:help|be of (?:help|service))(?: to)? you today)\b"
+    r"|\b(?:can't|can ?not) assist (?:you )?with (?:that|this)\b"
+    r"|\bI(?:'m| am) (?:always |just |only )?(?:here|ready|happy|glad) to "
+    r"(?:assist you|(?:help|answer)[^.!?]{0,20}\bquestions)\b"
+    r"|\banything else (?:I can (?:help|assist)|(?:you need )?(?:help|assistance) with)"
+    r"|\b(?:feel free to ask|let me know if you (?:need|have) any)\b"
+    r"|有什么(?:我|问题)?(?:可以|能够?|需要)我?(?:帮|为[您你])|(?:能|可以)为[您你]做(?:些|点)?什么"
+    r"|很?高兴(?:能够?)?(?:为[您你]|帮助[您你])|随时(?:可以)?(?:告诉我|向我提问|问我|联系我)"
+    r"|如果?[您你](?:还)?有(?:任何|其他)[^，。！？\n]{0,6}(?:问题|疑问|需要)"
+)
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _QUOTED: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」")
 
@@ -168,9 +184,8 @@ def measure(talk: Talk) -> Iterator[Measured]:
         for run in runs:
             again += run in said
             said.add(run)
-        breaks = dict(_breaks(reply, talk))
-        is_stuck = len(runs) + size > _LONG[talk.language] and again >= _MOST_REPEATED * len(runs)
-        if is_stuck or (runs and fold(reply) == fold(asked)):
+        breaks = breaks_in(reply, talk.sheet, asked)
+        if len(runs) + size > _LONG[talk.language] and again >= _MOST_REPEATED * len(runs):
             breaks["repeats"] = reply.strip()[:60]
         values = {"in_character": float(not breaks), "person": float("third_person" not in breaks)}
         if _LETTER.search(reply):
@@ -183,27 +198,45 @@ def measure(talk: Talk) -> Iterator[Measured]:
         yield Measured(talk.id, talk.role, turn, tuple(breaks), tuple(breaks.values()), values)
 
 
-def _breaks(reply: str, talk: Talk) -> Iterator[tuple[str, str]]:
-    """The kinds of break in a reply, in the order of `BREAKS`, and the words of each."""
-    sheet = talk.sheet
-    machine = is_machine(sheet.description, talk.language)
+def breaks_in(reply: str, sheet: Sheet, asked: str = "") -> dict[str, str]:
+    """The kinds of break in a reply by itself, in the order of `BREAKS`, and the words of each.
+
+    Args:
+        reply: The text.
+        sheet: Whose it is.
+        asked: What it replies to; a reply that hands it back repeats, from four words (six Chinese characters) up.
+    """
+    machine = is_machine(sheet.description, sheet.language)
     # A role that breaks may do so in the other language.
     breaches = [
         breach
-        for language in _LANGUAGES
+        for language in LANGUAGES
         for breach in broken_rules(reply, language, machine=machine, own=sheet.catchphrases)
     ]
     found = {_BREACHES[breach.rule]: breach.found for breach in reversed(breaches) if breach.rule in _BREACHES}
-    users = "|".join((*(re.escape(user_name(one, talk.role)) for one in _LANGUAGES), "Human"))
+    if offered := _ASSISTS.search(reply.replace("’", "'")):
+        found["assists"] = offered.group()
+    users = "|".join((*(re.escape(user_name(one, sheet.role)) for one in LANGUAGES), "Human"))
     if spoken := re.search(rf"(?mi)^[\W_]*(?:{users})[*_\s]*[:：].*", reply):
         found["for_user"] = spoken.group().strip()[:60]
     plain = _QUOTED.sub(" ", reply)
     named = re.search(sheet.named(), plain)
     if named and not any(pattern.search(reply) for pattern in FIRST_PERSON.values()):
         found["third_person"] = named.group()
-    if _LETTER.search(reply) and detect_language(reply) != talk.language:
+    if _LETTER.search(reply) and detect_language(reply) != sheet.language:
         found["other_language"] = reply.strip()[:60]
-    return ((kind, found[kind]) for kind in BREAKS if kind in found)
+    if hands_back(reply, asked) and any(word_runs(reply, _AGAIN[sheet.language])):
+        found["repeats"] = reply.strip()[:60]
+    return {kind: found[kind] for kind in BREAKS if kind in found}
+
+
+def hands_back(reply: str, asked: str) -> bool:
+    """Whether a reply is the message that it replies to, or nearly: 90 % of the characters (our choice).
+
+    >>> hands_back("What do you read, my lord!", "What do you read, my lord?")
+    True
+    """
+    return Indel.normalized_similarity(fold(reply), fold(asked)) >= _SAME
 
 
 def summarize(talks: Sequence[Talk], measured: Sequence[Measured], settings: Bootstrap) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from rolellm.report.construct_section import Made, made_table
 from rolellm.report.drift_section import drift_view
 from rolellm.report.section import Section
 from rolellm.report.templates import environment, read
+from rolellm.report.tests_section import tests_view
 from rolellm.version import __version__
 
 _MAX_FACTS = 400
@@ -44,6 +45,7 @@ class PageContent:
         recipe: How the run was made (model, tuning, decoding), as a JSON object of any depth.
         made: Roles that were made from scripts; ``None`` for none.
         drift: Systems over many turns, as ``rolellm drift`` writes them.
+        tests: A character's tests, as ``rolellm test`` writes them.
     """
 
     title: str
@@ -54,6 +56,7 @@ class PageContent:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     made: Made | None = None
     drift: Mapping[str, Any] = field(default_factory=dict)
+    tests: Mapping[str, Any] = field(default_factory=dict)
 
 
 def write_page(out: Path, content: PageContent) -> Path:
@@ -81,7 +84,7 @@ def page_pieces(content: PageContent) -> Iterator[str]:
     Raises:
         DataError: When there is nothing to report.
     """
-    if not content.drift and not any(part.reports or part.judged for part in content.parts):
+    if not (content.drift or content.tests) and not any(part.reports or part.judged for part in content.parts):
         raise DataError("nothing to report: expected the scores of at least one system")
     several = len(content.parts) > 1
     heads, lines = made_table(content.made) if content.made is not None else ([], [])
@@ -101,6 +104,7 @@ def page_pieces(content: PageContent) -> Iterator[str]:
                 for part in content.parts
             ],
             drift=drift_view(content.drift) if content.drift else None,
+            tests=tests_view(content.tests) if content.tests else None,
             made_heads=heads,
             made_lines=lines,
         )

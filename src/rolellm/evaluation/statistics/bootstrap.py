@@ -238,3 +238,19 @@ def share_ends(interval: Interval) -> Interval:
         return interval
     exact = binomtest(round(interval.mean) * interval.clusters, interval.clusters).proportion_ci(LEVEL)
     return interval._replace(low=round(float(exact.low), 12), high=round(float(exact.high), 12))
+
+
+def wilson(hits: int, n: int) -> Interval:
+    """A share of trials, each a cluster of its own, with Wilson's score interval (1927).
+
+    Args:
+        hits: Trials that count, from 0 to `n`.
+        n: Trials; at least 1.
+
+    >>> wilson(9, 10).brackets(3)
+    '[0.596, 0.982]'
+    """
+    from scipy.stats import binomtest
+
+    ends = binomtest(hits, n).proportion_ci(LEVEL, method="wilson")
+    return Interval(hits / n, round(float(ends.low), _DIGITS), round(float(ends.high), _DIGITS), n, n)
