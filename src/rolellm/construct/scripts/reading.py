@@ -178,6 +178,15 @@ def lines_of(text: str) -> Sequence[Line]:
     ]
 
 
+@lru_cache(maxsize=2)
+def paragraphs_of(text: str) -> Sequence[tuple[Line, bool, bool]]:
+    """The lines that are not blank, and whether they are the first and the last of their paragraph."""
+    full = [(line, not line.blank) for line in lines_of(text)]
+    edge = [(Line(0, 0, ""), False)]
+    around = zip([*edge, *full], full, [*full[1:], *edge], strict=False)
+    return [(line, not before, not after) for (_, before), (line, told), (_, after) in around if told]
+
+
 def trim(text: str, start: int, end: int, marks: str = "") -> tuple[int, int]:
     """A span without the white space at its ends, nor any of the marks."""
     while start < end and (text[start].isspace() or text[start] in marks):
@@ -267,7 +276,12 @@ class Collector:
         at = start
         for aside in bracketed(self.text, start, end):
             self.tell(kind, at, aside.start)
-            self.tell("direction", aside.inner_start, aside.inner_end)
+            inner = aside.inner_start, aside.inner_end
+            found = heading_of(self.text[slice(*inner)].replace("\n", " "))
+            if found and found[1]:
+                self.heading(inner[0] + found[0], inner[0] + found[1])
+            else:
+                self.tell("direction", *inner)
             at = aside.end
         self.tell(kind, at, end)
 
@@ -313,25 +327,20 @@ NUMBER: Final = (
     r"(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|first|second|third|fourth|"
     r"fifth|sixth|seventh|eighth|ninth|tenth|last|final)(?:[- ](?:one|two|three|four|five|six|seven|eight|nine))?)"
 )
-_ENGLISH: Final = re.compile(
-    rf"(?:(?:(?:act|scene|sc)\b\.?\s*{NUMBER}\b|(?:the\s+)?(?:first|second|third|fourth|fifth|last)\s+(?:act|scene)\b"
-    r"|scene(?=\s*[:：-]))"
+# In English, in Chinese, and in other languages, where they are lines of their own.
+_HEADING: Final = re.compile(
+    rf"(?i:(?:(?:act|scene|sc)\b\.?\s*{NUMBER}\b|(?:the\s+)?(?:first|second|third|fourth|fifth|last)\s+(?:act|scene)\b"
+    r"|scenes?(?=\s*[:：-]))"
     rf"(?:\s*[,;:.]?\s*(?:act|scene|sc)\b\.?\s*{NUMBER}\b)?"
     r"|(?:the\s+)?(?:scene|prologue|epilogue|induction|cold open|teaser|interlude|intermission|opening credits|"
     r"closing credits|end credits|commercial break)(?=\W*$))"
-    r"[ \t]*(?:$|[.:：,;—–-]+[ \t]*(?P<rest>.*)$)",
-    re.IGNORECASE,
-)
-_CHINESE: Final = re.compile(
-    r"(?:第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕集折出回章节景]|[场場]景\s*[一二三四五六七八九十\d]{0,3}(?=\s*[：:]|$)|序幕|尾声|楔子|终场)"
+    r"[ \t]*(?:$|[.:：,;—–-]+[ \t]*(?P<rest>.*)$)"
+    r"|(?:第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕集折出回章节景]|[场場]景\s*[一二三四五六七八九十\d]{0,3}(?=\s*[：:]|$)|序幕|尾声|楔子|终场)"
     r"(?:\s*第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕折出景])?"
-    r"\s*(?:$|[：:，,。.、\s—-]+(?P<rest>.*)$)"
-)
-# Acts and scenes in other languages; as a line of its own, with a number in digits or in words.
-_FOREIGN: Final = re.compile(
-    r"(?:[^\W\d_]+\s+|\d{1,2}\.\s*)?(?:acte|acto|atto|akt|aufzug|auftritt|scène|scene(?=\s+premi)|szene|scena|escena|действие|явление|сцена)"
-    r"(?:\s+(?!(?:de|du|der|di)\b)[^\W_]+)?\s*[.:]?(?P<rest>)$",
-    re.IGNORECASE,
+    r"\s*(?:$|[：:，,。.、\s—-]+(?P<rest_zh>.*)$)"
+    r"|(?P<act>(?i:(?:[^\W\d_]+\s+|\d{1,2}\.\s*)?"
+    r"(?:acte|acto|atto|akt|aufzug|auftritt|scène|scene(?=\s+premi)|szene|scena|escena|действие|явление|сцена)"
+    r"(?:\s+(?!(?:de|du|der|di)\b)[^\W_]+)?\s*[.:]?$))"
 )
 _SLUG: Final = re.compile(
     r"(?:[A-Z]?\d{1,4}[A-Z]?[.)]?\s+)?(?:(?i:INT|EXT)\.?\s?/\s?(?i:INT|EXT)\b\.?|(?i:I\s?/\s?E)\b\.?|(?i:INT|EXT)\.|(?:INT|EXT|EST)\b\.?)"
@@ -356,18 +365,16 @@ def heading_of(line: str) -> tuple[int, int] | None:
     start = line.index(text)
     if len(text) > 500:
         return None
-    for pattern in (_ENGLISH, _CHINESE, _FOREIGN):
-        match = pattern.match(text)
-        if match:
-            rest = match["rest"]
-            low = match.start("rest") if rest and rest.strip() else 0
-            return start + low, start + len(text)
+    if match := _HEADING.match(text):
+        rest = match["rest"] or match["rest_zh"]
+        return start + (match.end() - len(rest) if rest and rest.strip() else 0), start + len(text)
     return (start, start + len(text)) if slug(text) else None
 
 
 def foreign_act(line: Line) -> bool:
     """Whether a line is an act's or scene's heading in another language than English, such as ``SCÈNE III.``."""
-    return len(line.text) < _SHORT and _FOREIGN.match(line.text.strip()) is not None
+    match = _HEADING.match(line.text.strip()) if len(line.text) < _SHORT else None
+    return match is not None and match["act"] is not None
 
 
 def slug(line: str) -> bool:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from rolellm.construct.scripts.play import Cue, Dialogue
 from rolellm.construct.scripts.reading import (
-    CLOSING,
     Aside,
     Collector,
     Found,
@@ -21,11 +20,11 @@ from rolellm.construct.scripts.reading import (
     Line,
     Source,
     bare,
-    bracketed,
     heading_of,
     key,
     known_names,
     lines_of,
+    paragraphs_of,
 )
 from rolellm.core.text import HAN
 
@@ -59,29 +58,12 @@ _OPENINGS: Final = tuple(
     )
 )
 _IRC: Final = 0
-_LONGEST_BRACKET: Final = 30
-_LONGEST_CHARACTERS: Final = 4000
 _ODD: Final = 2
 _DIGIT: Final = re.compile(r"\d")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """A name before what is said.
-
-    Attributes:
-        name: Without the additions of scripts.
-        end: Where the speech begins, in the line.
-        aside: A bracket behind the name, in the line; an empty span where there is none.
-    """
-
-    name: str
-    end: int
-    aside: tuple[int, int]
-
-
-def label_of(line: str) -> Label | None:
+def label_of(line: str) -> Cue | None:
     """The label of a line such as ``JOHN (sighs): Well.``; whether the name is one is left open."""
     match = _LABEL.match(line)
     if match is None:
@@ -92,10 +74,10 @@ def label_of(line: str) -> Label | None:
         opens = match["mark"] or after.isupper() or after in "\"“'‘([…."
         if after in "/\\" or after.isdigit() or not opens:
             return None
-    return Label(bare(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
+    return Cue(bare(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
 
 
-def speakers_of(lines: Sequence[Line], names: Sequence[str]) -> tuple[list[Label | None], int | None]:
+def speakers_of(lines: Sequence[Line], names: Sequence[str]) -> tuple[list[Cue | None], int | None]:
     """For each line the label that names its speaker, and for a log which of `_OPENINGS` it keeps to.
 
     Args:
@@ -110,7 +92,7 @@ def speakers_of(lines: Sequence[Line], names: Sequence[str]) -> tuple[list[Label
             said.setdefault(key(label.name), []).append(line.text[label.end :])
     known = known_names((label.name for label in labels if label), names)
     known &= {name for name, spoken in said.items() if not _is_data(spoken)} | asked
-    best: list[Label | None] = [label if label and key(label.name) in known else None for label in labels]
+    best: list[Cue | None] = [label if label and key(label.name) in known else None for label in labels]
     count, kept = _repeated(best, asked), None
     likely = {place for place, line in enumerate(lines) if _LIKELY.search(line.text)}
     for number, opening in enumerate(_OPENINGS if len(likely) > count else ()):
@@ -120,13 +102,13 @@ def speakers_of(lines: Sequence[Line], names: Sequence[str]) -> tuple[list[Label
     return best, kept
 
 
-def _opened(opening: re.Pattern[str], line: str) -> Label | None:
+def _opened(opening: re.Pattern[str], line: str) -> Cue | None:
     match = opening.match(line)
     name = match["name"].strip().strip("~*").strip() if match else ""
-    return Label(name, match.end(), (0, 0)) if match and name else None
+    return Cue(name, match.end()) if match and name else None
 
 
-def _repeated(labels: Sequence[Label | None], asked: set[str]) -> int:
+def _repeated(labels: Sequence[Cue | None], asked: set[str]) -> int:
     """How often a name is found that comes again."""
     counts = Counter(key(label.name) for label in labels if label)
     return sum(count for name, count in counts.items() if count > 1 or name in asked)
@@ -146,7 +128,7 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
     lines = lines_of(source.text)
     labels, kept = speakers_of(lines, hints.names)
     if kept is None:
-        return _transcript(source.text, lines, labels)
+        return _transcript(source.text, {line.start: label for line, label in zip(lines, labels, strict=True) if label})
     out = _Log(source.text)
     for line, label in zip(lines, labels, strict=True):
         if label is not None:
@@ -169,63 +151,11 @@ class _Log(Collector):
         return []
 
 
-def _transcript(text: str, lines: Sequence[Line], labels: Sequence[Label | None]) -> list[Found]:
-    out = Collector(text)
-    behind = 0
-    for place, (line, label) in enumerate(zip(lines, labels, strict=True)):
-        if place < behind:
-            continue
-        if line.blank:
-            if not out.is_waiting:
-                out.close()
-        elif whole := _whole_bracket(text, lines, place):
-            behind = place + whole[1]
-            _tell(out, whole[0])
-        elif heading := heading_of(line.text):
+def _transcript(text: str, labels: Mapping[int, Cue]) -> list[Found]:
+    out = Dialogue(text, {key(label.name) for label in labels.values()}, bracketed=True)
+    for line, first, _ in paragraphs_of(text):
+        if first and not out.is_waiting:
             out.close()
-            out.heading(line.start + heading[0], line.start + heading[1])
-        elif label is not None:
-            out.open(label.name, line, label.end, label.aside)
-        elif line.text.lstrip()[0] == "〔":
-            # Printed Chinese plays leave the bracket open.
-            out.close()
-            out.paragraph(line.start, line.end, "direction")
-        elif out.is_open:
-            out.extend(line)
-        else:
-            out.paragraph(line.start, line.end)
+        out.line(line, labels.get(line.start), first=first)
     out.close()
     return out.found
-
-
-def _tell(out: Collector, aside: Aside) -> None:
-    """A bracket on lines of its own: a heading or a direction."""
-    inner = out.text[aside.inner_start : aside.inner_end]
-    heading = heading_of(inner) if "\n" not in inner.strip() else None
-    if heading is None and (scene := re.match(r"\s*scenes?\s*[:：]", inner, re.IGNORECASE)):
-        heading = scene.end(), len(inner)
-    waited = out.is_waiting
-    out.close(done=heading is not None)
-    if heading is not None:
-        out.heading(aside.inner_start + heading[0], aside.inner_start + heading[1])
-    else:
-        out.tell("direction", aside.inner_start, aside.inner_end)
-        out.is_waiting = waited
-
-
-def _whole_bracket(text: str, lines: Sequence[Line], place: int) -> tuple[Aside, int] | None:
-    """A bracket that fills its line, or several lines; with their number."""
-    line = lines[place]
-    begun = line.text.lstrip("*_ \t\u3000")
-    if begun[:1] not in CLOSING:
-        return None
-    low, stop = line.end - len(begun), place
-    while stop < min(place + _LONGEST_BRACKET, len(lines)) and not lines[stop].blank:
-        stop += 1
-    limit = min(lines[stop - 1].end, low + _LONGEST_CHARACTERS)
-    found = bracketed(text, low, limit) if text.find(CLOSING[begun[0]], low, limit) >= 0 else []
-    if not found or found[0].start != low:
-        return None
-    last = next(number for number in range(place, stop) if lines[number].end >= found[0].end)
-    rest = text[found[0].end : lines[last].end]
-    return None if rest.strip(" \t\u3000.。*_") else (found[0], last - place + 1)
