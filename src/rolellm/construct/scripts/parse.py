@@ -391,8 +391,6 @@ def read_script(
     source = script if isinstance(script, Source) else read_source(script, encoding)
     if not source.text.strip():
         raise ScriptError("the script is empty; give a file with speeches", path=source.path)
-    if format in (None, "play", "screenplay"):
-        source = screenplay.joined(source)
     hints = Hints(language or detect_language(source.text), names, columns or {})
     scores: Mapping[Format, float] = {}
     if format is None:

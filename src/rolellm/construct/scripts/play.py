@@ -31,6 +31,7 @@ from rolellm.construct.scripts.reading import (
     lines_of,
     paragraphs_of,
 )
+from rolellm.construct.scripts.screenplay import joined
 from rolellm.core.records import TurnKind
 from rolellm.core.text import HAN
 
@@ -154,11 +155,16 @@ class Cast:
     indent: int | None
 
 
+@lru_cache(maxsize=2)
+def _lines(text: str) -> Sequence[tuple[Line, bool, bool]]:
+    return paragraphs_of(joined(text))
+
+
 def cast_of(text: str, hints: Hints) -> Cast | None:
     """Find out how a play names its speakers; nothing where nobody is named more than once or asked for."""
     found: dict[Way, dict[str, list[_Named]]] = {}
     directed: set[str] = set()
-    for line, first, last in paragraphs_of(text):
+    for line, first, last in _lines(text):
         for cue in _cues_of(line.text):
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
@@ -234,7 +240,7 @@ def read_play(source: Source, hints: Hints) -> list[Found]:
     cast = cast_of(source.text, hints)
     reading = Dialogue(source.text, cast.names if cast else ())
     asked = {key(name) for name in hints.names}
-    for line, first, last in paragraphs_of(source.text):
+    for line, first, last in _lines(source.text):
         cues = _cues_of(line.text) if cast is not None else ()
         if cast is not None and cast.indent not in (None, line.indent):
             cues = ()

@@ -7,7 +7,7 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -64,25 +64,6 @@ class Source:
             for place in (start, max(start, end - 1))
         )
         return first[0], last[1] if start < end else first[0]
-
-    def without(self, spans: Sequence[tuple[int, int]]) -> Source:
-        """The source with some spans of the text taken out; they rise and do not overlap."""
-        kept = list(zip([0, *(end for _, end in spans)], [*(start for start, _ in spans), len(self.text)], strict=True))
-        runs: list[Run] = []
-        length = at = 0
-        for low, high in kept:
-            while at + 1 < len(self.runs) and self.runs[at + 1].at <= low:
-                at += 1
-            for place in range(at, len(self.runs) - 1):
-                run = self.runs[place]
-                if run.at >= high:
-                    break
-                begun = max(low, run.at)
-                start = run.start if run.spelled else run.start + begun - run.at
-                runs.append(Run(length + begun - low, start, run.end, run.spelled))
-            length += high - low
-        runs.append(Run(length, *self.runs[-1][1:]))
-        return replace(self, text="".join(self.text[low:high] for low, high in kept), runs=runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +159,9 @@ def lines_of(text: str) -> Sequence[Line]:
     ]
 
 
-@lru_cache(maxsize=2)
-def paragraphs_of(text: str) -> Sequence[tuple[Line, bool, bool]]:
+def paragraphs_of(lines: Sequence[Line]) -> Sequence[tuple[Line, bool, bool]]:
     """The lines that are not blank, and whether they are the first and the last of their paragraph."""
-    full = [(line, not line.blank) for line in lines_of(text)]
+    full = [(line, not line.blank) for line in lines]
     edge = [(Line(0, 0, ""), False)]
     around = zip([*edge, *full], full, [*full[1:], *edge], strict=False)
     return [(line, not before, not after) for (_, before), (line, told), (_, after) in around if told]
@@ -420,25 +400,6 @@ _ARTICLES: Final = frozenset(("a", "an", "the"))
 PARTICLES: Final = words_of(
     "a an and at au aux bin da dal de del den der des di du e el en for from ibn in la las le les los of off on or "
     "the to und van von vom with y zu zum c etc s"
-)
-
-#: What captions put into brackets that is heard and is nobody.
-SOUNDS: Final = words_of(
-    "alarm all applause audience background bang barking beep bell bells both buzz cheering cheers chuckle chuckles "
-    "clears clock coughs cries crowd crying door echo english exhales explosion foreign french gasp gasps german "
-    "giggles groans growls grunts gunshot gunshots hisses horn hums inaudible indistinct inhales italian jazz laugh "
-    "laughs laughter loudly mans moans mumbles music mutters no noise panting phone pants quietly rain roars russian "
-    "scoffs screaming screams shouts shrieks sighs silence singing siren sirens sniffles sniffs snores sobs softly "
-    "song sound spanish speaking static stammers theme thunder thud tv typing voice-over wails weeps whispers "
-    "whistles whooping wind yells yelps 音乐 音樂 掌声 掌聲 笑 大笑 笑声 笑聲 哭 哭泣 叹气 嘆氣 敲门声 门铃 电话铃声 "
-    "铃声 枪声 鼓掌 咳嗽 沉默 雷声 尖叫 歌声 欢呼 喘气"
-)
-
-#: Titles that a name may have or lack.
-HONORIFICS: Final = words_of(
-    "mr mrs miss ms mister sir madam madame monsieur lady lord dame dr doctor prof professor captain capt colonel col "
-    "general gen major sergeant sgt lieutenant lt commander inspector detective officer agent saint st reverend rev "
-    "judge president senator chief king queen prince princess duke duchess count countess uncle aunt brother sister"
 )
 
 #: With one of these, a name is as a rule somebody else's: Young MARCIUS is not MARCIUS.

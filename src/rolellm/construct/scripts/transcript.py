@@ -153,7 +153,7 @@ class _Log(Collector):
 
 def _transcript(text: str, labels: Mapping[int, Cue]) -> list[Found]:
     out = Dialogue(text, {key(label.name) for label in labels.values()}, bracketed=True)
-    for line, first, _ in paragraphs_of(text):
+    for line, first, _ in paragraphs_of(lines_of(text)):
         if first and not out.is_waiting:
             out.close()
         out.line(line, labels.get(line.start), first=first)
