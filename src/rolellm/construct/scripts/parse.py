@@ -174,8 +174,7 @@ def _play(text: str, hints: Hints) -> list[int]:
 
 def _transcript(text: str, hints: Hints) -> list[int]:
     asked = set(map(key, hints.names))
-    lines = lines_of(text)
-    labels = transcript.speakers_of(lines, hints.names)[0]
+    lines, labels, _ = transcript.speakers_of(text, hints.names)
     # A novel's "the king said:" is followed by a quotation mark.
     named = [
         (key(label.name), line.start)

@@ -1,4 +1,4 @@
-"""Transcripts: ``Name: line``, stage directions in brackets; and chat logs, where a date or ``<Name>`` opens a message.
+"""Transcripts: ``Name: line``, stage directions in brackets; Yuan drama, whose brackets name speakers; Ren'Py; and logs.
 
 Logs keep to one way of opening messages, as plays do to one way of naming speakers: whichever finds most names that
 come again. Messages of the program itself, which have a date and no name, are narration.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from rolellm.construct.scripts.play import Cue, Dialogue
@@ -21,6 +21,7 @@ from rolellm.construct.scripts.reading import (
     Source,
     bare,
     heading_of,
+    is_name,
     key,
     known_names,
     lines_of,
@@ -42,7 +43,7 @@ _TIME: Final = r"(?:[上下]午)?\d{1,2}[:.：]\d{2}(?:[:.：]\d{2})?(?:[.,]\d{1
 _BOTH: Final = rf"{_DATE},?[ T]{{0,3}}(?:at )?{_TIME}"
 _STAMP: Final = rf"(?:[\[(](?:{_BOTH}|{_TIME})[\])]|(?:{_BOTH}|{_TIME}))"
 _STAMPED: Final = re.compile(rf"\s*{_STAMP}")
-_LIKELY: Final = re.compile(r"<|\d[:.：]\d\d")
+_LIKELY: Final = re.compile(r"<|\d[:.：]\d\d|^\s.*\"\s*$")
 #: How logs open a message, with the date in front of the name or behind it; the message follows, or is below.
 _OPENINGS: Final = tuple(
     re.compile(pattern)
@@ -55,9 +56,17 @@ _OPENINGS: Final = tuple(
         # Discord, WeChat and QQ: the name behind the date, or in front of it, and the message below.
         rf"\s*{_STAMP}\s+(?P<name>[^\s:：][^\n:：]{{0,59}})$",
         rf"\s*(?P<name>[^\s<\[][^\n]{{0,59}}?)(?:(?:,|[ ][—–-])[ ](?:[^\W\d_]+[ ]){{0,2}}{_STAMP}|[ \t]+{_BOTH})$",
+        # Ren'Py: eileen "Text.", in a block.
+        r"\s+(?P<name>[^\W\d]\w*|\"[^\"\n]{1,40}\") +\"(?=[^\"\n].*\"\s*$)",
     )
 )
-_IRC: Final = 0
+_IRC, _RENPY = 0, 5
+# Ren'Py: define e = Character("Eileen").
+_CHARACTER: Final = re.compile(r"^\s*define (\w+) *= *Character\( *_?\(?[\"']([^\"'\n]+)", re.MULTILINE)
+_TOLD: Final = re.compile(r"\s*\"(?P<told>.+)\"\s*$")
+# Yuan drama: 〔正末云〕 inside of paragraphs; what comes before a comma is done, and a manner may precede the verb.
+_STAGED: Final = re.compile(r"[〔（(](?P<told>[^〔〕（）()\n]{1,40}[云唱])[〕）)]")
+_MANNER: Final = "诗词带背问"
 _ODD: Final = 2
 _DIGIT: Final = re.compile(r"\d")
 _LETTER: Final = re.compile(r"[^\W\d_]")
@@ -77,14 +86,32 @@ def label_of(line: str) -> Cue | None:
     return Cue(bare(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
 
 
-def speakers_of(lines: Sequence[Line], names: Sequence[str]) -> tuple[list[Cue | None], int | None]:
-    """For each line the label that names its speaker, and for a log which of `_OPENINGS` it keeps to.
+def _staged(text: str) -> tuple[list[Line], list[Cue | None]]:
+    """The lines of a text, parted where a bracket in them names a speaker, and its name."""
+    told = {match.start(): (match, "".join(match["told"].split())) for match in _STAGED.finditer(text)}
+    plain = Counter(words[:-1].rstrip(_MANNER) for _, words in told.values() if "，" not in words)
+    known = sorted((name for name, count in plain.items() if is_name(name, once=count == 1)), key=len)
+    cues: dict[int, Cue] = {}
+    for place, (match, words) in told.items():
+        # Whoever is named last speaks, perhaps played by somebody; 〔唱〕 is the same speaker still.
+        clauses = [clause[clause.find("扮") + 1 :] for clause in reversed(words.split("，"))]
+        near = (name for clause in clauses for name in known if clause.startswith(name))
+        if name := next(near, None):
+            cues[place] = Cue(name, match.end() - place, (1, len(match[0]) - 1) if "，" in words else (0, 0))
+    starts = sorted({*cues, *(line.start for line in lines_of(text))})
+    ends = [after - (text[after - 1] == "\n") for after in starts[1:]]
+    lines = [Line(start, end, text[start:end]) for start, end in zip(starts, [*ends, len(text)], strict=True)]
+    return lines, [cues.get(line.start) for line in lines]
+
+
+def speakers_of(text: str, names: Sequence[str]) -> tuple[Sequence[Line], list[Cue | None], int | None]:
+    """The lines, for each the label that names its speaker, and for a log which of `_OPENINGS` it keeps to.
 
     Args:
-        lines: Of the text.
+        text: `Source.text`.
         names: The role's.
     """
-    asked = set(map(key, names))
+    asked, lines = set(map(key, names)), lines_of(text)
     labels = [label_of(line.text) for line in lines]
     said: dict[str, list[str]] = {}
     for line, label in zip(lines, labels, strict=True):
@@ -94,17 +121,19 @@ def speakers_of(lines: Sequence[Line], names: Sequence[str]) -> tuple[list[Cue |
     known &= {name for name, spoken in said.items() if not _is_data(spoken)} | asked
     best: list[Cue | None] = [label if label and key(label.name) in known else None for label in labels]
     count, kept = _repeated(best, asked), None
+    if _repeated((staged := _staged(text))[1], asked) > count:
+        return *staged, kept
     likely = {place for place, line in enumerate(lines) if _LIKELY.search(line.text)}
     for number, opening in enumerate(_OPENINGS if len(likely) > count else ()):
         opened = [_opened(opening, line.text) if place in likely else None for place, line in enumerate(lines)]
         if (found := _repeated(opened, asked)) > count:
             best, count, kept = opened, found, number
-    return best, kept
+    return lines, best, kept
 
 
 def _opened(opening: re.Pattern[str], line: str) -> Cue | None:
     match = opening.match(line)
-    name = match["name"].strip().strip("~*").strip() if match else ""
+    name = match["name"].strip('~*" ') if match else ""
     return Cue(name, match.end()) if match and name else None
 
 
@@ -125,13 +154,18 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
 
     In a chat log they do so up to the next message.
     """
-    lines = lines_of(source.text)
-    labels, kept = speakers_of(lines, hints.names)
+    lines, labels, kept = speakers_of(source.text, hints.names)
     if kept is None:
-        return _transcript(source.text, {line.start: label for line, label in zip(lines, labels, strict=True) if label})
+        return _transcript(source.text, lines, labels)
     out = _Log(source.text)
+    called = dict(_CHARACTER.findall(source.text)) if kept == _RENPY else {}
     for line, label in zip(lines, labels, strict=True):
-        if label is not None:
+        if kept == _RENPY:
+            # All else is the program's.
+            if told := _TOLD.match(line.text, label.end - 1 if label else 0):
+                place = line.start + told.start("told"), line.start + told.end("told")
+                out.say(called.get(label.name, label.name), *place) if label else out.tell("narration", *place)
+        elif label is not None:
             out.open(label.name, line, label.end)
         elif line.blank:
             continue
@@ -151,11 +185,12 @@ class _Log(Collector):
         return []
 
 
-def _transcript(text: str, labels: Mapping[int, Cue]) -> list[Found]:
-    out = Dialogue(text, {key(label.name) for label in labels.values()}, bracketed=True)
-    for line, first, _ in paragraphs_of(lines_of(text)):
+def _transcript(text: str, lines: Sequence[Line], labels: Sequence[Cue | None]) -> list[Found]:
+    named = {line.start: label for line, label in zip(lines, labels, strict=True) if label}
+    out = Dialogue(text, {key(label.name) for label in named.values()}, bracketed=True)
+    for line, first, _ in paragraphs_of(lines):
         if first and not out.is_waiting:
             out.close()
-        out.line(line, labels.get(line.start), first=first)
+        out.line(line, named.get(line.start), first=first)
     out.close()
     return out.found
