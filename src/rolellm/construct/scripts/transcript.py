@@ -1,4 +1,4 @@
-"""Transcripts: ``Name: line``, stage directions in brackets; Yuan drama, whose brackets name speakers; Ren'Py; and logs.
+"""Transcripts: ``Name: line``; Yuan drama, whose brackets name speakers; Ren'Py; and logs of chats.
 
 Logs keep to one way of opening messages, as plays do to one way of naming speakers: whichever finds most names that
 come again. Messages of the program itself, which have a date and no name, are narration.
