@@ -194,6 +194,25 @@ WECHAT = """\
 谢谢
 """
 
+RENPY = """\
+define a = Character("Ada")
+label start:
+    scene hall with dissolve
+    $ keys = 2
+    "It rains."
+    a "Who has the keys?"
+    "The Miller" "Not I."
+    a "Then who?"
+    "The Miller" "The wind."
+    jump .next
+"""
+
+YUAN = """\
+〔净扮店主上，诗云〕来了。
+从来如此。〔老汉云〕谁？〔店主云〕是我。〔老汉做看科，云〕是你。〔唱〕你来了。〔下〕
+〔老汉上，云〕去罢。〔店主做拜科，老汉云〕好。
+"""
+
 Spoken = list[tuple[str, str]]
 _KEYS: Spoken = [("bo", "in the door: where else")]
 
@@ -335,6 +354,33 @@ LAYOUTS = [
         "transcript",
         [("阿达", "谁拿了钥匙？"), ("小波", "在门上。"), ("阿达", "谢谢")],
         id="WeChat",
+    ),
+    pytest.param(
+        RENPY,
+        "Ada",
+        "transcript",
+        [
+            ("Ada", "Who has the keys?"),
+            ("The Miller", "Not I."),
+            ("Ada", "Then who?"),
+            ("The Miller", "The wind."),
+        ],
+        id="Ren'Py",
+    ),
+    pytest.param(
+        YUAN,
+        "老汉",
+        "transcript",
+        [
+            ("店主", "来了。 从来如此。"),
+            ("老汉", "谁？"),
+            ("店主", "是我。"),
+            ("老汉", "是你。"),
+            ("老汉", "你来了。"),
+            ("老汉", "去罢。"),
+            ("老汉", "好。"),
+        ],
+        id="Yuan drama",
     ),
 ]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rolellm.construct.scripts.reading import HONORIFICS, OTHERS, TITLES_ZH, key
+from rolellm.construct.scripts.reading import OTHERS, TITLES_ZH, key
 from rolellm.core.text import HAN
 
 # Names are introduced early.
@@ -128,9 +128,6 @@ def _likeness(name: str, other: str, everybody: Sequence[str]) -> str | None:
         return _chinese_likeness(key(name), key(other))
     if ({*ours} ^ {*theirs}) & OTHERS or not {*ours} - OTHERS or not {*theirs} - OTHERS:
         return None
-    bare = [[word for word in words if word not in HONORIFICS] for words in (ours, theirs)]
-    if bare[0] == bare[1] and bare[0] and not ({*ours} & HONORIFICS and {*theirs} & HONORIFICS):
-        return f"‘{name}’ but for the title"
     shorter = min(ours, theirs, key=len)
     if sum(_within(shorter, _tokens(one)) for one in {key(one): one for one in everybody}.values()) > 2:
         return None

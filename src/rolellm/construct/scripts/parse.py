@@ -174,8 +174,7 @@ def _play(text: str, hints: Hints) -> list[int]:
 
 def _transcript(text: str, hints: Hints) -> list[int]:
     asked = set(map(key, hints.names))
-    lines = lines_of(text)
-    labels = transcript.speakers_of(lines, hints.names)[0]
+    lines, labels, _ = transcript.speakers_of(text, hints.names)
     # A novel's "the king said:" is followed by a quotation mark.
     named = [
         (key(label.name), line.start)
@@ -391,8 +390,6 @@ def read_script(
     source = script if isinstance(script, Source) else read_source(script, encoding)
     if not source.text.strip():
         raise ScriptError("the script is empty; give a file with speeches", path=source.path)
-    if format in (None, "play", "screenplay"):
-        source = screenplay.joined(source)
     hints = Hints(language or detect_language(source.text), names, columns or {})
     scores: Mapping[Format, float] = {}
     if format is None:

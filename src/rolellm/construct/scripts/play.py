@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Final, Literal
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
 
 from rolellm.construct.scripts.reading import (
+    CLOSING,
     Aside,
     Collector,
     Found,
@@ -28,7 +29,9 @@ from rolellm.construct.scripts.reading import (
     is_name,
     key,
     lines_of,
+    paragraphs_of,
 )
+from rolellm.construct.scripts.screenplay import joined
 from rolellm.core.records import TurnKind
 from rolellm.core.text import HAN
 
@@ -64,23 +67,42 @@ _SMALL: Final = re.compile(r"(?<= )[^\W\dA-Z_]+\b")
 _UNCLOSED: Final = re.compile(r"\[[^\[\]\n]{1,200}$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Cue:
+class Cue(NamedTuple):
+    """A name before what is said, without the additions of scripts.
+
+    Attributes:
+        name: Whether it is one is left open.
+        end: Where the speech begins, in the line.
+        aside: A bracket behind the name, in the line; an empty span where there is none.
+        way: How a play names its speakers, were this one.
+        opens: Whether a direction opens behind the name that goes on in the next line.
+    """
+
     name: str
-    way: Way
     end: int
-    aside: tuple[int, int]
+    aside: tuple[int, int] = (0, 0)
+    way: Way = "colon"
     opens: bool = False
 
 
+class _Named(NamedTuple):
+    """A name as it is written, its line, and whether that is the first of its paragraph."""
+
+    line: Line
+    first: bool
+    name: str
+
+
 @lru_cache(maxsize=1 << 16)
-def _cues_of(line: str) -> Sequence[_Cue]:
+def _cues_of(line: str) -> Sequence[Cue]:
     """What a line would be, were it one that names a speaker; the likeliest first."""
-    cues = []
+    cues: list[Cue] = []
+    if heading_of(line) is not None or _ENTER.match(line):
+        return cues
     # Tried only where it can match: names in front of gaps are in capitals, or in a script that has none.
     gap = _GAP.match(line) if "\t" in line or not line.lstrip()[1:2].islower() else None
     if gap and (not any(map(str.islower, gap["name"])) or "\t" in gap["gap"]):
-        cues.append(_Cue(bare(gap["name"]), "gap", gap.end("gap"), gap.span("aside") if gap["aside"] else (0, 0)))
+        cues.append(Cue(bare(gap["name"]), gap.end("gap"), gap.span("aside") if gap["aside"] else (0, 0), "gap"))
     match = _CUE.match(line)
     if match is None:
         return cues
@@ -106,11 +128,11 @@ def _cues_of(line: str) -> Sequence[_Cue]:
         is_cue = not after.strip() or match["stop"] == "：" or after[0].isspace() or name.isupper()
         way = "colon" if after.strip() else "colon alone"
     if is_cue:
-        cues.append(_Cue(bare(name), way, match.end(), aside))
+        cues.append(Cue(bare(name), match.end(), aside, way))
     if line.rfind("(") > line.rfind(")") and (opened := _OPEN.match(line)):
         # A direction that goes on in the next line; "stop" and "capital" name the same speakers here.
         way = "stop" if opened["name"].isupper() else "capital"
-        cues.append(_Cue(bare(opened["name"]), way, opened.end(), (0, 0), opens=True))
+        cues.append(Cue(bare(opened["name"]), opened.end(), way=way, opens=True))
     return cues
 
 
@@ -133,97 +155,92 @@ class Cast:
     indent: int | None
 
 
+@lru_cache(maxsize=2)
+def _lines(text: str) -> Sequence[tuple[Line, bool, bool]]:
+    return paragraphs_of(joined(text))
+
+
 def cast_of(text: str, hints: Hints) -> Cast | None:
     """Find out how a play names its speakers; nothing where nobody is named more than once or asked for."""
-    found: dict[Way, dict[str, list[int]]] = {}
-    indents: Counter[int] = Counter()
+    found: dict[Way, dict[str, list[_Named]]] = {}
     directed: set[str] = set()
-    parted: Counter[tuple[Way, bool]] = Counter()
-    asked = {key(name) for name in hints.names}
-    spelled: dict[str, str] = {}
-    for line, first, last in _with_neighbors(text):
-        cues = _cues_of(line.text)
-        if not cues or heading_of(line.text) is not None or _ENTER.match(line.text):
-            continue
-        for cue in cues:
+    for line, first, last in _lines(text):
+        for cue in _cues_of(line.text):
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
-            if alone or (cue.opens and not first) or (cue.way in ("bare", "small") and last):
-                continue
-            name = key(cue.name)
-            if cue.opens or cue.aside[1]:
-                directed.add(name)
-            if name in asked or is_name(cue.name, loose=cue.way == "small"):
-                found.setdefault(cue.way, {}).setdefault(name, []).append(line.start)
-                indents[line.indent] += cue.way == "capital"
-                parted[cue.way, first] += 1
-                spelled.setdefault(name, cue.name)
-    if len(found.get("gap", ())) * 10 > len(found.get("bare", ())) > 0:
+            if not (alone or (cue.opens and not first) or (cue.way in ("bare", "small") and last)):
+                found.setdefault(cue.way, {}).setdefault(cue.name, []).append(_Named(line, first, cue.name))
+                if cue.opens or cue.aside[1]:
+                    directed.add(key(cue.name))
+    asked = {key(name) for name in hints.names}
+    named = {way: _names_in(way, spellings, asked) for way, spellings in found.items()}
+    if len(named.get("gap", ())) * 10 > len(named.get("bare", ())) > 0:
         # Long speeches begin under the name, short ones next to it.
-        for name, at in found.pop("bare").items():
-            found["gap"].setdefault(name, []).extend(at)
-        parted.update({("gap", first): parted["bare", first] for first in (True, False)})
-    casts = []
-    sentences = _Sentences(text)
-    margin = indents.most_common(1)[0][0] if indents else 0
-    # Where only the lines with names are so indented, a word is a name there.
-    placed = margin > 0 and sum(line.indent == margin for line in lines_of(text)) < 2 * indents[margin]
-    for way, places in found.items():
-        # A line of verse, too, has no stop now and then, and a refrain comes again.
-        least = _REFRAIN if way == "small" else 2
-        often = {name for name, at in places.items() if name in asked or len(at) >= least}
-        once = {name for name in places if _is_plain(spelled[name], way) and is_name(spelled[name], once=True)}
-        if way == "capital" and not placed:
-            once = {name for name in once if name in directed or name in sentences.names}
-            often = {name for name in often if name in asked or sentences.words[name] <= _AS_WORD * len(places[name])}
-        if often:
-            kept = frozenset(often | once)
-            cues_of = sorted(((name, place) for name in kept for place in places[name]), key=lambda cue: cue[1])
-            indent = margin if way == "capital" else None
-            casts.append(Cast(way, kept, cues_of, parted[way, True] >= parted[way, False], indent))
-    return max(casts, key=lambda cast: len(cast.cues), default=None)
+        for name, at in named.pop("bare").items():
+            named["gap"].setdefault(name, []).extend(at)
+    best: Cast | None = None
+    for way in sorted(named, key=lambda way: -_count(named[way])):
+        if best is None or _count(named[way]) > len(best.cues):
+            cast = _kept(text, way, named[way], asked, directed)
+            best = cast if cast and (best is None or len(cast.cues) > len(best.cues)) else best
+    return best
+
+
+def _count(places: Mapping[str, Sequence[_Named]]) -> int:
+    return sum(map(len, places.values()))
+
+
+def _names_in(way: Way, spellings: Mapping[str, list[_Named]], asked: set[str]) -> dict[str, list[_Named]]:
+    """What can be names among what is so found: their keys, and where they are."""
+    named: dict[str, list[_Named]] = {}
+    for spelled, at in spellings.items():
+        if key(spelled) in asked or is_name(spelled, loose=way == "small"):
+            named.setdefault(key(spelled), []).extend(at)
+    return named
+
+
+def _kept(
+    text: str, way: Way, places: Mapping[str, Sequence[_Named]], asked: set[str], directed: set[str]
+) -> Cast | None:
+    """The cast, if this is the way: who is named often, and who but once in a manner that is surely a name's."""
+    # A line of verse, too, has no stop now and then, and a refrain comes again.
+    least = _REFRAIN if way == "small" else 2
+    often = {name for name, at in places.items() if name in asked or len(at) >= least}
+    once = {name for name, at in places.items() if _is_plain(at[0].name, way)}
+    indent = None
+    if way == "capital":
+        indents = Counter(one.line.indent for at in places.values() for one in at)
+        indent, count = indents.most_common(1)[0]
+        # Where only the lines with names are so indented, a word is a name there.
+        if not indent or sum(line.indent == indent for line in lines_of(text)) >= 2 * count:
+            inside = {key(name) for name in set(_NAMED.findall(text))}
+            # One that now and then is a whole sentence, such as "Silence.".
+            small = Counter(_SMALL.findall(text))
+            once &= directed | inside
+            often = {name for name in often if name in asked or small[name] <= _AS_WORD * len(places[name])}
+    if not often:
+        return None
+    kept = frozenset(often | once)
+    cues = sorted((one.line.start, name, one.first) for name in kept for one in places[name])
+    parted = sum(first for _, _, first in cues) * 2 >= len(cues)
+    return Cast(way, kept, [(name, place) for place, name, _ in cues], parted, indent)
 
 
 def _is_plain(name: str, way: Way) -> bool:
     """Whether one time is enough: "I. Rome" and "A. The" are no speakers."""
     if way == "gap":
-        return name == name.upper() and len(name) > 1
-    return way not in ("stop", "bare", "small") or (name.isupper() and len(name) > 2 and not _ROMAN.match(name))
-
-
-class _Sentences:
-    """What a text has inside its sentences, gone through once and only if asked."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """The keys of what is in capitals, or has a capital inside a sentence."""
-        return frozenset(key(match[0]) for match in _NAMED.finditer(self._text))
-
-    @cached_property
-    def words(self) -> Counter[str]:
-        """How often each word is written small: one that now and then is a whole sentence, such as "Silence."."""
-        return Counter(_SMALL.findall(self._text))
-
-
-def _with_neighbors(text: str) -> Iterator[tuple[Line, bool, bool]]:
-    """The lines that are not blank, and whether they are the first and the last of their paragraph."""
-    edge = Line(0, 0, "")
-    before, line = edge, edge
-    for after in (*lines_of(text), edge):
-        if not line.blank:
-            yield line, before.blank, after.blank
-        before, line = line, after
+        plain = name == name.upper() and len(name) > 1
+    else:
+        plain = way not in ("stop", "bare", "small") or (name.isupper() and len(name) > 2 and not _ROMAN.match(name))
+    return plain and is_name(name, once=True)
 
 
 def read_play(source: Source, hints: Hints) -> list[Found]:
     """The turns of a play. A speech continues over blank lines, up to the next name, heading or stage direction."""
     cast = cast_of(source.text, hints)
-    reading = _Play(source.text, cast)
+    reading = Dialogue(source.text, cast.names if cast else ())
     asked = {key(name) for name in hints.names}
-    for line, first, last in _with_neighbors(source.text):
+    for line, first, last in _lines(source.text):
         cues = _cues_of(line.text) if cast is not None else ()
         if cast is not None and cast.indent not in (None, line.indent):
             cues = ()
@@ -233,7 +250,7 @@ def read_play(source: Source, hints: Hints) -> list[Found]:
     return reading.found
 
 
-def _accepted(cue: _Cue, cast: Cast, asked: set[str], *, first: bool, last: bool) -> bool:
+def _accepted(cue: Cue, cast: Cast, asked: set[str], *, first: bool, last: bool) -> bool:
     name = key(cue.name)
     # In capitals and known, it is no verse that ends in a colon.
     sure = cue.way in ("colon", "bracket", "gap") or (cue.way == cast.way == "colon alone" and cue.name.isupper())
@@ -254,10 +271,19 @@ def _accepted(cue: _Cue, cast: Cast, asked: set[str], *, first: bool, last: bool
     return (first or not cast.parted) if name in cast.names else (first and name in asked)
 
 
-class _Play(Collector):
-    def __init__(self, text: str, cast: Cast | None) -> None:
+class Dialogue(Collector):
+    """Collects the turns of lines that name their speakers, or continue a speech, direct or tell.
+
+    Args:
+        text: `Source.text`.
+        names: The keys of those who speak.
+        bracketed: Whether whatever is in brackets is a direction; else people say some of it.
+    """
+
+    def __init__(self, text: str, names: Iterable[str], *, bracketed: bool = False) -> None:
         super().__init__(text)
-        self.names = cast.names if cast else frozenset()
+        self.names = frozenset(names)
+        self.bracketed = bracketed
         self.held: Line | None = None
 
     def close(self, *, done: bool = True) -> None:
@@ -269,20 +295,22 @@ class _Play(Collector):
             self.held = None
         super().close(done=done)
 
-    def line(self, line: Line, cue: _Cue | None, *, first: bool) -> None:
-        """Take in a line; `first` of its paragraph."""
-        text, known = line.text.strip(), cue is not None and key(cue.name) in self.names
-        if first and self.held is not None:
+    def line(self, line: Line, cue: Cue | None, *, first: bool) -> None:
+        """Take in a line that is not blank, `first` of its paragraph; `cue` names its speaker, if it has one."""
+        text = line.text.strip()
+        held = self.held
+        if held and (first or self.text[held.end - 1] in "。！？" or (self.bracketed and "〔" in held.text)):
+            # A direction whose bracket is left open is all of its line, but printed plays break their lines.
             self.close()
-        heading = heading_of(line.text) if (first or text.isupper() or foreign_act(line)) and not known else None
-        if heading is None and first and not known and text[:1] == "[" and (inner := text.strip("[]_")):
-            shift = line.text.index(inner)
-            heading = (found[0] + shift, found[1] + shift) if (found := heading_of(inner)) else None
-        if heading is not None:
-            self.close()
-            self.heading(line.start + heading[0], line.start + heading[1])
-        elif cue is not None and not _ENTER.match(text):
+        # A bracket that goes on in the next lines is told when it ends.
+        inner = text if text[0] not in CLOSING else text.strip("[]()（）【】_") if CLOSING[text[0]] in text else ""
+        headed = cue is None and (first or self.bracketed or text.isupper() or foreign_act(line))
+        if cue is not None:
             self.open(cue.name, line, cue.end, cue.aside)
+        elif headed and (heading := heading_of(inner)):
+            self.close()
+            at = line.start + line.text.index(inner)
+            self.heading(at + heading[0], at + heading[1])
         elif not self.is_open or (text[0] == "〔" and "〕" not in text):
             if text[0] == "〔":
                 # Printed Chinese plays leave the bracket of a direction open.
@@ -306,7 +334,10 @@ class _Play(Collector):
 
     def asides(self, start: int, end: int) -> list[Aside]:
         """Square brackets are directions; round ones only where they open the speech, fill a line or are in italics."""
-        asides = [aside for aside in bracketed(self.text, start, end) if self._is_aside(aside, start, end)]
+        asides = bracketed(self.text, start, end)
+        if self.bracketed:
+            return asides
+        asides = [aside for aside in asides if self._is_aside(aside, start, end)]
         closed = {aside.start for aside in asides}
         # Old editions leave the bracket open: "Farewell.  [Exit".
         asides += [

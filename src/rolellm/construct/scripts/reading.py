@@ -7,7 +7,7 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -64,25 +64,6 @@ class Source:
             for place in (start, max(start, end - 1))
         )
         return first[0], last[1] if start < end else first[0]
-
-    def without(self, spans: Sequence[tuple[int, int]]) -> Source:
-        """The source with some spans of the text taken out; they rise and do not overlap."""
-        kept = list(zip([0, *(end for _, end in spans)], [*(start for start, _ in spans), len(self.text)], strict=True))
-        runs: list[Run] = []
-        length = at = 0
-        for low, high in kept:
-            while at + 1 < len(self.runs) and self.runs[at + 1].at <= low:
-                at += 1
-            for place in range(at, len(self.runs) - 1):
-                run = self.runs[place]
-                if run.at >= high:
-                    break
-                begun = max(low, run.at)
-                start = run.start if run.spelled else run.start + begun - run.at
-                runs.append(Run(length + begun - low, start, run.end, run.spelled))
-            length += high - low
-        runs.append(Run(length, *self.runs[-1][1:]))
-        return replace(self, text="".join(self.text[low:high] for low, high in kept), runs=runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +159,14 @@ def lines_of(text: str) -> Sequence[Line]:
     ]
 
 
+def paragraphs_of(lines: Sequence[Line]) -> Sequence[tuple[Line, bool, bool]]:
+    """The lines that are not blank, and whether they are the first and the last of their paragraph."""
+    full = [(line, not line.blank) for line in lines]
+    edge = [(Line(0, 0, ""), False)]
+    around = zip([*edge, *full], full, [*full[1:], *edge], strict=False)
+    return [(line, not before, not after) for (_, before), (line, told), (_, after) in around if told]
+
+
 def trim(text: str, start: int, end: int, marks: str = "") -> tuple[int, int]:
     """A span without the white space at its ends, nor any of the marks."""
     while start < end and (text[start].isspace() or text[start] in marks):
@@ -267,7 +256,12 @@ class Collector:
         at = start
         for aside in bracketed(self.text, start, end):
             self.tell(kind, at, aside.start)
-            self.tell("direction", aside.inner_start, aside.inner_end)
+            inner = aside.inner_start, aside.inner_end
+            found = heading_of(self.text[slice(*inner)].replace("\n", " "))
+            if found and found[1]:
+                self.heading(inner[0] + found[0], inner[0] + found[1])
+            else:
+                self.tell("direction", *inner)
             at = aside.end
         self.tell(kind, at, end)
 
@@ -313,25 +307,20 @@ NUMBER: Final = (
     r"(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|first|second|third|fourth|"
     r"fifth|sixth|seventh|eighth|ninth|tenth|last|final)(?:[- ](?:one|two|three|four|five|six|seven|eight|nine))?)"
 )
-_ENGLISH: Final = re.compile(
-    rf"(?:(?:(?:act|scene|sc)\b\.?\s*{NUMBER}\b|(?:the\s+)?(?:first|second|third|fourth|fifth|last)\s+(?:act|scene)\b"
-    r"|scene(?=\s*[:：-]))"
+# In English, in Chinese, and in other languages, where they are lines of their own.
+_HEADING: Final = re.compile(
+    rf"(?i:(?:(?:act|scene|sc)\b\.?\s*{NUMBER}\b|(?:the\s+)?(?:first|second|third|fourth|fifth|last)\s+(?:act|scene)\b"
+    r"|scenes?(?=\s*[:：-]))"
     rf"(?:\s*[,;:.]?\s*(?:act|scene|sc)\b\.?\s*{NUMBER}\b)?"
     r"|(?:the\s+)?(?:scene|prologue|epilogue|induction|cold open|teaser|interlude|intermission|opening credits|"
     r"closing credits|end credits|commercial break)(?=\W*$))"
-    r"[ \t]*(?:$|[.:：,;—–-]+[ \t]*(?P<rest>.*)$)",
-    re.IGNORECASE,
-)
-_CHINESE: Final = re.compile(
-    r"(?:第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕集折出回章节景]|[场場]景\s*[一二三四五六七八九十\d]{0,3}(?=\s*[：:]|$)|序幕|尾声|楔子|终场)"
+    r"[ \t]*(?:$|[.:：,;—–-]+[ \t]*(?P<rest>.*)$)"
+    r"|(?:第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕集折出回章节景]|[场場]景\s*[一二三四五六七八九十\d]{0,3}(?=\s*[：:]|$)|序幕|尾声|楔子|终场)"
     r"(?:\s*第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕折出景])?"
-    r"\s*(?:$|[：:，,。.、\s—-]+(?P<rest>.*)$)"
-)
-# Acts and scenes in other languages; as a line of its own, with a number in digits or in words.
-_FOREIGN: Final = re.compile(
-    r"(?:[^\W\d_]+\s+|\d{1,2}\.\s*)?(?:acte|acto|atto|akt|aufzug|auftritt|scène|scene(?=\s+premi)|szene|scena|escena|действие|явление|сцена)"
-    r"(?:\s+(?!(?:de|du|der|di)\b)[^\W_]+)?\s*[.:]?(?P<rest>)$",
-    re.IGNORECASE,
+    r"\s*(?:$|[：:，,。.、\s—-]+(?P<rest_zh>.*)$)"
+    r"|(?P<act>(?i:(?:[^\W\d_]+\s+|\d{1,2}\.\s*)?"
+    r"(?:acte|acto|atto|akt|aufzug|auftritt|scène|scene(?=\s+premi)|szene|scena|escena|действие|явление|сцена)"
+    r"(?:\s+(?!(?:de|du|der|di)\b)[^\W_]+)?\s*[.:]?$))"
 )
 _SLUG: Final = re.compile(
     r"(?:[A-Z]?\d{1,4}[A-Z]?[.)]?\s+)?(?:(?i:INT|EXT)\.?\s?/\s?(?i:INT|EXT)\b\.?|(?i:I\s?/\s?E)\b\.?|(?i:INT|EXT)\.|(?:INT|EXT|EST)\b\.?)"
@@ -356,18 +345,16 @@ def heading_of(line: str) -> tuple[int, int] | None:
     start = line.index(text)
     if len(text) > 500:
         return None
-    for pattern in (_ENGLISH, _CHINESE, _FOREIGN):
-        match = pattern.match(text)
-        if match:
-            rest = match["rest"]
-            low = match.start("rest") if rest and rest.strip() else 0
-            return start + low, start + len(text)
+    if match := _HEADING.match(text):
+        rest = match["rest"] or match["rest_zh"]
+        return start + (match.end() - len(rest) if rest and rest.strip() else 0), start + len(text)
     return (start, start + len(text)) if slug(text) else None
 
 
 def foreign_act(line: Line) -> bool:
     """Whether a line is an act's or scene's heading in another language than English, such as ``SCÈNE III.``."""
-    return len(line.text) < _SHORT and _FOREIGN.match(line.text.strip()) is not None
+    match = _HEADING.match(line.text.strip()) if len(line.text) < _SHORT else None
+    return match is not None and match["act"] is not None
 
 
 def slug(line: str) -> bool:
@@ -413,25 +400,6 @@ _ARTICLES: Final = frozenset(("a", "an", "the"))
 PARTICLES: Final = words_of(
     "a an and at au aux bin da dal de del den der des di du e el en for from ibn in la las le les los of off on or "
     "the to und van von vom with y zu zum c etc s"
-)
-
-#: What captions put into brackets that is heard and is nobody.
-SOUNDS: Final = words_of(
-    "alarm all applause audience background bang barking beep bell bells both buzz cheering cheers chuckle chuckles "
-    "clears clock coughs cries crowd crying door echo english exhales explosion foreign french gasp gasps german "
-    "giggles groans growls grunts gunshot gunshots hisses horn hums inaudible indistinct inhales italian jazz laugh "
-    "laughs laughter loudly mans moans mumbles music mutters no noise panting phone pants quietly rain roars russian "
-    "scoffs screaming screams shouts shrieks sighs silence singing siren sirens sniffles sniffs snores sobs softly "
-    "song sound spanish speaking static stammers theme thunder thud tv typing voice-over wails weeps whispers "
-    "whistles whooping wind yells yelps 音乐 音樂 掌声 掌聲 笑 大笑 笑声 笑聲 哭 哭泣 叹气 嘆氣 敲门声 门铃 电话铃声 "
-    "铃声 枪声 鼓掌 咳嗽 沉默 雷声 尖叫 歌声 欢呼 喘气"
-)
-
-#: Titles that a name may have or lack.
-HONORIFICS: Final = words_of(
-    "mr mrs miss ms mister sir madam madame monsieur lady lord dame dr doctor prof professor captain capt colonel col "
-    "general gen major sergeant sgt lieutenant lt commander inspector detective officer agent saint st reverend rev "
-    "judge president senator chief king queen prince princess duke duchess count countess uncle aunt brother sister"
 )
 
 #: With one of these, a name is as a rule somebody else's: Young MARCIUS is not MARCIUS.

@@ -10,6 +10,8 @@ import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import takewhile
 from typing import Final
 
 from rolellm.construct.scripts.reading import (
@@ -65,30 +67,29 @@ def read_screenplay(source: Source, hints: Hints) -> list[Found]:
 
 def cues_of(text: str) -> list[tuple[str, int]]:
     """The key of each cue's name and its place in the text, by which a screenplay is recognized."""
-    lines = lines_of(text)
+    lines = joined(text)
     return [(key(_name(lines[place].text)), lines[place].start) for place in _cue_places(lines)]
 
 
-def joined(source: Source) -> Source:
-    """A text whose names are paragraphs of their own, as in double-spaced files, without the blank lines under them.
-
-    Any other text is returned as it is.
-    """
-    lines = lines_of(source.text)
+@lru_cache(maxsize=2)
+def joined(text: str) -> Sequence[Line]:
+    """The lines of a text; without the blank ones under names, where these are paragraphs of their own."""
+    lines = lines_of(text)
     alone: Counter[str] = Counter()
     over: Counter[str] = Counter()
-    gaps: list[tuple[int, int]] = []
+    gaps: set[int] = set()
     for place, line in enumerate(lines[:-1]):
         if line.blank or (place and not lines[place - 1].blank) or not _could_be_cue(line.text):
             continue
         name = key(_name(line.text))
-        if not lines[place + 1].blank:
-            over[name] += 1
-        elif (text := next((near for near in lines[place + 1 : place + 4] if not near.blank), None)) is not None:
+        blank = list(takewhile(lambda near: lines[near].blank, range(place + 1, min(place + 4, len(lines)))))
+        over[name] += not blank
+        if 0 < len(blank) < 3 and blank[-1] + 1 < len(lines):
             alone[name] += 1
-            gaps.append((line.end + 1, text.start))
+            gaps.update(blank)
     often, full = _repeated(alone), sum(not line.blank for line in lines)
-    return source.without(gaps) if often > 2 * _repeated(over) and often * _PARAGRAPHS > full else source
+    is_spaced = often > 2 * _repeated(over) and often * _PARAGRAPHS > full
+    return [line for place, line in enumerate(lines) if place not in gaps] if is_spaced else lines
 
 
 def _repeated(names: Counter[str]) -> int:
@@ -160,7 +161,7 @@ class _Reading(Collector):
             pattern = re.compile(rf"{re.escape(opening)}.*?{re.escape(closing)}", re.DOTALL)
             self.masked = pattern.sub(self._mask, self.masked[:limit]) + self.masked[limit:]
         self.dropped.sort()
-        self.lines = lines_of(self.masked)
+        self.lines = joined(self.masked)
         self.cues = set(_cue_places(self.lines))
         self.fountain = not any(_indent(self.lines[place].text) >= _INDENTED for place in self.cues)
 

@@ -11,7 +11,6 @@ import re
 from typing import Final
 
 from rolellm.construct.scripts.reading import (
-    SOUNDS,
     Collector,
     Found,
     Hints,
@@ -57,7 +56,7 @@ def read_subtitles(source: Source, hints: Hints) -> list[Found]:
             out.close()
             is_caption = TIMES.match(line.text) is not None
         elif is_caption:
-            speaker = _speaker(tag, known) if tag else None
+            speaker = _speaker(tag, known, source.text) if tag else None
             if tag and speaker:
                 out.open(speaker, line, tag.end(), tag.span("aside") if tag["aside"] else (0, 0))
             elif at or not out.is_open:
@@ -68,14 +67,13 @@ def read_subtitles(source: Source, hints: Hints) -> list[Found]:
     return out.found
 
 
-def _speaker(tag: re.Match[str], known: set[str]) -> str | None:
+def _speaker(tag: re.Match[str], known: set[str], text: str) -> str | None:
     """Whom a tag names; nobody in "Remember: nobody", ``[sighs]`` and ``(DOOR CREAKING)``."""
     name = bare(tag["voice"] or tag["label"] or tag["bracket"])
     if tag["voice"] or key(name) in known:
         return name
-    words = key(name).split()
-    if tag["label"] or any(word in SOUNDS or (len(word) > 5 and word.endswith("ing")) for word in words):
+    if tag["label"] or not is_name(name, once=True):
         return None
-    if HAN.search(name):
-        return name if len(name) <= 4 and is_name(name, once=True) and not name.endswith(("声", "聲")) else None
-    return name if len(words) <= 3 and is_name(name, once=True) else None
+    # What is heard may be in brackets, too; but nobody calls a sound by its name.
+    spelled = re.escape(name) if HAN.search(name) else rf"\b{re.escape(name.title())}\b"
+    return name if re.search(rf"(?<![\[(（【]){spelled}(?![\])）】])", text) else None

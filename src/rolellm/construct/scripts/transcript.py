@@ -1,4 +1,4 @@
-"""Transcripts: ``Name: line``, stage directions in brackets; and chat logs, where a date or ``<Name>`` opens a message.
+"""Transcripts: ``Name: line``; Yuan drama, whose brackets name speakers; Ren'Py; and logs of chats.
 
 Logs keep to one way of opening messages, as plays do to one way of naming speakers: whichever finds most names that
 come again. Messages of the program itself, which have a date and no name, are narration.
@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from rolellm.construct.scripts.play import Cue, Dialogue
 from rolellm.construct.scripts.reading import (
-    CLOSING,
     Aside,
     Collector,
     Found,
@@ -21,11 +20,12 @@ from rolellm.construct.scripts.reading import (
     Line,
     Source,
     bare,
-    bracketed,
     heading_of,
+    is_name,
     key,
     known_names,
     lines_of,
+    paragraphs_of,
 )
 from rolellm.core.text import HAN
 
@@ -43,7 +43,7 @@ _TIME: Final = r"(?:[上下]午)?\d{1,2}[:.：]\d{2}(?:[:.：]\d{2})?(?:[.,]\d{1
 _BOTH: Final = rf"{_DATE},?[ T]{{0,3}}(?:at )?{_TIME}"
 _STAMP: Final = rf"(?:[\[(](?:{_BOTH}|{_TIME})[\])]|(?:{_BOTH}|{_TIME}))"
 _STAMPED: Final = re.compile(rf"\s*{_STAMP}")
-_LIKELY: Final = re.compile(r"<|\d[:.：]\d\d")
+_LIKELY: Final = re.compile(r"<|\d[:.：]\d\d|^\s.*\"\s*$")
 #: How logs open a message, with the date in front of the name or behind it; the message follows, or is below.
 _OPENINGS: Final = tuple(
     re.compile(pattern)
@@ -56,32 +56,23 @@ _OPENINGS: Final = tuple(
         # Discord, WeChat and QQ: the name behind the date, or in front of it, and the message below.
         rf"\s*{_STAMP}\s+(?P<name>[^\s:：][^\n:：]{{0,59}})$",
         rf"\s*(?P<name>[^\s<\[][^\n]{{0,59}}?)(?:(?:,|[ ][—–-])[ ](?:[^\W\d_]+[ ]){{0,2}}{_STAMP}|[ \t]+{_BOTH})$",
+        # Ren'Py: eileen "Text.", in a block.
+        r"\s+(?P<name>[^\W\d]\w*|\"[^\"\n]{1,40}\") +\"(?=[^\"\n].*\"\s*$)",
     )
 )
-_IRC: Final = 0
-_LONGEST_BRACKET: Final = 30
-_LONGEST_CHARACTERS: Final = 4000
+_IRC, _RENPY = 0, 5
+# Ren'Py: define e = Character("Eileen").
+_CHARACTER: Final = re.compile(r"^\s*define (\w+) *= *Character\( *_?\(?[\"']([^\"'\n]+)", re.MULTILINE)
+_TOLD: Final = re.compile(r"\s*\"(?P<told>.+)\"\s*$")
+# Yuan drama: 〔正末云〕 inside of paragraphs; what comes before a comma is done, and a manner may precede the verb.
+_STAGED: Final = re.compile(r"[〔（(](?P<told>[^〔〕（）()\n]{1,40}[云唱])[〕）)]")
+_MANNER: Final = "诗词带背问"
 _ODD: Final = 2
 _DIGIT: Final = re.compile(r"\d")
 _LETTER: Final = re.compile(r"[^\W\d_]")
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """A name before what is said.
-
-    Attributes:
-        name: Without the additions of scripts.
-        end: Where the speech begins, in the line.
-        aside: A bracket behind the name, in the line; an empty span where there is none.
-    """
-
-    name: str
-    end: int
-    aside: tuple[int, int]
-
-
-def label_of(line: str) -> Label | None:
+def label_of(line: str) -> Cue | None:
     """The label of a line such as ``JOHN (sighs): Well.``; whether the name is one is left open."""
     match = _LABEL.match(line)
     if match is None:
@@ -92,17 +83,35 @@ def label_of(line: str) -> Label | None:
         opens = match["mark"] or after.isupper() or after in "\"“'‘([…."
         if after in "/\\" or after.isdigit() or not opens:
             return None
-    return Label(bare(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
+    return Cue(bare(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
 
 
-def speakers_of(lines: Sequence[Line], names: Sequence[str]) -> tuple[list[Label | None], int | None]:
-    """For each line the label that names its speaker, and for a log which of `_OPENINGS` it keeps to.
+def _staged(text: str) -> tuple[list[Line], list[Cue | None]]:
+    """The lines of a text, parted where a bracket in them names a speaker, and its name."""
+    told = {match.start(): (match, "".join(match["told"].split())) for match in _STAGED.finditer(text)}
+    plain = Counter(words[:-1].rstrip(_MANNER) for _, words in told.values() if "，" not in words)
+    known = sorted((name for name, count in plain.items() if is_name(name, once=count == 1)), key=len)
+    cues: dict[int, Cue] = {}
+    for place, (match, words) in told.items():
+        # Whoever is named last speaks, perhaps played by somebody; 〔唱〕 is the same speaker still.
+        clauses = [clause[clause.find("扮") + 1 :] for clause in reversed(words.split("，"))]
+        near = (name for clause in clauses for name in known if clause.startswith(name))
+        if name := next(near, None):
+            cues[place] = Cue(name, match.end() - place, (1, len(match[0]) - 1) if "，" in words else (0, 0))
+    starts = sorted({*cues, *(line.start for line in lines_of(text))})
+    ends = [after - (text[after - 1] == "\n") for after in starts[1:]]
+    lines = [Line(start, end, text[start:end]) for start, end in zip(starts, [*ends, len(text)], strict=True)]
+    return lines, [cues.get(line.start) for line in lines]
+
+
+def speakers_of(text: str, names: Sequence[str]) -> tuple[Sequence[Line], list[Cue | None], int | None]:
+    """The lines, for each the label that names its speaker, and for a log which of `_OPENINGS` it keeps to.
 
     Args:
-        lines: Of the text.
+        text: `Source.text`.
         names: The role's.
     """
-    asked = set(map(key, names))
+    asked, lines = set(map(key, names)), lines_of(text)
     labels = [label_of(line.text) for line in lines]
     said: dict[str, list[str]] = {}
     for line, label in zip(lines, labels, strict=True):
@@ -110,23 +119,25 @@ def speakers_of(lines: Sequence[Line], names: Sequence[str]) -> tuple[list[Label
             said.setdefault(key(label.name), []).append(line.text[label.end :])
     known = known_names((label.name for label in labels if label), names)
     known &= {name for name, spoken in said.items() if not _is_data(spoken)} | asked
-    best: list[Label | None] = [label if label and key(label.name) in known else None for label in labels]
+    best: list[Cue | None] = [label if label and key(label.name) in known else None for label in labels]
     count, kept = _repeated(best, asked), None
+    if _repeated((staged := _staged(text))[1], asked) > count:
+        return *staged, kept
     likely = {place for place, line in enumerate(lines) if _LIKELY.search(line.text)}
     for number, opening in enumerate(_OPENINGS if len(likely) > count else ()):
         opened = [_opened(opening, line.text) if place in likely else None for place, line in enumerate(lines)]
         if (found := _repeated(opened, asked)) > count:
             best, count, kept = opened, found, number
-    return best, kept
+    return lines, best, kept
 
 
-def _opened(opening: re.Pattern[str], line: str) -> Label | None:
+def _opened(opening: re.Pattern[str], line: str) -> Cue | None:
     match = opening.match(line)
-    name = match["name"].strip().strip("~*").strip() if match else ""
-    return Label(name, match.end(), (0, 0)) if match and name else None
+    name = match["name"].strip('~*" ') if match else ""
+    return Cue(name, match.end()) if match and name else None
 
 
-def _repeated(labels: Sequence[Label | None], asked: set[str]) -> int:
+def _repeated(labels: Sequence[Cue | None], asked: set[str]) -> int:
     """How often a name is found that comes again."""
     counts = Counter(key(label.name) for label in labels if label)
     return sum(count for name, count in counts.items() if count > 1 or name in asked)
@@ -143,13 +154,18 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
 
     In a chat log they do so up to the next message.
     """
-    lines = lines_of(source.text)
-    labels, kept = speakers_of(lines, hints.names)
+    lines, labels, kept = speakers_of(source.text, hints.names)
     if kept is None:
         return _transcript(source.text, lines, labels)
     out = _Log(source.text)
+    called = dict(_CHARACTER.findall(source.text)) if kept == _RENPY else {}
     for line, label in zip(lines, labels, strict=True):
-        if label is not None:
+        if kept == _RENPY:
+            # All else is the program's.
+            if told := _TOLD.match(line.text, label.end - 1 if label else 0):
+                place = line.start + told.start("told"), line.start + told.end("told")
+                out.say(called.get(label.name, label.name), *place) if label else out.tell("narration", *place)
+        elif label is not None:
             out.open(label.name, line, label.end)
         elif line.blank:
             continue
@@ -169,63 +185,12 @@ class _Log(Collector):
         return []
 
 
-def _transcript(text: str, lines: Sequence[Line], labels: Sequence[Label | None]) -> list[Found]:
-    out = Collector(text)
-    behind = 0
-    for place, (line, label) in enumerate(zip(lines, labels, strict=True)):
-        if place < behind:
-            continue
-        if line.blank:
-            if not out.is_waiting:
-                out.close()
-        elif whole := _whole_bracket(text, lines, place):
-            behind = place + whole[1]
-            _tell(out, whole[0])
-        elif heading := heading_of(line.text):
+def _transcript(text: str, lines: Sequence[Line], labels: Sequence[Cue | None]) -> list[Found]:
+    named = {line.start: label for line, label in zip(lines, labels, strict=True) if label}
+    out = Dialogue(text, {key(label.name) for label in named.values()}, bracketed=True)
+    for line, first, _ in paragraphs_of(lines):
+        if first and not out.is_waiting:
             out.close()
-            out.heading(line.start + heading[0], line.start + heading[1])
-        elif label is not None:
-            out.open(label.name, line, label.end, label.aside)
-        elif line.text.lstrip()[0] == "〔":
-            # Printed Chinese plays leave the bracket open.
-            out.close()
-            out.paragraph(line.start, line.end, "direction")
-        elif out.is_open:
-            out.extend(line)
-        else:
-            out.paragraph(line.start, line.end)
+        out.line(line, named.get(line.start), first=first)
     out.close()
     return out.found
-
-
-def _tell(out: Collector, aside: Aside) -> None:
-    """A bracket on lines of its own: a heading or a direction."""
-    inner = out.text[aside.inner_start : aside.inner_end]
-    heading = heading_of(inner) if "\n" not in inner.strip() else None
-    if heading is None and (scene := re.match(r"\s*scenes?\s*[:：]", inner, re.IGNORECASE)):
-        heading = scene.end(), len(inner)
-    waited = out.is_waiting
-    out.close(done=heading is not None)
-    if heading is not None:
-        out.heading(aside.inner_start + heading[0], aside.inner_start + heading[1])
-    else:
-        out.tell("direction", aside.inner_start, aside.inner_end)
-        out.is_waiting = waited
-
-
-def _whole_bracket(text: str, lines: Sequence[Line], place: int) -> tuple[Aside, int] | None:
-    """A bracket that fills its line, or several lines; with their number."""
-    line = lines[place]
-    begun = line.text.lstrip("*_ \t\u3000")
-    if begun[:1] not in CLOSING:
-        return None
-    low, stop = line.end - len(begun), place
-    while stop < min(place + _LONGEST_BRACKET, len(lines)) and not lines[stop].blank:
-        stop += 1
-    limit = min(lines[stop - 1].end, low + _LONGEST_CHARACTERS)
-    found = bracketed(text, low, limit) if text.find(CLOSING[begun[0]], low, limit) >= 0 else []
-    if not found or found[0].start != low:
-        return None
-    last = next(number for number in range(place, stop) if lines[number].end >= found[0].end)
-    rest = text[found[0].end : lines[last].end]
-    return None if rest.strip(" \t\u3000.。*_") else (found[0], last - place + 1)
