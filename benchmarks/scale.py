@@ -1,0 +1,121 @@
+"""How much faster two Ray workers ask than one, and what killing them costs.
+
+    python benchmarks/scale.py [--json] [--calls N] [--at-once N] [--kills N]
+
+The server is `examples/local_llm.py` in a process of its own, which answers after 50 ms; each client has at most
+`--at-once` calls in flight, so that one can make `at-once / 0.05` calls a second and no more. A time is that of a whole
+`Client.ask`: dividing the requests, starting the workers' clients, asking, merging the journals, and reading every
+answer from the merged one. The cluster and the worker processes are started before, by a short run.
+
+Then a run of two workers is killed (SIGKILL of a worker drawn at random, at random moments), and what is in its journal
+is compared with what the server saw.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from client_server import Server, requests, server
+from common import environment, report
+
+from rolellm.llm.client import Client
+from rolellm.llm.journal import JOURNAL, SHARDS
+from rolellm.llm.model import Failure, RunOptions
+
+GOALS = "Goals: two_workers >= 1.8; of the kills: nothing lost, twice, or paid again beyond what was in flight."
+LATENCY = 0.05
+
+
+def ask(running: Server, calls: int, at_once: int, workers: int | None) -> float:
+    """Seconds that a run takes, with so many workers; `None` for this process alone."""
+    ray = {} if workers is None else {"ray": "local", "workers": workers}
+    options = RunOptions(show_progress=False, **ray)
+    with TemporaryDirectory() as folder, Client(folder, [running.endpoint(at_once)], options) as client:
+        begun = time.perf_counter()
+        outcomes = client.ask(requests(calls))
+        seconds = time.perf_counter() - begun
+    if client.spent.calls != calls or any(isinstance(outcome, Failure) for outcome in outcomes):
+        raise SystemExit("not every request was answered by one call")
+    return seconds
+
+
+def with_workers(running: Server, calls: int, at_once: int, workers: int) -> dict[str, float]:
+    """A cluster of so many workers: its start, and a run."""
+    import ray
+
+    begun = time.perf_counter()
+    ask(running, 4 * workers, 1, workers)
+    start = time.perf_counter() - begun
+    seconds = ask(running, calls, at_once, workers)
+    ray.shutdown()
+    return {f"start_seconds_{workers}": start, f"calls_a_second_{workers}": calls / seconds}
+
+
+def kills(running: Server, calls: int, at_once: int, count: int) -> dict[str, int]:
+    """A run whose two workers are killed so often."""
+    running.reset()
+    draw, killed = random.Random(0), 0
+    with TemporaryDirectory() as folder:
+        over = threading.Event()
+
+        def kill() -> None:
+            nonlocal killed
+            while killed < count and not over.wait(draw.uniform(0.0, 1.5)):
+                found = sorted((Path(folder) / SHARDS).glob("*/.lock"))
+                with suppress(OSError, ValueError, IndexError):
+                    os.kill(int(json.loads(draw.choice(found).read_text())["pid"]), signal.SIGKILL)
+                    killed += 1
+
+        killer = threading.Thread(target=kill)
+        options = RunOptions(show_progress=False, ray="local", workers=2)
+        with Client(folder, [running.endpoint(at_once)], options) as client:
+            killer.start()
+            outcomes = client.ask(requests(calls))
+            over.set()
+            killer.join()
+        records = [json.loads(line) for line in (Path(folder) / JOURNAL).read_bytes().splitlines()]
+    replies = Counter(record["key"] for record in records if record["kind"] == "reply")
+    in_flight = sum(record["kind"] == "sent" for record in records) - replies.total()
+    again = sum(max(good - 1, 0) for _, good in running.seen().values())
+    return {
+        "kills": killed,
+        "kill_answers_lost": sum(isinstance(outcome, Failure) for outcome in outcomes),
+        "kill_replies_twice": replies.total() - calls,
+        "kill_in_flight": in_flight,
+        "kill_paid_again": again,
+        "kill_paid_again_beyond_in_flight": max(again - in_flight, 0),
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--calls", type=int, default=4000)
+    parser.add_argument("--at-once", type=int, default=4)
+    parser.add_argument("--kills", type=int, default=10)
+    given = parser.parse_args()
+    figures: dict[str, Any] = {}
+    with server(LATENCY) as running:
+        figures["calls_a_second_alone"] = given.calls / ask(running, given.calls, given.at_once, None)
+        for workers in (1, 2):
+            figures |= with_workers(running, given.calls, given.at_once, workers)
+        figures |= kills(running, given.calls, given.at_once, given.kills)
+    one, two = figures["calls_a_second_1"], figures["calls_a_second_2"]
+    figures["one_of_its_limit"] = one / (given.at_once / LATENCY)
+    ratios = {"two_workers": two / one, "two_workers_over_no_ray": two / figures["calls_a_second_alone"]}
+    result = {"ratios": ratios, "figures": figures, "n": given.calls, **environment("ray", "openai")}
+    report("scale", result, [GOALS], given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Requests divided among Ray workers: the same answers, and whatever is killed, nothing lost and nothing twice."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import SettingsError
+from rolellm.llm.journal import JOURNAL, SHARDS, Journal
+from rolellm.llm.model import RunOptions
+
+CALLS, AT_ONCE = 400, 4
+DRIVER = """
+import json, sys
+from pathlib import Path
+from rolellm.core.errors import StoppedShortError
+from rolellm.llm.client import Client
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Answer, Request, UnacceptableError, system, user
+
+folder, url, more = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+calls, letters = more.pop("calls"), "aeiou"
+llm = LLM(base_url=url, model="local", api_key_env="", concurrency={at_once}, max_attempts=12, **more)
+requests = [Request((system("You are a clerk."), user(f"question {{number}}"))) for number in range(calls)]
+
+def accept(request, reply):
+    # Closes over what is here, as the stages' own do.
+    if not set(reply.text) & set(letters):
+        raise UnacceptableError("has no vowel")
+    return reply.text
+
+with Client(folder, llm.models, llm.options) as client:
+    print("begun", flush=True)
+    try:
+        outcomes = client.ask(requests, accept)
+    except StoppedShortError as error:
+        print(json.dumps({{"stopped": str(error)}}))
+        sys.exit()
+    values = [found.value if isinstance(found, Answer) else None for found in outcomes]
+    print(json.dumps({{"values": values, **client.spent.to_dict()}}))
+"""
+
+
+def command(folder: Path, url: str, **more: Any) -> list[str]:
+    given = json.dumps({"calls": CALLS, **more})
+    return [sys.executable, "-c", DRIVER.format(at_once=AT_ONCE), str(folder), url, given]
+
+
+@contextmanager
+def running(folder: Path, url: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process that asks from two workers, by the time that both have begun."""
+    asked = command(folder, url, ray="local", workers=2, **more)
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            wait_for(lambda: len(workers(folder)) == 2 and all(path.stat().st_size for path in journals(folder)))
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+
+
+def result(process: subprocess.Popen[str]) -> Any:
+    assert process.stdout is not None
+    return json.loads(process.stdout.read().splitlines()[-1])
+
+
+def finish(folder: Path, url: str, **more: Any) -> Any:
+    done = subprocess.run(command(folder, url, **more), check=True, capture_output=True, text=True, timeout=120)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 90.0) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+
+
+def journals(folder: Path) -> list[Path]:
+    return sorted((folder / SHARDS).glob(f"*/{JOURNAL}"))
+
+
+def workers(folder: Path) -> list[int]:
+    """The processes that hold the workers' folders."""
+    found = []
+    for path in (folder / SHARDS).glob("*/.lock"):
+        with suppress(OSError, ValueError):
+            found.append(int(json.loads(path.read_text())["pid"]))
+    return found
+
+
+def records(folder: Path) -> Counter[str]:
+    return Counter(json.loads(line)["kind"] for line in (folder / JOURNAL).read_bytes().splitlines())
+
+
+@pytest.mark.slow
+def test_workers_answer_as_one_client_does(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+    server = llm_server(latency=0.01, faults=[{"rate": 0.1}])
+    alone = finish(tmp_path / "alone", server.url)
+    server.reset()
+    together = finish(tmp_path / "together", server.url, ray="local", workers=2)
+    assert together["values"] == alone["values"] and None not in alone["values"]
+    assert together["calls"] == records(tmp_path / "together")["sent"] == server.counts.calls
+    assert (together["from_journal"], together["failed"]) == (0, 0)
+    assert together["usage"] == alone["usage"]
+    assert not (tmp_path / "together" / SHARDS).exists()
+    again = finish(tmp_path / "together", server.url)
+    assert again["values"] == alone["values"]
+    assert (again["calls"], again["from_journal"]) == (0, CALLS)
+
+
+@pytest.mark.slow
+def test_workers_killed_ten_times_lose_nothing_and_pay_twice_for_what_was_in_flight(
+    tmp_path: Path, llm_server: Callable[..., Any]
+) -> None:
+    server, draw, killed = llm_server(latency=0.05), random.Random(7), 0
+    with running(tmp_path, server.url, calls=1500) as process:
+        while killed < 10:
+            time.sleep(draw.uniform(0.0, 1.0))
+            assert process.poll() is None, "the run was over before the tenth kill"
+            if found := workers(tmp_path):
+                with suppress(ProcessLookupError):
+                    os.kill(draw.choice(found), signal.SIGKILL)
+                    killed += 1
+        done = result(process)
+    assert len(done["values"]) == 1500 and None not in done["values"] and done["failed"] == 0
+    kinds, counts = records(tmp_path), server.counts.to_dict()
+    assert kinds["reply"] == 1500, "every reply is journaled once"
+    assert counts["paid_again"] <= kinds["sent"] - kinds["reply"] <= 10 * AT_ONCE
+    assert done["calls"] == kinds["sent"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_waits_for_what_the_workers_have_in_flight(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+    server = llm_server(latency=0.05)
+    with running(tmp_path, server.url) as process:
+        process.send_signal(signal.SIGINT)
+        said = result(process)["stopped"]
+    kinds = records(tmp_path)
+    assert 0 < kinds["reply"] == kinds["sent"] == server.counts.delivered < CALLS
+    assert f"{kinds['reply']} replies are kept in {tmp_path}" in said
+    assert None not in finish(tmp_path, server.url)["values"]
+    assert server.counts.calls == CALLS, "nothing was asked again"
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_with_what_its_workers_journaled(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+    server = llm_server(latency=0.05)
+    with running(tmp_path, server.url) as process:
+        held = workers(tmp_path)
+        process.kill()
+    # Ray ends the workers of a driver that is gone.
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in held))
+    done = finish(tmp_path, server.url)
+    assert None not in done["values"] and done["from_journal"] > 0
+    kinds = records(tmp_path)
+    assert kinds["reply"] == CALLS
+    assert server.counts.to_dict()["paid_again"] <= kinds["sent"] - CALLS <= 2 * AT_ONCE
+
+
+@pytest.mark.slow
+def test_a_budget_holds_over_all_workers(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+    price = {"prompt": 1000.0, "completion": 1000.0}
+    server = llm_server(latency=0.01, price=(1000.0, 1000.0))
+    done = finish(tmp_path, server.url, calls=100, price=price, budget=6.0, ray="local", workers=2)
+    assert "6 US dollars" in done["stopped"]
+    assert 0 < server.counts.cost <= 6.0
+
+
+def test_ray_and_batches_exclude_each_other() -> None:
+    with pytest.raises(SettingsError, match="--batch"):
+        RunOptions(ray="local", batch=True)
+    with pytest.raises(SettingsError, match="--ray"):
+        RunOptions(workers=2)
+
+
+def filled(folder: Path, keys: range) -> Path:
+    journal = Journal(folder, reserve=0)
+    for number in keys:
+        journal.sent(f"{number:064x}", 1, "m", 0.5)
+        journal.reply(f"{number:064x}", 1, {"n": number}, 0.25, {})
+    journal.close()
+    return folder / JOURNAL
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.77, 1.0])
+def test_a_merge_that_was_killed_is_done_once(tmp_path: Path, share: float) -> None:
+    whole = filled(tmp_path, range(5)).read_bytes()
+    shards = [filled(tmp_path / SHARDS / f"{part:04}", range(10 + part, 30, 2)) for part in range(2)]
+    both = b"".join(path.read_bytes() for path in shards)
+    (tmp_path / SHARDS / "merging").write_text(str(len(whole)))
+    (tmp_path / JOURNAL).write_bytes(whole + both[: int(share * len(both))])
+    journal = Journal(tmp_path, reserve=0)
+    assert journal.merge() == 20
+    assert (len(journal), journal.spent, journal.unknown, journal.harm) == (25, 6.25, 0.0, "")
+    assert [raw["n"] for _, raw in journal.replies([f"{29:064x}"])] == [29]
+    assert journal.merge() == 0
+    journal.close()
+    assert (tmp_path / JOURNAL).read_bytes() == whole + both
+    again = Journal(tmp_path, reserve=0)
+    assert (len(again), again.spent, again.missing) == (25, 6.25, 0.0)
+    again.close()
+
+
+def test_a_merge_leaves_out_the_half_line_of_a_killed_worker(tmp_path: Path) -> None:
+    filled(tmp_path, range(2))
+    shard = filled(tmp_path / SHARDS / "0000", range(5, 8))
+    shard.write_bytes(shard.read_bytes()[:-9])
+    filled(tmp_path / SHARDS / "0001", range(8, 9))
+    journal = Journal(tmp_path, reserve=0)
+    assert (journal.merge(), len(journal), journal.unknown) == (4, 5, 0.5)
+    journal.close()
+    again = Journal(tmp_path, reserve=0)
+    assert (len(again), again.damaged) == (5, 0)
+    again.close()
