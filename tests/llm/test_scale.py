@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -51,18 +52,55 @@ with Client(folder, llm.models, llm.options) as client:
 """
 
 
+CLUSTER = """
+import sys
+import ray
+for attempt in range(3):
+    try:
+        ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR")
+        break
+    except Exception:
+        # A busy machine may take longer than the 30 seconds that Ray gives its first process.
+        ray.shutdown()
+print(ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """The address of a cluster with two CPUs on this machine; it ends with the tests."""
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        subprocess.Popen(
+            [sys.executable, "-c", CLUSTER],
+            env=os.environ | token | {"RAY_USAGE_STATS_ENABLED": "0"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        for name, value in token.items():
+            patch.setenv(name, value)
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate("")
+
+
 def command(folder: Path, url: str, **more: Any) -> list[str]:
     given = json.dumps({"calls": CALLS, **more})
     return [sys.executable, "-c", DRIVER.format(at_once=AT_ONCE), str(folder), url, given]
 
 
 @contextmanager
-def running(folder: Path, url: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process that asks from two workers, by the time that both have begun."""
-    asked = command(folder, url, ray="local", workers=2, **more)
+def running(cluster: str, folder: Path, url: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process that asks from two workers, by the time that one has begun."""
+    asked = command(folder, url, ray=cluster, workers=2, **more)
     with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as process:
         try:
-            wait_for(lambda: len(workers(folder)) == 2 and all(path.stat().st_size for path in journals(folder)))
+            wait_for(lambda: process.poll() is not None or any(sizes(folder)))
+            assert process.poll() is None
             yield process
         finally:
             with suppress(ProcessLookupError):
@@ -79,15 +117,15 @@ def finish(folder: Path, url: str, **more: Any) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def wait_for(what: Callable[[], Any], seconds: float = 90.0) -> None:
+def wait_for(what: Callable[[], Any], seconds: float = 150.0) -> None:
     end = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.01)
 
 
-def journals(folder: Path) -> list[Path]:
-    return sorted((folder / SHARDS).glob(f"*/{JOURNAL}"))
+def sizes(folder: Path) -> list[int]:
+    return [path.stat().st_size for path in (folder / SHARDS).glob(f"*/{JOURNAL}")]
 
 
 def workers(folder: Path) -> list[int]:
@@ -104,11 +142,11 @@ def records(folder: Path) -> Counter[str]:
 
 
 @pytest.mark.slow
-def test_workers_answer_as_one_client_does(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+def test_workers_answer_as_one_client_does(cluster: str, tmp_path: Path, llm_server: Callable[..., Any]) -> None:
     server = llm_server(latency=0.01, faults=[{"rate": 0.1}])
     alone = finish(tmp_path / "alone", server.url)
     server.reset()
-    together = finish(tmp_path / "together", server.url, ray="local", workers=2)
+    together = finish(tmp_path / "together", server.url, ray=cluster)
     assert together["values"] == alone["values"] and None not in alone["values"]
     assert together["calls"] == records(tmp_path / "together")["sent"] == server.counts.calls
     assert (together["from_journal"], together["failed"]) == (0, 0)
@@ -121,10 +159,10 @@ def test_workers_answer_as_one_client_does(tmp_path: Path, llm_server: Callable[
 
 @pytest.mark.slow
 def test_workers_killed_ten_times_lose_nothing_and_pay_twice_for_what_was_in_flight(
-    tmp_path: Path, llm_server: Callable[..., Any]
+    cluster: str, tmp_path: Path, llm_server: Callable[..., Any]
 ) -> None:
     server, draw, killed = llm_server(latency=0.05), random.Random(7), 0
-    with running(tmp_path, server.url, calls=1500) as process:
+    with running(cluster, tmp_path, server.url, calls=1500) as process:
         while killed < 10:
             time.sleep(draw.uniform(0.0, 1.0))
             assert process.poll() is None, "the run was over before the tenth kill"
@@ -141,9 +179,11 @@ def test_workers_killed_ten_times_lose_nothing_and_pay_twice_for_what_was_in_fli
 
 
 @pytest.mark.slow
-def test_ctrl_c_waits_for_what_the_workers_have_in_flight(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+def test_ctrl_c_waits_for_what_the_workers_have_in_flight(
+    cluster: str, tmp_path: Path, llm_server: Callable[..., Any]
+) -> None:
     server = llm_server(latency=0.05)
-    with running(tmp_path, server.url) as process:
+    with running(cluster, tmp_path, server.url) as process:
         process.send_signal(signal.SIGINT)
         said = result(process)["stopped"]
     kinds = records(tmp_path)
@@ -154,9 +194,11 @@ def test_ctrl_c_waits_for_what_the_workers_have_in_flight(tmp_path: Path, llm_se
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_what_its_workers_journaled(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+def test_a_killed_run_goes_on_with_what_its_workers_journaled(
+    cluster: str, tmp_path: Path, llm_server: Callable[..., Any]
+) -> None:
     server = llm_server(latency=0.05)
-    with running(tmp_path, server.url) as process:
+    with running(cluster, tmp_path, server.url) as process:
         held = workers(tmp_path)
         process.kill()
     # Ray ends the workers of a driver that is gone.
@@ -169,10 +211,10 @@ def test_a_killed_run_goes_on_with_what_its_workers_journaled(tmp_path: Path, ll
 
 
 @pytest.mark.slow
-def test_a_budget_holds_over_all_workers(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+def test_a_budget_holds_over_all_workers(cluster: str, tmp_path: Path, llm_server: Callable[..., Any]) -> None:
     price = {"prompt": 1000.0, "completion": 1000.0}
     server = llm_server(latency=0.01, price=(1000.0, 1000.0))
-    done = finish(tmp_path, server.url, calls=100, price=price, budget=6.0, ray="local", workers=2)
+    done = finish(tmp_path, server.url, calls=100, price=price, budget=6.0, ray=cluster)
     assert "6 US dollars" in done["stopped"]
     assert 0 < server.counts.cost <= 6.0
 
