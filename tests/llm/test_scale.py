@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import SettingsError
+from rolellm.core.records import Turn
 from rolellm.llm.journal import JOURNAL, SHARDS, Journal
 from rolellm.llm.model import RunOptions
 
@@ -265,3 +266,37 @@ def test_a_merge_leaves_out_the_half_line_of_a_killed_worker(tmp_path: Path) -> 
     again = Journal(tmp_path, reserve=0)
     assert (len(again), again.damaged) == (5, 0)
     again.close()
+
+
+def test_what_the_stages_send_along_can_be_sent(tiny_model: Path) -> None:
+    """Ray pickles it with cloudpickle: functions that close over roles and judges, and models."""
+    from ray import cloudpickle
+
+    from rolellm.construct.clean import clean_replies
+    from rolellm.construct.context_instruct.candidates import pairs_of
+    from rolellm.construct.sheet import Sheet
+    from rolellm.judging.drift_judge import _accept
+    from rolellm.judging.judge_models import load_judges
+    from rolellm.judging.parsing import accept_verdicts
+    from rolellm.llm.llm import LLM
+    from rolellm.llm.model import Reply, Request, Usage, user
+    from rolellm.playing.converse import user_words
+
+    fox = Sheet("Fox", "en", (Turn("Crow", "Who?", "speech", 0), Turn("Fox", "Me.", "speech", 0)), description="A fox.")
+    request, reply = Request((user("Who?"),)), Reply("It is me.", "stop", Usage(), "m", "m", {})
+    for accept in (clean_replies(fox), user_words(fox)):
+        assert cloudpickle.loads(cloudpickle.dumps(accept))(request, reply) == accept(request, reply)
+    for accept in (pairs_of, _accept(), accept_verdicts({judge.schema.name: judge for judge in load_judges()})):
+        assert callable(cloudpickle.loads(cloudpickle.dumps(accept)))
+    for llm in (
+        LLM(backend="local", model=str(tiny_model), batch_size=3),
+        LLM(base_url="http://localhost:8000/v1", model="m", concurrency=3, price={"prompt": 1.0}),
+    ):
+        sent = cloudpickle.loads(cloudpickle.dumps(llm.models))[0]
+        (model,) = llm.models
+        assert (sent.name, sent.identity, sent.concurrency, sent.price) == (
+            model.name,
+            model.identity,
+            3,
+            model.price,
+        )
