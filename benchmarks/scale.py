@@ -66,17 +66,19 @@ def rates(running: Server, calls: int, at_once: int, rounds: int, address: str) 
 def kills(running: Server, calls: int, at_once: int, count: int, address: str) -> dict[str, int]:
     """A run whose two workers are killed so often."""
     running.reset()
-    draw, killed = random.Random(0), 0
+    draw, killed = random.Random(0), set[int]()
     with TemporaryDirectory() as folder:
         over = threading.Event()
 
         def kill() -> None:
-            nonlocal killed
-            while killed < count and not over.wait(draw.uniform(0.0, 1.5)):
-                found = sorted((Path(folder) / SHARDS).glob("*/.lock"))
-                with suppress(OSError, ValueError, IndexError):
-                    os.kill(int(json.loads(draw.choice(found).read_text())["pid"]), signal.SIGKILL)
-                    killed += 1
+            while len(killed) < count and not over.wait(draw.uniform(0.0, 0.5)):
+                for path in draw.sample(found := sorted((Path(folder) / SHARDS).glob("*/.lock")), len(found)):
+                    with suppress(OSError, ValueError):
+                        process = int(json.loads(path.read_text())["pid"])
+                        if process not in killed:
+                            os.kill(process, signal.SIGKILL)
+                            killed.add(process)
+                            break
 
         killer = threading.Thread(target=kill)
         options = RunOptions(show_progress=False, ray=address, workers=2)
@@ -90,7 +92,7 @@ def kills(running: Server, calls: int, at_once: int, count: int, address: str) -
     in_flight = sum(record["kind"] == "sent" for record in records) - replies.total()
     again = sum(max(good - 1, 0) for _, good in running.seen().values())
     return {
-        "kills": killed,
+        "kills": len(killed),
         "kill_answers_lost": sum(isinstance(outcome, Failure) for outcome in outcomes),
         "kill_replies_twice": replies.total() - calls,
         "kill_in_flight": in_flight,
