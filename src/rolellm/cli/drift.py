@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,8 @@ def converse(
     how: ConverseSettings,
     out: Path,
     user: Path | None = None,
+    ray: str | None = None,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Have a simulated user, or a script, talk with roles for many turns; all roles at once.
@@ -31,14 +34,19 @@ def converse(
         roles: Characters' folders, cards, or names of roles of RoleBench; a role given twice has two sessions.
         out: The run's folder; the same command continues a run that stopped.
         user: YAML settings of the model that is the user; by default the one that plays the roles.
+        ray: Ask from the workers of a Ray cluster: its address, or local (docs/scale.md).
+        workers: With --ray: number of workers; defaults to one per CPU, for local models one per GPU.
     """
     from rolellm.cli.llm_options import scripted_models
     from rolellm.llm.llm import LLM
     from rolellm.playing.converse import converse as talk
 
+    played = played_model(asked)
     talker = None if user is None else LLM.of(user, scripted_models())
+    for llm in filter(None, (played, talker)):
+        llm.options = replace(llm.options, ray=ray, workers=workers)
     with resumable(run):
-        summary = talk(roles, played_model(asked), out, how, talker=talker)
+        summary = talk(roles, played, out, how, talker=talker)
     if as_json:
         print_json(summary)
         return

@@ -69,6 +69,7 @@ def generate(
         remote = asked.llm_file or asked.base_url or asked.batch or asked.dry_run
         llm = LLM.from_options(asked, scripted_models()) if remote else None
         how = replace(how, model=asked.model or "", config=config, split=split, data_dir=data_dir)
+        how = replace(how, ray=asked.ray, workers=asked.workers)
         if llm is None:
             # Fetching the data may take minutes: refuse what can be refused without it.
             check(how)

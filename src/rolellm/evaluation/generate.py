@@ -34,6 +34,7 @@ from rolellm.evaluation.rows import provenance, rows_of, with_generation
 from rolellm.evaluation.settings import GenerateSettings, ProfileKind
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Message, Request, Sampling
+from rolellm.llm.scale import spread
 from rolellm.llm.settings import described
 from rolellm.models.find import ModelSource, find_model, manifest_paths
 from rolellm.models.local_model import LocalModel
@@ -399,7 +400,8 @@ def _answer_here(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> 
         plan = plan_batches(rows, [len(prompt) for prompt in prompts], model.context, groups=groups, **limits)
         work = [batch for batch in plan if any(rows[place].id not in done for place in batch.rows)]
         if work:
-            model.load()
+            if settings.ray is None:
+                model.load()
             check_vocabulary(model, rows, prompts)
             # Only now is the work certain to begin, so only now may earlier predictions go.
             if settings.overwrite:
@@ -409,12 +411,9 @@ def _answer_here(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> 
         write_json(sidecar_path(out), meta)
         tokens, started = 0, time.perf_counter()
         with Progress("answering", len(rows), done=len(done), unit="rows") as bar, JsonlAppender(out) as stream:
-            for batch in work:
-                lines = [
-                    line
-                    for line in _batch_lines(model, batch, rows, prompts, shared, settings)
-                    if line["id"] not in done
-                ]
+            parts = (_part(batch, rows, prompts, shared, settings) for batch in work)
+            for found in spread(_batch_lines, model, parts, settings.ray, settings.workers):
+                lines = [line for line in found if line["id"] not in done]
                 stream.append(lines)
                 tokens += sum(line["new_tokens"] for line in lines)
                 bar.advance(len(lines))
@@ -427,22 +426,25 @@ def _answer_here(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> 
     return replace(summary, capped=capped, contaminated=contaminated)
 
 
-def _batch_lines(
-    model: LocalModel,
+#: What goes through the model together: rows, their prompts, the lengths of their shared beginnings, and how.
+_Part = tuple[list[Row], list[Sequence[int]], list[int], GenerateSettings]
+
+
+def _part(
     batch: Batch,
     rows: Sequence[Row],
     prompts: Sequence[Sequence[int]],
     shared: Mapping[int, int],
     settings: GenerateSettings,
-) -> list[dict[str, Any]]:
+) -> _Part:
     decoding = replace(settings, max_new_tokens=batch.max_new_tokens)
-    asked = [rows[place] for place in batch.rows]
-    replies = model.generate_batch(
-        [prompts[place] for place in batch.rows],
-        decoding,
-        [row.id for row in asked],
-        [shared[place] for place in batch.rows],
-    )
+    asked, read = [rows[place] for place in batch.rows], [prompts[place] for place in batch.rows]
+    return asked, read, [shared[place] for place in batch.rows], decoding
+
+
+def _batch_lines(model: LocalModel, part: _Part) -> list[dict[str, Any]]:
+    asked, prompts, shared, decoding = part
+    replies = model.generate_batch(prompts, decoding, [row.id for row in asked], shared)
     return [
         _line(row, reply.text, reply.finish, reply.prompt_tokens, reply.new_tokens)
         for row, reply in zip(asked, replies, strict=True)

@@ -60,6 +60,9 @@ class GenerateSettings(Decoding, _Data):
         profile: What a prompt says about the role; by default, what the model was tuned with.
         retrieved: With retrieval, exchanges per prompt.
         strict: Refuse rows that the model was trained on, according to its manifest.
+        ray: Generate on the workers of a Ray cluster: its address, or ``local``; not for models behind an API, whose
+            `rolellm.LLM` has it.
+        workers: With `ray`: how many; by default one per GPU, or per CPU where there are none.
     """
 
     model: str = Field(default="", json_schema_extra=_OWN)
@@ -73,6 +76,8 @@ class GenerateSettings(Decoding, _Data):
     profile: ProfileKind | None = None
     retrieved: int | None = Field(default=None, ge=1)
     strict: bool = False
+    ray: str | None = Field(default=None, json_schema_extra=_OWN)
+    workers: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
 
 
 @settings

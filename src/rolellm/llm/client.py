@@ -36,6 +36,7 @@ from rolellm.llm.model import (
 )
 from rolellm.llm.openai_format import disputed, same_model
 from rolellm.llm.run import Run, StopAskingError
+from rolellm.llm.scale import RayRun
 from rolellm.runtime.interrupts import run_to_end
 from rolellm.runtime.locks import locked
 from rolellm.runtime.progress import Progress
@@ -122,10 +123,11 @@ class Client(ExitStack):
             room = _RESERVE_A_CALL * sum(max(model.concurrency, 1) for model in models)
             try:
                 self._journal = Journal(self.folder, reserve=room)
+                opened.callback(self._journal.close)
+                self._journal.merge()
             except JournalFullError as error:
                 reason = f"no room left on the disk of {error.path}, which keeps what it has"
                 raise StoppedShortError(f"{reason}; it needs room there to go on", resume="the same command") from error
-            opened.callback(self._journal.close)
             self.callback(opened.pop_all().close)
         self.spent.cost = self._journal.cost
         if self._journal.harm:
@@ -204,7 +206,7 @@ class Client(ExitStack):
                 f"{len(underway)} requests of {self.folder} are on their way in batches, and paid for; go on with "
                 f"--batch, or move {self.folder / STATE} away to ask for them again"
             )
-        kind: type[Run[T]] = BatchRun if self.options.batch else Run
+        kind: type[Run[T]] = BatchRun if self.options.batch else RayRun if self.options.ray else Run
         run = kind(self.models, self._journal, self.options, accept, also)
 
         def note(place: int, outcome: Outcome[T]) -> None:

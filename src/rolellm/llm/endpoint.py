@@ -75,6 +75,10 @@ class Endpoint:
     def __repr__(self) -> str:
         return f"Endpoint({self.name})"
 
+    def __reduce__(self) -> tuple[type[Endpoint], tuple[ModelSettings]]:
+        # For a worker, which reads the key from its own environment.
+        return Endpoint, (self.settings,)
+
     @property
     def identity(self) -> Json:
         """Address, model, and what else of the settings decides replies."""

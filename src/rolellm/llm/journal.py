@@ -7,6 +7,9 @@ it can cost; ``reply`` is what came back, as it came; ``lost`` says that a call 
 What a kill, a full disk or a flipped bit leaves of a line is set aside in ``journal.damaged`` on opening, and asked
 again; every whole line is kept. ``journal.spent`` holds the journal's size and what was spent by then, so that a
 journal that was cut or removed gives no money back.
+
+Workers of a run journal in ``shards/NNNN``, and their journals are merged into the run's, once: ``shards/merging``
+holds the size of the run's journal before that, to which a killed merge is cut back.
 """
 
 from __future__ import annotations
@@ -15,13 +18,15 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from rolellm.core.files import NO_ROOM
+from rolellm.core.files import NO_ROOM, whole_file
 from rolellm.llm.model import Json
 from rolellm.llm.openai_format import encode_body
+from rolellm.runtime.locks import locked
 
 _SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}')
 _START = b'{"key":"'
@@ -75,6 +80,9 @@ def whole_records(piece: bytes) -> Iterator[bytes]:
 JOURNAL = "journal.jsonl"
 DAMAGED = "journal.damaged"
 SPENT = "journal.spent"
+#: The folder of the workers' journals.
+SHARDS = "shards"
+_MERGING = "merging"
 # The key of a record for what was spent on calls whose own records are gone.
 _GONE = "0" * 64
 # US dollars; less than this is a rounding error of a sum.
@@ -126,6 +134,10 @@ class Journal:
         self._open: dict[bytes, list[float]] = {}
         self._reserve = folder / "journal.reserve"
         self.path.touch()
+        with suppress(FileNotFoundError):
+            # A merge that was killed begins anew.
+            before = int((folder / SHARDS / _MERGING).read_text("ascii"))
+            os.truncate(self.path, min(before, self.path.stat().st_size))
         size, total = _marked(folder / SPENT)
         missing = total - self._load(size)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -206,6 +218,51 @@ class Journal:
             JournalFullError: When there is no room; the call then counts as one that may have cost the most.
         """
         self._put({"key": key, "attempt": attempt, "kind": "lost", "reason": reason, "cost": cost})
+
+    def merge(self) -> int:
+        """Take in what the run's workers journaled, every record once, whatever stops it.
+
+        Returns:
+            How many calls that were.
+
+        Raises:
+            JournalFullError: When there is no room; the workers' journals stay, and so does this one.
+            RunInUseError: When a worker is still at it.
+        """
+        folder, start = self.path.parent / SHARDS, self._size
+        if not folder.is_dir():
+            return 0
+        shards = sorted(path.parent for path in folder.glob(f"*/{JOURNAL}"))
+        with ExitStack() as held, self._heeding_full_disks():
+            for shard in shards:
+                held.enter_context(locked(shard))
+            with whole_file(folder / _MERGING) as stream:
+                stream.write(str(start))
+            try:
+                for shard in shards:
+                    with (shard / JOURNAL).open("rb") as lines:
+                        for line in filter(record, lines):
+                            self._append(line)
+                self.sync()
+            except BaseException:
+                os.ftruncate(self._file, start)
+                self._size = start
+                (folder / _MERGING).unlink()
+                raise
+        merged = self.path.parent / f"{SHARDS}.merged"
+        shutil.rmtree(merged, ignore_errors=True)
+        folder.rename(merged)
+        shutil.rmtree(merged, ignore_errors=True)
+        calls = 0
+        with self.path.open("rb") as lines:
+            lines.seek(start)
+            for line in lines:
+                value = json.loads(line)
+                self._note(value, start, len(line))
+                start += len(line)
+                calls += value["kind"] == "sent"
+        self._note_total()
+        return calls
 
     def sync(self) -> None:
         """Have the system put all of it on the disk; against power cuts, for a killed process loses nothing anyhow.

@@ -38,6 +38,8 @@ class LLMOptions:
         max_attempts: Maximum attempts per request.
         budget: Maximum US dollars in all; needs prices.
         batch: Use the OpenAI Batch API: half the price, hours later.
+        ray: Ask from the workers of a Ray cluster: its address, or local (docs/scale.md).
+        workers: With --ray: number of workers; defaults to one per CPU, for local models one per GPU.
         retry_failed: Retry requests that an earlier run gave up on.
         dry_run: Print calls, tokens and cost without asking any model.
     """
@@ -51,6 +53,8 @@ class LLMOptions:
     max_attempts: int | None = Field(default=None, ge=1, le=100)
     budget: float | None = Field(default=None, ge=0)
     batch: bool = False
+    ray: str | None = None
+    workers: int | None = Field(default=None, ge=1)
     retry_failed: bool = False
     dry_run: bool = False
 
@@ -67,6 +71,8 @@ class LLM:
         model: The model's name there; with ``backend="local"``, a folder or Hub id.
         api_key_env: The environment variable that holds the key.
         batch: Use the OpenAI Batch API.
+        ray: Ask from the workers of a Ray cluster: its address, or ``local`` (docs/scale.md).
+        workers: With `ray`: how many; by default one per CPU, for local models one per GPU.
         retry_failed: Retry requests that an earlier run in the same folder gave up on.
         scripted: What the names under ``rules:`` refer to.
         more: Other keys of the settings file, such as ``budget``, ``tokenizer``, ``price`` or ``extra_body``.
@@ -89,13 +95,15 @@ class LLM:
         model: str | None = None,
         api_key_env: str | None = None,
         batch: bool = False,
+        ray: str | None = None,
+        workers: int | None = None,
         retry_failed: bool = False,
         scripted: Mapping[str, MakeScripted] | None = None,
         **more: Any,
     ) -> None:
         given = {"base_url": base_url, "model": model, "api_key_env": api_key_env}
         self._set(load_settings({name: value for name, value in given.items() if value is not None} | more), scripted)
-        self.options = replace(self.options, retry_failed=retry_failed, batch=batch)
+        self.options = replace(self.options, retry_failed=retry_failed, batch=batch, ray=ray, workers=workers)
 
     def _set(self, found: LLMSettings, scripted: Mapping[str, MakeScripted] | None = None) -> LLM:
         self.settings, self.dry_run, self._scripted = found, False, scripted
@@ -146,7 +154,8 @@ class LLM:
         changed = {name: getattr(chosen, name) for name in ("max_attempts", "budget", "tokenizer")}
         found = replace(found, **{name: value for name, value in changed.items() if value is not None})
         made = cls.__new__(cls)._set(found, scripted)
-        made.options = replace(made.options, batch=chosen.batch, retry_failed=chosen.retry_failed)
+        how = {name: getattr(chosen, name) for name in ("batch", "ray", "workers", "retry_failed")}
+        made.options = replace(made.options, **how)
         made.dry_run = chosen.dry_run
         return made
 

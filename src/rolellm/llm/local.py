@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
@@ -63,6 +63,9 @@ class LocalChat:
         self.price = Price()
         self._waiting: deque[_Job] = deque()
         self._working: asyncio.Task[None] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(LocalChat, batch_size=self.concurrency), (self.model,)
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 from pydantic import NonNegativeFloat
 
+from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
 
@@ -364,6 +365,8 @@ class RunOptions(Limits):
         budget: US dollars that the run folder may cost in all, earlier runs of it included; ``None`` sets no limit.
         retry_failed: Ask again what an earlier run of this folder gave up on after replies that were not taken.
         batch: Use the OpenAI Batch API, at half the price, where the first model has one.
+        ray: Ask from the workers of a Ray cluster: its address, or ``local`` for one on this machine.
+        workers: How many workers; by default one a CPU of the cluster, for local models one a GPU where there are any.
         show_progress: Show a progress bar on work that takes over two seconds.
         max_wait: The longest pause that a server's Retry-After is granted, in seconds (our choice).
         batch_poll: Seconds between two looks at a batch (our choice).
@@ -374,6 +377,14 @@ class RunOptions(Limits):
 
     retry_failed: bool = False
     batch: bool = False
+    ray: str | None = None
+    workers: int | None = None
     show_progress: bool = True
     max_wait: float = 60.0
     batch_poll: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.ray and self.batch:
+            raise SettingsError("--ray cannot be combined with --batch, which asks from one machine; leave one out")
+        if self.workers and not self.ray:
+            raise SettingsError("--workers needs --ray: a cluster's address, or local")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import queue
 import random
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.errors import ModelError, SettingsError, quiet_peft, require
@@ -160,6 +162,9 @@ class LocalModel:
         require("torch", "transformers", extra="train")
         from transformers import AutoConfig, AutoTokenizer
 
+        # Folders by their whole path, for a worker that runs elsewhere.
+        folders = (str(Path(name).absolute()) if name and Path(name).is_dir() else name for name in (model, adapter))
+        self._given = (*folders, device, dtype)
         self.source = find_model(model, adapter)
         if self.source.adapter is not None:
             require("peft", extra="train")
@@ -178,6 +183,9 @@ class LocalModel:
         self._shared: SharedGeneration | None = None
         # Prompts a batch, once a larger one was too large for the memory.
         self._most: int | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, self._given
 
     @property
     def hashes(self) -> dict[str, str | None]:
@@ -396,6 +404,12 @@ class LocalModel:
         end = next((place for place, token in enumerate(reply) if token in self._stops), len(reply))
         text: str = self.tokenizer.decode(reply[:end], skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text.strip()
+
+
+@functools.lru_cache(maxsize=4)
+def _unpickled(model: str, adapter: str | None, device: Device, dtype: DType) -> LocalModel:
+    """A model as sent to a worker; made once, so that weights are loaded once a process."""
+    return LocalModel(model, adapter=adapter, device=device, dtype=dtype)
 
 
 class _LeftError(Exception):

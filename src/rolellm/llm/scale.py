@@ -1,0 +1,212 @@
+"""Asking from many machines: the requests of a run are divided among Ray workers, each with a journal of its own.
+
+Every stage that asks models goes through a `rolellm.llm.client.Client`, so this is the one place that knows of Ray.
+What the journal does not answer goes to the workers; each is a client in ``shards/NNNN`` of the run's folder, with the
+same models and the same `accept`. Ray starts a killed worker again, and what it journaled is not asked again. When all
+have ended, their journals are merged into the run's, and the run goes on as ever: it finds the answers there, and asks
+by itself what the workers left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rolellm.core.errors import EndpointError, RoleLLMError, SettingsError, StoppedShortError, require
+from rolellm.llm.journal import JOURNAL, SHARDS
+from rolellm.llm.model import EndpointWarning, Outcome, Request, T
+from rolellm.llm.run import Run
+
+#: How often a worker that is killed starts again (our choice).
+_LIVES = 100
+# Seconds between two looks at the workers (our choice).
+_LOOK = 0.2
+_REPLY = b'"kind":"reply"'
+
+
+def _cluster(address: str, workers: int | None, *, local: bool) -> tuple[int, Callable[[Any], Any]]:
+    """Join a Ray cluster, or start one here, unless this process has one already.
+
+    Args:
+        address: The cluster's; ``local`` starts one.
+        workers: How many workers; by default as many as there are GPUs for local models, or else CPUs.
+        local: Whether models are loaded into the workers.
+
+    Returns:
+        The number of workers, and what makes a function one of Ray's that starts again where a worker is killed.
+
+    Raises:
+        MissingExtraError: Without Ray.
+        SettingsError: When there is no cluster.
+    """
+    require("ray", extra="scale")
+    # Ray reports to its makers otherwise.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    if not ray.is_initialized():
+        here: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False} if address == "local" else {}
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **here)
+        except Exception as error:  # Of no class of its own, where a node starts too slowly.
+            raise SettingsError(
+                f"no Ray cluster at {address!r} ({str(error).strip():.200}); start one there (ray start --head), or "
+                "use --ray local"
+            ) from error
+    there = ray.cluster_resources()
+    unit = "GPU" if local and there.get("GPU") else "CPU"
+    remote = ray.remote(num_cpus=1, num_gpus=int(unit == "GPU"), max_retries=_LIVES)
+    return workers or int(there[unit]), remote
+
+
+def spread(
+    work: Callable[[Any, Any], Any], model: Any, parts: Iterable[Any], address: str | None, workers: int | None
+) -> Iterator[Any]:
+    """Do independent work with a model that is loaded where it is used: here, or on the workers of a Ray cluster.
+
+    Args:
+        work: Takes the model and a part.
+        model: A `rolellm.models.local_model.LocalModel`; each worker loads it once.
+        parts: What is to be done.
+        address: The cluster's, or ``local``; ``None`` for here.
+        workers: How many workers.
+
+    Yields:
+        What `work` makes of each part: here in their order, from workers as it comes. What a killed worker had in hand
+        is done again.
+
+    Raises:
+        MissingExtraError: Without Ray.
+        SettingsError: When there is no cluster.
+    """
+    if address is None:
+        yield from (work(model, part) for part in parts)
+        return
+    count, remote = _cluster(address, workers, local=True)
+    import ray
+
+    task, sent, waiting = remote(work), ray.put(model), []
+    for part in parts:
+        waiting.append(task.remote(sent, part))
+        if len(waiting) == count:
+            (done, *_), waiting = ray.wait(waiting)
+            yield ray.get(done)
+    for done in waiting:
+        yield ray.get(done)
+
+
+def _ask(shard: str, items: Sequence[tuple[int, Request]], how: tuple[Any, ...]) -> str:
+    """What a worker does: ask its part, in a folder of its own; what stopped it early, in words.
+
+    Raises:
+        SettingsError: When it cannot ask at all.
+    """
+    from rolellm.llm.client import Client
+
+    models, accept, also, options = how
+    where = f"a Ray worker on {socket.gethostname()}"
+    if not Path(shard).parent.is_dir():
+        raise SettingsError(
+            f"{where} does not see {Path(shard).parent}; put the run's folder on a file system that all machines share"
+        )
+    try:
+        with Client(shard, models, options) as client:
+            client.ask_each(items, accept, lambda *_: None, also=also)
+    except (StoppedShortError, EndpointError) as error:
+        return f"{where} stopped early: {error}"
+    except RoleLLMError as error:
+        raise SettingsError(f"{where}: {error}") from None
+    return ""
+
+
+class RayRun(Run[T]):
+    """Asks on the workers of a Ray cluster; see `rolellm.llm.run.Run`."""
+
+    async def go(self, requests: Iterable[tuple[int, Request]], done: Callable[[int, Outcome[T]], None]) -> None:
+        """Ask all of them; each outcome goes to `done` with the place that came with its request.
+
+        Args:
+            requests: All are read before any is sent.
+            done: Called once for each request that is settled: all of them, unless the run is stopped.
+        """
+        self._done = done
+        begun = [task for item in requests if (task := self._begin(*item)) is not None]
+        journaled, settled = self.counts.from_journal, self.counts.done
+        # A worker knows nothing of earlier replies that were not taken; a single request is not worth sending around.
+        new = [(task.place, task.request) for task in begun if not task.paid]
+        try:
+            if len(new) > 1:
+                await self._divide(new)
+        except Exception as error:
+            self.stop(error)
+        self.counts.done, self.counts.in_flight = settled, 0
+        if self.stopped is None:
+            self._active.clear()
+            left = (item for task in begun for item in ((task.place, task.request), *task.followers))
+            await super().go(left, done)
+            # Whatever is found there now was paid for in this run.
+            self.counts.from_journal = journaled
+
+    async def _divide(self, items: Sequence[tuple[int, Request]]) -> None:
+        """Have workers ask, and take in their journals."""
+        address, workers, budget = self.options.ray or "", self.options.workers, self.options.budget
+        local = any(model.identity.get("backend") == "local" for model in self.models)
+        count, remote = await asyncio.to_thread(_cluster, address, workers, local=local)
+        import ray
+
+        count = min(count, len(items))
+        share = None if budget is None else max(budget - self.journal.cost, 0.0) / count
+        options = replace(self.options, ray=None, workers=None, budget=share, show_progress=False)
+        shards = self.journal.path.parent.absolute() / SHARDS
+        shards.mkdir()
+        how = ray.put((self.models, self.accept, tuple(self.also), options))
+        ask = remote(_ask)
+        parts = [ask.remote(str(shards / f"{part:04}"), items[part::count], how) for part in range(count)]
+        try:
+            await self._watch(parts, [shards / f"{part:04}" / JOURNAL for part in range(count)])
+        except asyncio.CancelledError:
+            # What they journaled is merged by the next run.
+            for part in parts:
+                ray.cancel(part, force=True)
+            raise
+        self.counts.calls += self.journal.merge()
+        for part in parts:
+            problem = ""
+            try:
+                problem = ray.get(part)
+            except ray.exceptions.TaskCancelledError:
+                continue
+            except ray.exceptions.RayTaskError as error:
+                self.stop(error.cause)
+            except ray.exceptions.RayError as error:
+                problem = f"a Ray worker ended ({str(error).strip():.200})"
+            if problem and self.stopped is None:
+                warnings.warn(f"{problem}; what it left is asked from here", EndpointWarning, stacklevel=2)
+
+    async def _watch(self, parts: list[Any], journals: Sequence[Path]) -> None:
+        """Wait for all workers, and count their replies."""
+        import ray
+
+        settled, replies, read, cancelled = self.counts.done, 0, dict.fromkeys(journals, 0), False
+        waiting = parts
+        while waiting:
+            _, waiting = await asyncio.to_thread(ray.wait, parts, num_returns=len(parts), timeout=_LOOK)
+            if self.stopped is not None and not cancelled:
+                cancelled = True
+                for part in waiting:
+                    # Ends as at a first Ctrl-C: what is in flight is waited for.
+                    ray.cancel(part)
+            for path in journals:
+                if path.is_file():
+                    with path.open("rb") as stream:
+                        stream.seek(read[path])
+                        replies += (new := stream.read()).count(_REPLY)
+                        read[path] += len(new)
+            self.counts.done = settled + replies
