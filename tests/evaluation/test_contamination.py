@@ -88,7 +88,11 @@ def edit_sidecar(out: Path, **changes: Any) -> None:
 
 def test_every_config_with_questions_promises_something() -> None:
     promised = {name: held_out(name) for name, config in CONFIGS.items() if config.files}
-    assert {name for name, part in promised.items() if part == "role"} == {ROLES, f"{ROLES}-strict"}
+    assert {name for name, part in promised.items() if part == "role"} == {
+        ROLES,
+        f"{ROLES}-strict",
+        f"{ROLES}-anonymous",
+    }
     assert set(promised.values()) == {"role", "instruction"}
     for name, config in CONFIGS.items():
         if config.held_out is not None:
