@@ -17,7 +17,7 @@ from rolellm.testing.boundary import BoundarySettings
 
 @with_options
 def boundary(
-    context: typer.Context,
+    run: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER")],
     asked: Played,
     probes: BoundarySettings,
@@ -45,7 +45,7 @@ def boundary(
 
     judging = None if judge is None else LLM.of(judge, scripted_models())
     strangers = [read_sheet(one).profile() for one in others] if others else None
-    with resumable(context):
+    with resumable(run):
         found = run_boundary(
             folder, played_model(asked), out, probes, play=how, others=strangers, judge=judging, bootstrap=bootstrap
         )

@@ -1,9 +1,9 @@
 """Where a character's knowledge ends: probes made without a model, and replies judged by rule and by a judge model.
 
 What a role must know and what it cannot know are asked alike, so that neither a model that knows everything nor one
-that knows nothing does well: *hallucination* is the share of probes beyond the boundary that are answered as if the role
-knew, *over-refusal* the share of those within it that are answered with ignorance. Moments in a story are TimeChara's
-idea (arXiv 2405.18027); how the probes are made is ours.
+that knows nothing does well: *hallucination* is the share of probes beyond the boundary that are answered as if the
+role knew, *over-refusal* the share of those within it that are answered with ignorance. Moments in a story are
+TimeChara's idea (arXiv 2405.18027); how the probes are made is ours.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ KINDS: Final[Mapping[str, bool]] = {
 Verdict = Literal["knows", "ignorant", "evades"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("knows", "ignorant", "evades")
 _ALSO: Final[tuple[Finish, ...]] = ("length", "refused")
-#: A word of an answer tells that one knows it where at most so many turns have it, or this share of them (our choice).
-_RARE, _RARE_SHARE = 3, 0.05
+#: Words of an answer that at most so many turns have, or this share of them, are its key; who says at least two of them
+#: knows it (our choice).
+_RARE, _RARE_SHARE, _LEAST = 3, 0.05, 2
 #: Turns between a moment and what is clearly before or after it: so many, or this share of the script (our choice).
 _GAP, _GAP_SHARE = 2, 0.02
 _LINE: Final = 150
@@ -89,7 +90,7 @@ class Probe:
     Attributes:
         kind: One of `KINDS`.
         question: What is asked.
-        key: Words that only those say who know the answer; may be empty.
+        key: Words that those say who know the answer; may be empty.
         moment: The turn of the script right after which it is asked; -1 for the end of the story.
         source: The pair that it was made of, or the name that it asks about.
     """
@@ -114,7 +115,7 @@ def make_probes(
 
     Args:
         sheet: The role; without turns, there are no probes of its story.
-        pairs: Its questions and answers; those count whose answer has a rare word of the script.
+        pairs: Its questions and answers; script-based ones count whose answer has rare words of the script.
         how: How many, and of which world.
         others: Roles of other stories.
 
@@ -126,7 +127,7 @@ def make_probes(
     found += [Probe("ordinary", text) for text in ours["ordinary"]]
     for one in ours["modern"] if how.world_year is not None else ():
         if one["year"] > how.world_year:
-            found.append(Probe("modern", one["ask"], tuple(one.get("key", ())), source=str(one["year"])))
+            found.append(Probe("modern", one["ask"], source=str(one["year"])))
     found.sort(key=lambda probe: hash_json([probe.question, probe.moment]))
     return [probe for kind in KINDS for probe in [one for one in found if one.kind == kind][: how.per_kind]]
 
@@ -134,33 +135,33 @@ def make_probes(
 def _of_story(sheet: Sheet, pairs: Iterable[Question], moments: int) -> Iterator[Probe]:
     """Pairs at the end of the story, and at moments that lie clearly before or after what they are about.
 
-    A pair is about the turns in which the rare words of its answer first occur; those that its question or the role's
-    description have tell nothing.
+    The *key* of a pair are rare words of its answer that neither its question nor the role's description has. At a
+    moment it is earlier where all its words that the script has were there before. It is later where no word of the key
+    was, nor all that it asks about, and where the first to say one is not the role, who may have known it all along.
     """
     language, count = sheet.language, len(sheet.turns)
     turns = [words_of(f"{turn.speaker} {turn.content}", language) for turn in sheet.turns]
     own = [place for place, turn in enumerate(sheet.turns) if sheet.profile().owns(turn)]
     chosen = sorted({own[len(own) * (k + 1) // (moments + 1)] for k in range(moments)}) if own else []
     gap = max(_GAP, round(_GAP_SHARE * count))
+    people = {word for turn in sheet.turns for word in content_words(turn.speaker, language)}
     for pair in pairs:
+        words = content_words(f"{pair.question}\n{pair.answer}", language)
+        places = {word: [place for place, has in enumerate(turns) if has(word)] for word in words}
+        places = {word: at for word, at in places.items() if at}
         given = words_of("\n".join((pair.question, sheet.described() or "", *sheet.names)), language)
-        places = {
-            word: [place for place, has in enumerate(turns) if has(word)]
-            for word in content_words(pair.answer, language)
-            if not given(word)
-        }
-        places = {word: at for word, at in places.items() if 0 < len(at) <= max(_RARE, _RARE_SHARE * count)}
-        if not places:
+        rare = max(_RARE, _RARE_SHARE * count)
+        key = tuple(word for word, at in places.items() if len(at) <= rare and not given(word))
+        if pair.type != "script_based" or len(key) < _LEAST:
             continue
-        # The same words may be there before what a pair is about, which its segment bounds.
-        first, last = (pair.receipt.get("segment") or {}).get("turns") or (0, count)
-        inside = [[place for place in at if first <= place <= last] or at for at in places.values()]
-        probe = Probe("story", pair.question, tuple(places), source=pair.id)
+        probe = Probe("story", pair.question, key, source=pair.id)
         yield probe
+        first = min(places[word][0] for word in key)
+        asked = [places[word][0] for word in content_words(pair.question, language) if word in places.keys() - people]
         for moment in chosen:
-            if max(at[0] for at in inside) <= moment - gap:
+            if max(at[0] for at in places.values()) <= moment - gap:
                 yield replace(probe, kind="earlier", moment=moment)
-            elif min(at[0] for at in places.values()) >= moment + gap:
+            elif first >= moment + gap and first not in own and max(asked, default=count) > moment:
                 yield replace(probe, kind="later", moment=moment)
 
 
@@ -172,7 +173,7 @@ def _of_others(sheet: Sheet, others: Iterable[Profile]) -> Iterator[Probe]:
     told = "\n".join((sheet.described() or "", *sheet.names, *(f"{one.speaker} {one.content}" for one in sheet.turns)))
     known = words_of(told, sheet.language)
     for other in others:
-        if other.language != sheet.language or any(known(name) for name in _names(other.role, other)):
+        if other.language != sheet.language:
             continue
         lines: dict[str, str] = {}
         for turn in other.turns:
@@ -190,7 +191,7 @@ def _of_others(sheet: Sheet, others: Iterable[Profile]) -> Iterator[Probe]:
 
 
 def _names(speaker: str, story: Profile) -> list[str]:
-    """The words of a speaker's name that are no titles or common words, as far as can be told."""
+    """The words of a speaker's name that are no titles or common words; none where that cannot be told."""
     if story.language == "zh":
         is_name = len(speaker) > 1 and (speaker[0] in SURNAMES or speaker.startswith(LONG_SURNAMES))
         return [speaker] if is_name else []
@@ -201,7 +202,7 @@ def _names(speaker: str, story: Profile) -> list[str]:
 
 
 def rule(reply: str, probe: Probe, language: Language) -> Verdict:
-    """How a reply behaves, by rule: whoever says a word of the answer knows it, else markers of ignorance count."""
+    """How a reply behaves, by rule: whoever says words of the answer knows it, else markers of ignorance count."""
     text = " ".join(reply.replace("’", "'").split())
     if not re.search(r"[^\W_]", text) or fold(text) == fold(probe.question):
         return "evades"
@@ -213,8 +214,8 @@ def rule(reply: str, probe: Probe, language: Language) -> Verdict:
 
 
 def says_key(reply: str, probe: Probe, language: Language) -> bool:
-    """Whether a reply has a word that only those say who know the answer."""
-    return any(map(words_of(reply, language), probe.key))
+    """Whether a reply has words that only those say who know the answer."""
+    return sum(map(words_of(reply, language), probe.key)) >= _LEAST
 
 
 def judge_request(probe: Probe, reply: str, language: Language) -> Request:
