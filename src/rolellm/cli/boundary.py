@@ -10,7 +10,6 @@ import typer
 from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import print_json, resumable, say, show_table
 from rolellm.cli.play import Played, played_model
-from rolellm.evaluation.settings import Bootstrap
 from rolellm.playing.settings import PlaySettings
 from rolellm.testing.boundary import BoundarySettings
 
@@ -22,7 +21,6 @@ def boundary(
     asked: Played,
     probes: BoundarySettings,
     how: PlaySettings,
-    bootstrap: Bootstrap,
     out: Path = Path("boundary"),
     judge: Path | None = None,
     others: list[Path] | None = None,
@@ -46,9 +44,7 @@ def boundary(
     judging = None if judge is None else LLM.of(judge, scripted_models())
     strangers = [read_sheet(one).profile() for one in others] if others else None
     with resumable(run):
-        found = run_boundary(
-            folder, played_model(asked), out, probes, play=how, others=strangers, judge=judging, bootstrap=bootstrap
-        )
+        found = run_boundary(folder, played_model(asked), out, probes, play=how, others=strangers, judge=judging)
     if as_json:
         print_json(found)
         return

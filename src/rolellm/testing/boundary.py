@@ -136,8 +136,9 @@ def _of_story(sheet: Sheet, pairs: Iterable[Question], moments: int) -> Iterator
     """Pairs at the end of the story, and at moments that lie clearly before or after what they are about.
 
     The *key* of a pair are rare words of its answer that neither its question nor the role's description has. At a
-    moment it is earlier where all its words that the script has were there before. It is later where no word of the key
-    was, nor all that it asks about, and where the first to say one is not the role, who may have known it all along.
+    moment it is earlier where all its words that the script has were there before, and its segment began. It is later
+    where its segment goes on, no word of the key was there, nor all that it asks about, and where the first to say one
+    is not the role, who may have known it all along.
     """
     language, count = sheet.language, len(sheet.turns)
     turns = [words_of(f"{turn.speaker} {turn.content}", language) for turn in sheet.turns]
@@ -157,11 +158,12 @@ def _of_story(sheet: Sheet, pairs: Iterable[Question], moments: int) -> Iterator
         probe = Probe("story", pair.question, key, source=pair.id)
         yield probe
         first = min(places[word][0] for word in key)
+        start, end = (pair.receipt.get("segment") or {}).get("turns") or (0, count)
         asked = [places[word][0] for word in content_words(pair.question, language) if word in places.keys() - people]
         for moment in chosen:
-            if max(at[0] for at in places.values()) <= moment - gap:
+            if max(start, *(at[0] for at in places.values())) <= moment - gap:
                 yield replace(probe, kind="earlier", moment=moment)
-            elif first >= moment + gap and first not in own and max(asked, default=count) > moment:
+            elif min(first, end) >= moment + gap and first not in own and max(asked, default=count) > moment:
                 yield replace(probe, kind="later", moment=moment)
 
 
@@ -237,7 +239,6 @@ def run_boundary(
     play: PlaySettings | None = None,
     others: Sequence[Profile] | None = None,
     judge: LLM | None = None,
-    bootstrap: Bootstrap | None = None,
 ) -> dict[str, Any]:
     """Probe a character, judge the replies, and write ``boundary.json``.
 
@@ -249,7 +250,6 @@ def run_boundary(
         play: How the character is played.
         others: Roles of other stories; by default the embedded sample's.
         judge: A model that judges every reply as well.
-        bootstrap: For the intervals, which resample questions.
 
     Returns:
         What ``boundary.json`` has.
@@ -297,7 +297,7 @@ def run_boundary(
         "settings": dump(how) | {"play": dump(player.settings)},
         "models": llm.describe(),
         "judge": judge and judge.describe(),
-        **summarize(rows, bootstrap or Bootstrap()),
+        **summarize(rows),
         "probes": rows,
         "spent": spent,
     }
@@ -315,22 +315,23 @@ def _told(probe: Probe, sheet: Sheet, how: BoundarySettings) -> str:
     return "\n\n".join(parts)
 
 
-def summarize(rows: Sequence[Mapping[str, Any]], how: Bootstrap) -> dict[str, Any]:
+def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What is reported of probes with their verdicts: errors by kind and in all, by rule and by judge.
 
     Returns:
         ``kinds`` (of each its errors, and the share of replies with a word of the answer), ``hallucination`` and
-        ``over_refusal`` over all their kinds, and ``agreement`` of rule and judge on the verdict.
+        ``over_refusal`` over all their kinds, and ``agreement`` of rule and judge on the verdict. Intervals resample
+        questions.
     """
 
     def errors(kinds: Iterable[str], by: str) -> dict[str, Any] | None:
         wrong = {kind: "ignorant" if KINDS[kind] else "knows" for kind in kinds}
         judged = [row for row in rows if row["kind"] in wrong and row[by] is not None]
-        return _share([(row[by] == wrong[row["kind"]], row["question"]) for row in judged], how)
+        return _share([(row[by] == wrong[row["kind"]], row["question"]) for row in judged])
 
     def said(kind: str) -> dict[str, Any] | None:
         known = [row for row in rows if row["kind"] == kind and row.get("says_key") is not None]
-        return _share([(row["says_key"], row["question"]) for row in known], how)
+        return _share([(row["says_key"], row["question"]) for row in known])
 
     sides = {"hallucination": False, "over_refusal": True}
     both = [(row["rule"], row["judge"]) for row in rows if row["rule"] and row["judge"]]
@@ -356,9 +357,9 @@ def summarize(rows: Sequence[Mapping[str, Any]], how: Bootstrap) -> dict[str, An
     }
 
 
-def _share(values: Sequence[tuple[bool, str]], how: Bootstrap) -> dict[str, Any] | None:
+def _share(values: Sequence[tuple[bool, str]]) -> dict[str, Any] | None:
     if not values:
         return None
     sample = Sample([float(value) for value, _ in values], [question for _, question in values])
-    interval = bootstrap_stratum([sample], how).intervals[0]
+    interval = bootstrap_stratum([sample], Bootstrap()).intervals[0]
     return metric_dict(share_ends(interval) if interval.mean in (0, 1) else interval)
