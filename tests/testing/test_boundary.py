@@ -121,7 +121,7 @@ def test_a_reply_is_judged_by_what_it_admits(language: Language, reply: str, ver
 
 def folder(tmp_path: Path) -> Path:
     made = write_sheet(SHEET, tmp_path / "mara")
-    (made / "instruct").mkdir()
+    (made / "instruct").mkdir(exist_ok=True)
     lines = ({"id": one.id, "question": one.question, "answer": one.answer, "type": one.type} for one in PAIRS)
     write_jsonl(made / "instruct" / "kept.jsonl", lines)
     assert len(read_questions(made / "instruct")) == len(PAIRS)
