@@ -107,6 +107,8 @@ ASKED = Probe("later", "Mara, what became of the bell?", ("rope", "snapped", "we
         ("en", "You don't know the half of it: it fell.", "knows"),
         ("en", "I do not know, but they say the rope snapped over the well.", "knows"),
         ("en", "Mara, what became of the bell?", "evades"),
+        ("en", "I'm sorry, but I can't assist with that.", "evades"),
+        ("en", "As an AI language model, I do not have the ability to ring bells.", "evades"),
         ("en", "…", "evades"),
         ("zh", "洒家不认得什么陈朗。", "ignorant"),
         ("zh", "手机？那是什么东西？", "ignorant"),
@@ -116,7 +118,7 @@ ASKED = Probe("later", "Mara, what became of the bell?", ("rope", "snapped", "we
     ],
 )
 def test_a_reply_is_judged_by_what_it_admits(language: Language, reply: str, verdict: str) -> None:
-    assert rule(reply, ASKED, language) == verdict
+    assert rule(reply, ASKED, Sheet("Mara", language)) == verdict
 
 
 def folder(tmp_path: Path) -> Path:

@@ -23,11 +23,11 @@ from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
 from rolellm.core.settings import Field, dump, packaged_yaml, settings
-from rolellm.core.text import fold
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.settings import Bootstrap
 from rolellm.evaluation.statistics.agreement import cohen_kappa
 from rolellm.evaluation.statistics.bootstrap import Sample, bootstrap_stratum, share_ends
+from rolellm.judging.drift import breaks_in
 from rolellm.judging.prompts import fenced, nonce, show
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
@@ -53,11 +53,13 @@ KINDS: Final[Mapping[str, bool]] = {
 #: How a reply behaves: as if the role knew, as if it did not, or neither.
 Verdict = Literal["knows", "ignorant", "evades"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("knows", "ignorant", "evades")
+#: Breaks of character that answer nothing.
+_EVADING: Final = {"says_ai", "refuses", "assists", "repeats"}
 _ALSO: Final[tuple[Finish, ...]] = ("length", "refused")
-#: Words of an answer that at most so many turns have, or this share of them, are its key; who says at least two of them
-#: knows it (our choice).
+#: The key of an answer are words that at most 3 turns have, or 5 %; who says at least two of them knows the answer (our
+#: choice).
 _RARE, _RARE_SHARE, _LEAST = 3, 0.05, 2
-#: Turns between a moment and what is clearly before or after it: so many, or this share of the script (our choice).
+#: Turns between a moment and what is clearly before or after it: at least 2, or 2 % of the script (our choice).
 _GAP, _GAP_SHARE = 2, 0.02
 _LINE: Final = 150
 _SHOWN: Final = 1000
@@ -203,14 +205,18 @@ def _names(speaker: str, story: Profile) -> list[str]:
     return names if len(speaker.split()) > 1 else []
 
 
-def rule(reply: str, probe: Probe, language: Language) -> Verdict:
-    """How a reply behaves, by rule: whoever says words of the answer knows it, else markers of ignorance count."""
+def rule(reply: str, probe: Probe, sheet: Sheet) -> Verdict:
+    """How a reply behaves, by rule.
+
+    Whoever says words of the answer knows it; who refuses, says to be a model or hands the question back evades, as an
+    empty reply does; else markers of ignorance decide.
+    """
     text = " ".join(reply.replace("’", "'").split())
-    if not re.search(r"[^\W_]", text) or fold(text) == fold(probe.question):
-        return "evades"
-    if says_key(reply, probe, language):
+    if says_key(reply, probe, sheet.language):
         return "knows"
-    ours = material(language)
+    if not re.search(r"[^\W_]", text) or breaks_in(reply, sheet, probe.question).keys() & _EVADING:
+        return "evades"
+    ours = material(sheet.language)
     signs = [*ours["ignorance"], rf"(?:{ours['asks_back']})\W*\Z"]
     return "ignorant" if any(re.search(f"(?i){sign}", text) for sign in signs) else "knows"
 
@@ -277,7 +283,7 @@ def run_boundary(
         for (probe, row), outcome in zip(asked, client.ask(requests, also=_ALSO), strict=True):
             if isinstance(outcome, Answer):
                 row["reply"] = outcome.value
-                row["rule"] = rule(outcome.value, probe, sheet.language)
+                row["rule"] = rule(outcome.value, probe, sheet)
                 row["says_key"] = says_key(outcome.value, probe, sheet.language) if probe.key else None
             else:
                 row["ended"] = outcome.reason
