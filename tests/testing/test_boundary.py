@@ -15,6 +15,7 @@ from rolellm.core.records import Language, Profile, Turn
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
+from rolellm.playing.settings import PlaySettings
 from rolellm.testing.boundary import BOUNDARY, KINDS, BoundarySettings, Probe, make_probes, rule, run_boundary
 
 LINES = [
@@ -136,7 +137,9 @@ def scripted(reply: str) -> LLM:
 
 def run(tmp_path: Path, reply: str, **more: Any) -> dict[str, Any]:
     how = BoundarySettings(world_year=1800, show_script=True)
-    return run_boundary(folder(tmp_path), scripted(reply), tmp_path / "run", how, others=[STRANGERS], **more)
+    return run_boundary(
+        folder(tmp_path), scripted(reply), tmp_path / "run", how, PlaySettings(), others=[STRANGERS], **more
+    )
 
 
 @pytest.mark.parametrize(
@@ -163,7 +166,8 @@ def test_the_story_and_the_moment_are_told(tmp_path: Path) -> None:
         return "Aye."
 
     model = LLM.of(ScriptedModel(answer, rules_hash="told"))
-    run_boundary(folder(tmp_path), model, tmp_path / "run", BoundarySettings(show_script=True, moments=1))
+    how = BoundarySettings(show_script=True, moments=1)
+    run_boundary(folder(tmp_path), model, tmp_path / "run", how, PlaySettings())
     assert all("Joss: A crate of oranges" in text for text in systems)
     assert {"just said: “There is soup.”" in text for text in systems} == {True, False}
 

@@ -44,25 +44,21 @@ def boundary(
     judging = None if judge is None else LLM.of(judge, scripted_models())
     strangers = [read_sheet(one).profile() for one in others] if others else None
     with resumable(run):
-        found = run_boundary(folder, played_model(asked), out, probes, play=how, others=strangers, judge=judging)
+        found = run_boundary(folder, played_model(asked), out, probes, how, others=strangers, judge=judging)
     if as_json:
         print_json(found)
         return
     show_table(to_rich(boundary_table(found), digits=1))
     if agreement := found["agreement"]:
         say(f"Rule and judge agree on {agreement['share']:.0%} of {agreement['n']} replies.")
-    for kind in KINDS:
-        if kind not in found["kinds"]:
-            say(f"note: no probes of kind {kind.replace('_', ' ')}{_WHY.get(kind, '')}", err=True)
+    for kind in (kind for kind in KINDS if kind not in found["kinds"]):
+        say(f"note: no probes of kind {kind.replace('_', ' ')}; {_NEEDED.get(kind, _PAIRS)}", err=True)
     if found["unscored"]:
         say(f"note: {found['unscored']} probes have no reply; {out / 'boundary.json'} says why", err=True)
 
 
-_PAIRS = "; they need a script, and pairs of `rolellm instruct` that a word of the script tells"
-_WHY = {
-    "story": _PAIRS,
-    "earlier": _PAIRS,
-    "later": _PAIRS,
-    "other_story": "; name folders of other characters in this language (--others)",
-    "modern": "; give the year of the character's world (--world-year)",
+_PAIRS = "they need a script, and pairs of `rolellm instruct` whose answers have its words"
+_NEEDED = {
+    "other_story": "name folders of other characters in this language (--others)",
+    "modern": "give the year of the character's world (--world-year)",
 }

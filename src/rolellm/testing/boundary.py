@@ -9,7 +9,7 @@ TimeChara's idea (arXiv 2405.18027); how the probes are made is ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -35,21 +35,16 @@ from rolellm.llm.model import Answer, Finish, Request, Sampling, Schema, user
 from rolellm.llm.structured import accept_json, strict
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings
-from rolellm.prompts.render import Template, load_template, script_line
+from rolellm.prompts.render import load_template, script_line
 from rolellm.rolebench.profiles import load_profiles
 from rolellm.rolebench.schema import SAMPLE
 from rolellm.version import __version__
 
 BOUNDARY: Final = "boundary.json"
 #: The kinds of probes, and whether the role must know the answer.
-KINDS: Final[Mapping[str, bool]] = {
-    "story": True,
-    "earlier": True,
-    "ordinary": True,
-    "later": False,
-    "other_story": False,
-    "modern": False,
-}
+KINDS: Final[Mapping[str, bool]] = dict.fromkeys(("story", "earlier", "ordinary"), True) | dict.fromkeys(
+    ("later", "other_story", "modern"), False
+)
 #: How a reply behaves: as if the role knew, as if it did not, or neither.
 Verdict = Literal["knows", "ignorant", "evades"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("knows", "ignorant", "evades")
@@ -176,9 +171,7 @@ def _of_others(sheet: Sheet, others: Iterable[Profile]) -> Iterator[Probe]:
     """
     told = "\n".join((sheet.described() or "", *sheet.names, *(f"{one.speaker} {one.content}" for one in sheet.turns)))
     known = words_of(told, sheet.language)
-    for other in others:
-        if other.language != sheet.language:
-            continue
+    for other in (one for one in others if one.language == sheet.language):
         lines: dict[str, str] = {}
         for turn in other.turns:
             if turn.kind == "speech" and not other.owns(turn) and len(turn.content) <= _LINE:
@@ -188,9 +181,7 @@ def _of_others(sheet: Sheet, others: Iterable[Profile]) -> Iterator[Probe]:
             if names and not any(map(known, names)):
                 name = speaker.title() if speaker.isupper() else speaker
                 for text in material(sheet.language)["other_story"]:
-                    slots = {"name": name, "line": line}
-                    template = Template(text)
-                    asked = template.fill(**{slot: slots[slot] for slot in template.slots})
+                    asked = text.replace("{name}", name).replace("{line}", line)
                     yield Probe("other_story", asked, source=name)
 
 
@@ -241,8 +232,8 @@ def run_boundary(
     llm: LLM,
     out: str | Path,
     how: BoundarySettings,
+    play: PlaySettings,
     *,
-    play: PlaySettings | None = None,
     others: Sequence[Profile] | None = None,
     judge: LLM | None = None,
 ) -> dict[str, Any]:
@@ -265,17 +256,17 @@ def run_boundary(
         StoppedShortError: As `rolellm.llm.client.Client.ask`.
         EndpointError: As `rolellm.llm.client.Client.ask`.
     """
-    player = RolePlayer(llm, folder, **dump(play or PlaySettings()))
+    player = RolePlayer(llm, folder, **dump(play))
     sheet = player.part.sheet
     files = sorted(Path(folder).glob(f"instruct*/{KEPT}"))
     pairs = [pair for file in files for pair in read_questions(file)]
     probes = make_probes(sheet, pairs, how, load_profiles(SAMPLE) if others is None else others)
-    told = [_told(probe, sheet, how) for probe in probes]
-    rows = [asdict(probe) | {"reply": None, "rule": None, "judge": None, "ended": ""} for probe in probes]
+    rows = [asdict(probe) | dict.fromkeys(("reply", "rule", "says_key", "judge", "ended")) for probe in probes]
     asked, requests = [], []
-    for probe, more, row in zip(probes, told, rows, strict=True):
+    for probe, row in zip(probes, rows, strict=True):
         try:
-            requests.append(replace(player.request(player.prompt([user(probe.question)], more=more)), tag=probe.kind))
+            prompt = player.prompt([user(probe.question)], more=_told(probe, sheet, how))
+            requests.append(replace(player.request(prompt), tag=probe.kind))
             asked.append((probe, row))
         except ModelError as error:
             row["ended"] = str(error)
@@ -315,9 +306,9 @@ def _told(probe: Probe, sheet: Sheet, how: BoundarySettings) -> str:
     ours, parts = material(sheet.language), []
     if how.show_script and sheet.turns:
         script = "\n".join(script_line(turn, sheet.language, whole=True) for turn in sheet.turns)
-        parts.append(Template(ours["story"]).fill(script=script))
+        parts.append(ours["story"].replace("{script}", script))
     if probe.moment >= 0:
-        parts.append(Template(ours["moment"]).fill(line=sheet.turns[probe.moment].content))
+        parts.append(ours["moment"].replace("{line}", sheet.turns[probe.moment].content))
     return "\n\n".join(parts)
 
 
@@ -325,47 +316,39 @@ def summarize(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What is reported of probes with their verdicts: errors by kind and in all, by rule and by judge.
 
     Returns:
-        ``kinds`` (of each its errors, and the share of replies with a word of the answer), ``hallucination`` and
+        ``kinds`` (of each its errors, and the share of replies with words of the answer), ``hallucination`` and
         ``over_refusal`` over all their kinds, and ``agreement`` of rule and judge on the verdict. Intervals resample
         questions.
     """
 
-    def errors(kinds: Iterable[str], by: str) -> dict[str, Any] | None:
-        wrong = {kind: "ignorant" if KINDS[kind] else "knows" for kind in kinds}
-        judged = [row for row in rows if row["kind"] in wrong and row[by] is not None]
-        return _share([(row[by] == wrong[row["kind"]], row["question"]) for row in judged])
+    def share(kinds: Collection[str], by: str) -> dict[str, Any] | None:
+        known = [row for row in rows if row["kind"] in kinds and row[by] is not None]
+        if not known:
+            return None
+        wrong = {kind: True if by == "says_key" else "ignorant" if KINDS[kind] else "knows" for kind in kinds}
+        values = [float(row[by] == wrong[row["kind"]]) for row in known]
+        interval = bootstrap_stratum([Sample(values, [row["question"] for row in known])], Bootstrap()).intervals[0]
+        return metric_dict(share_ends(interval) if interval.mean in (0, 1) else interval)
 
-    def said(kind: str) -> dict[str, Any] | None:
-        known = [row for row in rows if row["kind"] == kind and row.get("says_key") is not None]
-        return _share([(row["says_key"], row["question"]) for row in known])
-
-    sides = {"hallucination": False, "over_refusal": True}
+    present = {row["kind"] for row in rows}
     both = [(row["rule"], row["judge"]) for row in rows if row["rule"] and row["judge"]]
-    present = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
-    return {
+    agreed = sum(first == second for first, second in both)
+    found: dict[str, Any] = {
         "kinds": {
-            kind: {"must_know": KINDS[kind], "rule": errors([kind], "rule"), "judge": errors([kind], "judge")}
-            | {"says_key": said(kind)}
-            for kind in present
+            kind: {"must_know": KINDS[kind]} | {by: share([kind], by) for by in ("rule", "judge", "says_key")}
+            for kind in KINDS
+            if kind in present
         },
-        **{
-            name: {by: errors([kind for kind in KINDS if KINDS[kind] is side], by) for by in ("rule", "judge")}
-            for name, side in sides.items()
-        },
-        "agreement": {
+        "unscored": sum(row["rule"] is None for row in rows),
+        "agreement": None,
+    }
+    if both:
+        found["agreement"] = {
             "n": len(both),
-            "share": sum(first == second for first, second in both) / len(both),
+            "share": agreed / len(both),
             "kappa": cohen_kappa(*zip(*both, strict=True)),
         }
-        if both
-        else None,
-        "unscored": sum(row["rule"] is None for row in rows),
-    }
-
-
-def _share(values: Sequence[tuple[bool, str]]) -> dict[str, Any] | None:
-    if not values:
-        return None
-    sample = Sample([float(value) for value, _ in values], [question for _, question in values])
-    interval = bootstrap_stratum([sample], Bootstrap()).intervals[0]
-    return metric_dict(share_ends(interval) if interval.mean in (0, 1) else interval)
+    for name, side in (("hallucination", False), ("over_refusal", True)):
+        kinds = [kind for kind in KINDS if KINDS[kind] is side]
+        found[name] = {by: share(kinds, by) for by in ("rule", "judge")}
+    return found
