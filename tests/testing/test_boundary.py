@@ -110,6 +110,7 @@ ASKED = Probe("later", "Mara, what became of the bell?", ("rope", "snapped", "we
         ("en", "Mara, what became of the bell?", "evades"),
         ("en", "I'm sorry, but I can't assist with that.", "evades"),
         ("en", "As an AI language model, I do not have the ability to ring bells.", "evades"),
+        ("en", "What became of the bell.", "evades"),
         ("en", "…", "evades"),
         ("zh", "洒家不认得什么陈朗。", "ignorant"),
         ("zh", "手机？那是什么东西？", "ignorant"),

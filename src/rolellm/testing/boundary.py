@@ -23,6 +23,7 @@ from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
 from rolellm.core.settings import Field, dump, packaged_yaml, settings
+from rolellm.core.text import fold
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.settings import Bootstrap
 from rolellm.evaluation.statistics.agreement import cohen_kappa
@@ -48,6 +49,7 @@ KINDS: Final[Mapping[str, bool]] = dict.fromkeys(("story", "earlier", "ordinary"
 #: How a reply behaves: as if the role knew, as if it did not, or neither.
 Verdict = Literal["knows", "ignorant", "evades"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("knows", "ignorant", "evades")
+_MARKS: Final = " .…!?\"'“”‘’。！？、，—-*"
 #: Breaks of character that answer nothing.
 _EVADING: Final = {"says_ai", "refuses", "assists", "repeats"}
 _ALSO: Final[tuple[Finish, ...]] = ("length", "refused")
@@ -199,13 +201,14 @@ def _names(speaker: str, story: Profile) -> list[str]:
 def rule(reply: str, probe: Probe, sheet: Sheet) -> Verdict:
     """How a reply behaves, by rule.
 
-    Whoever says words of the answer knows it; who refuses, says to be a model or hands the question back evades, as an
-    empty reply does; else markers of ignorance decide.
+    Whoever says words of the answer knows it. Who refuses, claims to be a model, or says nothing but what the question
+    says evades. Else markers of ignorance decide.
     """
     text = " ".join(reply.replace("’", "'").split())
     if says_key(reply, probe, sheet.language):
         return "knows"
-    if not re.search(r"[^\W_]", text) or breaks_in(reply, sheet, probe.question).keys() & _EVADING:
+    said = fold(text).strip(_MARKS)
+    if said in fold(probe.question) or breaks_in(reply, sheet, probe.question).keys() & _EVADING:
         return "evades"
     ours = material(sheet.language)
     signs = [*ours["ignorance"], rf"(?:{ours['asks_back']})\W*\Z"]
