@@ -23,7 +23,6 @@ from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
 from rolellm.core.settings import Field, dump, packaged_yaml, settings
-from rolellm.core.text import fold
 from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.settings import Bootstrap
 from rolellm.evaluation.statistics.agreement import cohen_kappa
@@ -49,9 +48,8 @@ KINDS: Final[Mapping[str, bool]] = dict.fromkeys(("story", "earlier", "ordinary"
 #: How a reply behaves: as if the role knew, as if it did not, or neither.
 Verdict = Literal["knows", "ignorant", "evades"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("knows", "ignorant", "evades")
-_MARKS: Final = " .…!?\"'“”‘’。！？、，—-*"
 #: Breaks of character that answer nothing.
-_EVADING: Final = {"says_ai", "refuses", "assists", "repeats"}
+_EVADING: Final = {"says_ai", "refuses", "assists"}
 _ALSO: Final[tuple[Finish, ...]] = ("length", "refused")
 #: The key of an answer are words that at most 3 turns have, or 5 %; who says at least two of them knows the answer (our
 #: choice).
@@ -201,18 +199,21 @@ def _names(speaker: str, story: Profile) -> list[str]:
 def rule(reply: str, probe: Probe, sheet: Sheet) -> Verdict:
     """How a reply behaves, by rule.
 
-    Whoever says words of the answer knows it. Who refuses, claims to be a model, or says nothing but what the question
-    says evades. Else markers of ignorance decide.
+    Whoever says words of the answer knows it. Who refuses, or claims to be a model, evades. Else markers of ignorance
+    decide, and who says no more than the question says evades as well.
     """
-    text = " ".join(reply.replace("’", "'").split())
-    if says_key(reply, probe, sheet.language):
+    language, text = sheet.language, " ".join(reply.replace("’", "'").split())
+    if says_key(reply, probe, language):
         return "knows"
-    said = fold(text).strip(_MARKS)
-    if said in fold(probe.question) or breaks_in(reply, sheet, probe.question).keys() & _EVADING:
+    if not re.search(r"[^\W_]", text) or breaks_in(reply, sheet, probe.question).keys() & _EVADING:
         return "evades"
-    ours = material(sheet.language)
+    ours = material(language)
     signs = [*ours["ignorance"], rf"(?:{ours['asks_back']})\W*\Z"]
-    return "ignorant" if any(re.search(f"(?i){sign}", text) for sign in signs) else "knows"
+    if any(re.search(f"(?i){sign}", text) for sign in signs):
+        return "ignorant"
+    words = content_words(text, language)
+    echoes = len(words) >= _LEAST and all(map(words_of(probe.question, language), words))
+    return "evades" if echoes else "knows"
 
 
 def says_key(reply: str, probe: Probe, language: Language) -> bool:
