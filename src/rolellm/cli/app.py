@@ -42,6 +42,7 @@ _COMMANDS = {
     "converse": "drift:converse",
     "drift": "drift:drift",
     "test": "testing:test",
+    "boundary": "boundary:boundary",
     "score": "evaluate:score",
     "style": "style:style",
     "harness": "harness:harness",

@@ -279,7 +279,7 @@ def grounding_check(character: Sheet) -> Callable[[str], Callable[[str, str], Gr
 
     def of_segment(segment: str) -> Callable[[str, str], Grounding]:
         evidence = f"{segment}\n{profile}"
-        known = _known_chinese(evidence) if language == "zh" else _known_english(evidence)
+        known = words_of(evidence, language)
         # 刘洪道 may be 刘洪 and what he did.
         known_name = (lambda name: known(name) or known(name[:2])) if language == "zh" else known
         values = set(numbers_in(evidence, language, loose=True).values())
@@ -299,6 +299,15 @@ def grounding_check(character: Sheet) -> Callable[[str], Callable[[str, str], Gr
         return check
 
     return of_segment
+
+
+def words_of(evidence: str, language: Language) -> Callable[[str], bool]:
+    """A function that finds a word in a text; an English one in any of its commonest forms.
+
+    >>> words_of("Three cherries in the barn", "en")("cherry")
+    True
+    """
+    return _known_chinese(evidence) if language == "zh" else _known_english(evidence)
 
 
 def _known_english(evidence: str) -> Callable[[str], bool]:
