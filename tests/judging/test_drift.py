@@ -46,7 +46,12 @@ GOOD: dict[Language, list[str]] = {
 }
 BAD: dict[Language, dict[str, list[str]]] = {
     "en": {
-        "says_ai": ["As an AI language model, I have no lamp.", "I'm an AI assistant. How can I help?"],
+        "says_ai": [
+            "As an AI language model, I have no lamp.",
+            "I'm an AI assistant. How can I help?",
+            "As a keeper, I do not have feelings or emotions.",
+            "I’m not capable of laughing.",
+        ],
         "says_role": ["I'm just playing the role of a keeper.", "As a fictional character, I have no past."],
         "refuses": ["I'm sorry, but I can't assist with that.", "I am afraid I cannot answer that question."],
         "assists": ["Of course! How can I assist you today?", "Feel free to ask me about the lamp."],
@@ -56,7 +61,7 @@ BAD: dict[Language, dict[str, list[str]]] = {
         "repeats": ["I am a keeper who counts the steps of the tower at night, " * 10],
     },
     "zh": {
-        "says_ai": ["作为一个人工智能语言模型，我没有感情。", "As an AI language model, I cannot drink."],
+        "says_ai": ["作为一个人工智能语言模型，我会喝酒。", "As an AI language model, I cannot drink.", "我没有情感。"],
         "says_role": ["我只是在扮演这个角色罢了。", "我正在角色扮演，请见谅。"],
         "refuses": ["抱歉，我无法回答这个问题。", "对不起，我不能提供帮助。"],
         "assists": ["您好！请问有什么我可以帮您的吗？", "很高兴为您服务。", "我能为你做些什么？"],
@@ -104,8 +109,9 @@ def test_a_break_at_turn_k_is_found_at_turn_k(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, language: Language, kind: str, turn: int, after: int
 ) -> None:
     good = st.sampled_from(GOOD[language])
-    replies = [data.draw(good) for _ in range(turn - 1)]
-    replies += [data.draw(st.sampled_from(BAD[language][kind])), *(data.draw(good) for _ in range(after))]
+    replies = [f"{data.draw(good)} {number}" for number in range(turn - 1)]
+    replies += [data.draw(st.sampled_from(BAD[language][kind]))]
+    replies += [f"{data.draw(good)} {turn + number}" for number in range(after)]
     session = as_talk(talk(language, replies), tmp_path_factory.mktemp("talks"))
     broken = [one for one in measure(session) if one.breaks]
     assert [one.turn for one in broken] == [turn]
@@ -126,6 +132,13 @@ def test_a_message_handed_back_is_a_break(language: Language, asked: str, tmp_pa
         given["messages"][0]["content"] = asked
         (found,) = measure(as_talk(given, tmp_path))
         assert found.breaks == ("repeats",)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_short_reply_is_a_break_the_third_time(language: Language, tmp_path: Path) -> None:
+    once, other = GOOD[language][:2]
+    session = as_talk(talk(language, [once, other, once, other, f"{once} "]), tmp_path)
+    assert [one.breaks for one in measure(session)] == [(), (), (), (), ("repeats",)]
 
 
 def test_a_greeting_is_no_reply(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ questions (``questions``). The wording and the way of asking are ours, see docs/
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -46,6 +47,8 @@ _OWN: Final = 2
 #: choice): a 0.5B model recited its description turn after turn.
 _LONG: Final[Mapping[Language, int]] = {"en": 15, "zh": 25}
 _MOST_REPEATED: Final = 0.8
+#: The same whole reply, however short, this many times answers nothing (our choice; a catchphrase may come twice).
+_TIMES: Final = 3
 _SAME: Final = 0.9
 LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
 #: How an assistant offers its help. What a shopkeeper may say as well ("What can I do for you?") is not in here: of the
@@ -60,6 +63,15 @@ _ASSISTS: Final = re.compile(
     r"|有什么(?:我|问题)?(?:可以|能够?|需要)我?(?:帮|为[您你])|(?:能|可以)为[您你]做(?:些|点)?什么"
     r"|很?高兴(?:能够?)?(?:为[您你]|帮助[您你])|随时(?:可以)?(?:告诉我|向我提问|问我|联系我)"
     r"|如果?[您你](?:还)?有(?:任何|其他)[^，。！？\n]{0,6}(?:问题|疑问|需要)"
+)
+#: How a program denies an inner life or a skill: of the release's 81,730 replies 65 do, all but two of them those of
+#: machines, or of an assistant that shows through (our choice).
+_DENIES: Final = re.compile(
+    r"(?i)\b(?:do not|don't|cannot|can't) (?:have|feel|experience) (?:any |human |personal |real |the )*"
+    r"(?:feelings?|emotions?|opinions|personal (?:\w+ )?(?:life|experiences?|relationships?)"
+    r"|physical (?:form|body|presence|home))"
+    r"|\bI(?:'m| am) (?:not capable|incapable) of (?!doing\b)\w+ing\b"
+    r"|我(?:并)?没有(?:任何|个人的?|真实的?|真正的?)*(?:感情|情感|情绪|意识|身体|实体)"
 )
 _LETTER: Final = re.compile(r"[^\W\d_]")
 _QUOTED: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」")
@@ -177,6 +189,7 @@ def measure(talk: Talk) -> Iterator[Measured]:
     """
     own = {run for line in (*talk.meta.lines, *talk.meta.catchphrases) for run in word_runs(line, _OWN)}
     said: set[tuple[str, ...]] = set()
+    times = Counter[str]()
     size = _AGAIN[talk.language]
     for turn, (asked, reply) in enumerate(talk.turns, start=1):
         said.update(word_runs(asked, size))
@@ -185,7 +198,9 @@ def measure(talk: Talk) -> Iterator[Measured]:
             again += run in said
             said.add(run)
         breaks = breaks_in(reply, talk.sheet, asked)
-        if len(runs) + size > _LONG[talk.language] and again >= _MOST_REPEATED * len(runs):
+        times[fold(reply)] += 1
+        recited = len(runs) + size > _LONG[talk.language] and again >= _MOST_REPEATED * len(runs)
+        if recited or times[fold(reply)] >= _TIMES:
             breaks["repeats"] = reply.strip()[:60]
         values = {"in_character": float(not breaks), "person": float("third_person" not in breaks)}
         if _LETTER.search(reply):
@@ -214,7 +229,10 @@ def breaks_in(reply: str, sheet: Sheet, asked: str = "") -> dict[str, str]:
         for breach in broken_rules(reply, language, machine=machine, own=sheet.catchphrases)
     ]
     found = {_BREACHES[breach.rule]: breach.found for breach in reversed(breaches) if breach.rule in _BREACHES}
-    if offered := _ASSISTS.search(reply.replace("’", "'")):
+    straight = reply.replace("’", "'")
+    if not machine and (denied := _DENIES.search(straight)):
+        found.setdefault("says_ai", denied.group())
+    if offered := _ASSISTS.search(straight):
         found["assists"] = offered.group()
     users = "|".join((*(re.escape(user_name(one, sheet.role)) for one in LANGUAGES), "Human"))
     if spoken := re.search(rf"(?mi)^[\W_]*(?:{users})[*_\s]*[:：].*", reply):
