@@ -105,6 +105,8 @@ def test_the_data_set_loads_with_stock_datasets_in_all_configs(shell: Run, hub: 
     assert {line[0] for line in lines} == {
         *("instruction-generalization-eng", "instruction-generalization-zh", "role-generalization-eng"),
         *("instruction-generalization-eng-strict", "instruction-generalization-zh-strict"),
+        *("instruction-generalization-eng-anonymous", "instruction-generalization-zh-anonymous"),
+        *("role-generalization-eng-anonymous", "sample-anonymous"),
         *("role-generalization-eng-strict", "roles", "instructions", "sample", "streamed", "default"),
     }
     assert ["sample", "test", "72"] in lines
