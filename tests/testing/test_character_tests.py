@@ -326,7 +326,7 @@ def test_the_command_tells_what_failed(served: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_pytest_has_an_item_for_each_assertion(served: Any, tmp_path: Path) -> None:
-    command = [PYTHON, "-m", "pytest", "-p", "rolellm.testing.plugin", "-p", "no:xdist", "-v"]
+    command = [PYTHON, "-m", "pytest", "-p", "no:xdist", "-v"]
     without = served(*command)
     assert "no tests ran" in without.stdout and without.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     wrong = {"role": "role", "least": 2}
