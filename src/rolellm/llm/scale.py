@@ -13,8 +13,10 @@ import asyncio
 import logging
 import os
 import socket
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +56,7 @@ def _cluster(address: str, workers: int | None, *, local: bool) -> tuple[int, Ca
     if not ray.is_initialized():
         here: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False} if address == "local" else {}
         try:
-            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **here)
+            _lasting(lambda: ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **here))
         except Exception as error:  # Of no class of its own, where a node starts too slowly.
             raise SettingsError(
                 f"no Ray cluster at {address!r} ({str(error).strip():.200}); start one there (ray start --head), or "
@@ -64,6 +66,23 @@ def _cluster(address: str, workers: int | None, *, local: bool) -> tuple[int, Ca
     unit = "GPU" if local and there.get("GPU") else "CPU"
     remote = ray.remote(num_cpus=1, num_gpus=int(unit == "GPU"), max_retries=_LIVES)
     return workers or int(there[unit]), remote
+
+
+def _lasting(start: Callable[[], Any]) -> None:
+    """Start Ray in a thread that lasts: Linux kills Ray's processes when the thread that started them ends."""
+    started: Future[None] = Future()
+
+    def live() -> None:
+        try:
+            start()
+            started.set_result(None)
+        except Exception as error:
+            started.set_exception(error)
+        else:
+            threading.Event().wait()
+
+    threading.Thread(target=live, daemon=True).start()
+    started.result()
 
 
 def spread(
