@@ -22,7 +22,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_both_designs_ship_in_both_languages() -> None:
-    assert shipped_judges() == ["role-list", "role-pair"]
+    assert shipped_judges() == ["role-list", "role-odds", "role-pair"]
     assert {judge.design for judge in load_judges()} == {"listwise", "pairwise"}
     for judge in load_judges():
         assert set(judge.prompts) == {"en", "zh"}
@@ -109,7 +109,7 @@ def test_a_folder_that_is_no_judge_says_what_is_wrong(own: Path, harm: Callable[
 
 
 def test_what_is_no_judge_at_all(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="expected one of role-list, role-pair, or a folder"):
+    with pytest.raises(SettingsError, match="expected one of role-list, role-odds, role-pair, or a folder"):
         load_judge(tmp_path)
     with pytest.raises(SettingsError, match="expected one of"):
         load_judge("../judges")

@@ -71,7 +71,7 @@ def judge() -> Scorer:
     """
     settings = read(JudgingSettings, {"judges": ("role-pair",), "canaries": False, "name_probe": 0})
     judges = load_judges(["role-pair"])
-    accept = accept_verdicts({one.schema.name: one for one in judges})
+    accept = accept_verdicts({one.settings.parser: one for one in judges})
 
     async def score(state: TaskState, target: Any) -> Score:
         # The evaluated model must not grade itself, which it would do by default.

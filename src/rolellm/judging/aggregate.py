@@ -5,6 +5,8 @@ The rules, our choices where no source is named:
 - A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the system over the baseline,
   .5 for a tie, 0 for a loss. A pair of which one order has no verdict counts in nothing: alone, the other order would
   bring the judge's position bias back in. Such pairs are counted.
+- A pair that is judged by odds is won by the answer that both orders together give the better odds: a liking for one
+  place adds as much to either answer, and cancels out.
 - One judge: its mean counts. Several: each votes win, tie or loss (a mean above, at or below .5), and there is a win
   where more vote win than loss, a loss where more vote loss, else a tie. A vote for a tie counts for neither.
 - A system's rank in a row is the mean of its ranks over the rotations that a judge saw, then over the judges. Ranks
@@ -58,20 +60,29 @@ class Pair:
     Attributes:
         first: With the system's answer shown first.
         second: With it shown second.
+        lead: Judged by odds: the system's log odds over the baseline, summed over both orders.
     """
 
     first: float
     second: float
+    lead: float | None = None
 
     @property
     def mean(self) -> float:
         """What the pair counts as."""
+        if self.lead is not None:
+            return 0.5 + math.copysign(0.5, self.lead) if self.lead else 0.5
         return (self.first + self.second) / 2
 
     @property
     def agrees(self) -> bool:
         """Whether the order changed nothing."""
         return self.first == self.second
+
+    @property
+    def means_something(self) -> bool:
+        """Whether it is no mere effect of the order: by agreement, or because the odds of both orders are known."""
+        return self.agrees or self.lead is not None
 
 
 def _rank(one: Judgement, name: str, aside: Collection[str]) -> float | None:
@@ -166,6 +177,7 @@ def sort_out(judgements: Iterable[Judgement], baseline: str | None, aside: Colle
     """Bring the judgements of each pair and list together; probes with names are left out."""
     ordered = sorted((one for one in judgements if not one.named), key=_place)
     orders: dict[tuple[str, str, str], tuple[list[float], list[float]]] = {}
+    leads: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     lists: dict[str, dict[str, list[Judgement]]] = defaultdict(lambda: defaultdict(list))
     seen: dict[str, dict[str, None]] = defaultdict(dict)
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -182,11 +194,15 @@ def sort_out(judgements: Iterable[Judgement], baseline: str | None, aside: Colle
         verdict = None if baseline is None else above(one, system, baseline)
         if verdict is not None:
             found[one.order[0] == baseline].append(verdict)
+            if one.lead is not None:
+                leads[one.row, system, one.judge].append(one.lead if one.order[0] == system else -one.lead)
     pairs: dict[str, dict[str, dict[str, Pair]]] = defaultdict(lambda: defaultdict(dict))
     incomplete = 0
     for (row, system, judge), (first, second) in orders.items():
         if first and second:
-            pairs[row][system][judge] = Pair(_mean(first), _mean(second))
+            known = leads.get((row, system, judge))
+            lead = math.fsum(known) if known else None
+            pairs[row][system][judge] = Pair(_mean(first), _mean(second), lead)
         else:
             incomplete += 1
     judges: dict[Design, list[str]] = {
@@ -323,7 +339,7 @@ class Tally:
         agreed: dict[str, list[bool]] = defaultdict(list)
         for by_name in self.verdicts.pairs.values():
             for name, by_judge in by_name.items():
-                agreed[name] += [pair.agrees for pair in by_judge.values()]
+                agreed[name] += [pair.means_something for pair in by_judge.values()]
         judges = {judge for of in self.verdicts.pairs.values() for by_judge in of.values() for judge in by_judge}
         if judges == set(self.verdicts.undecided["pairwise"]):
             return frozenset(agreed)

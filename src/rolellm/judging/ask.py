@@ -18,7 +18,10 @@ from rolellm.judging.parsing import JudgeReply, accept_verdicts
 from rolellm.judging.prompts import judge_request, material
 from rolellm.judging.types import Comparison, Judgement
 from rolellm.llm.client import Client, Spent
-from rolellm.llm.model import Answer, Failure, Model, Outcome, Request, RunOptions
+from rolellm.llm.model import Answer, Failure, Finish, Model, Outcome, Request, RunOptions
+
+# A letter is all that is asked for by odds; a longer verdict that is cut is refused by its parser.
+_CUT: Sequence[Finish] = ("length",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,7 @@ def ask_jury(
         StoppedShortError: At the budget, on Ctrl-C or with a full disk.
         EndpointError: When no endpoint answers.
     """
-    accept = accept_verdicts({ask.judge.schema.name: ask.judge for ask in asks})
+    accept = accept_verdicts({ask.judge.settings.parser: ask.judge for ask in asks})
     judgements: list[Judgement] = []
     transcripts: list[dict[str, Any]] = []
     spent = Spent()
@@ -81,7 +84,8 @@ def ask_jury(
         label = "Judging" if len(jury) == 1 else f"Judging, {judge_model.name}"
         with Client(folder, judge_model.models, options) as client:
             failed, client.spent = spent.failed, replace(spent, cost=client.spent.cost)
-            client.ask_each(enumerate(asking.made(shown)), accept, asking.answered, label=label, total=len(asks))
+            made = enumerate(asking.made(shown))
+            client.ask_each(made, accept, asking.answered, label=label, total=len(asks), also=_CUT)
             spent = replace(client.spent, failed=failed + client.spent.failed)
         judgements += (asking.judgements[place] for place in range(len(asks)))
         transcripts += (asking.transcripts[place] for place in sorted(asking.transcripts))
@@ -130,6 +134,7 @@ class _Asking:
             **asked,
             ranks=reply.ranks,
             reasons=reply.reasons,
+            lead=reply.lead,
             unscored=None if failure is None else f"{failure.kind}: {failure.reason}",
             touched=self._touched.get(place, {}),
             key=key,

@@ -115,6 +115,8 @@ def _problem(one: Judgement, rows: Collection[str], names: Collection[str]) -> s
         return f"a pair has two answers, not {len(one.order)}"
     if one.ranks is not None and (len(one.ranks) != len(one.order) or not all(map(math.isfinite, one.ranks))):
         return "ranks must be finite numbers, one per answer"
+    if one.lead is not None and not math.isfinite(one.lead):
+        return "odds must be finite"
     return ""
 
 
@@ -147,7 +149,7 @@ def write_comparison(folder: Path, comparison: Comparison) -> None:
 def write_judgements(folder: Path, judgements: Iterable[Judgement]) -> None:
     """Write every judgement."""
     # What says nothing is left out of these.
-    optional = ("named", "unscored", "copied", "touched")
+    optional = ("named", "unscored", "copied", "touched", "lead")
     every = (asdict(one) for one in judgements)
     write_jsonl(folder / JUDGEMENTS, ({k: v for k, v in one.items() if v or k not in optional} for one in every))
 

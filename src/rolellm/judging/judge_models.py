@@ -4,7 +4,7 @@
 
     JUDGE/
       judge.yaml                       name, version, design, parser, decoding
-      schema.json                      what a reply has to follow
+      schema.json                      what a reply has to follow; not for the parser odds
       en.system.txt, en.user.txt       prompts with slots, see `rolellm.prompts.render`
       zh.system.txt, zh.user.txt
 
@@ -37,6 +37,8 @@ _PROMPTS = tuple(f"{language}.{part}.txt" for language in _LANGUAGES for part in
 _FILES = ("judge.yaml", "schema.json", *_PROMPTS)
 _USER_SLOTS = frozenset({"mark", "character", "question", "reference", "answers", "names", "letters"})
 _MOST_BYTES = 1 << 20
+#: Tokens whose log probabilities are asked for; the most that OpenAI's API gives.
+LIKELIEST = 20
 
 
 @settings
@@ -46,7 +48,7 @@ class JudgeSettings:
     Attributes:
         name: Name of the judge in results.
         version: Raised whenever one of the judge's files changes.
-        parser: ranking: a list of {answer, reason, rank}; better: {reason, better}.
+        parser: ranking: a list of {answer, reason, rank}; better: {reason, better}; odds: a letter, with its odds.
         temperature: Sampling temperature; 0 is greedy.
         top_p: Nucleus sampling threshold.
         max_tokens: Maximum tokens per reply.
@@ -56,7 +58,7 @@ class JudgeSettings:
     name: str
     version: int = Field(ge=1)
     design: Literal["listwise", "pairwise"]
-    parser: Literal["ranking", "better"]
+    parser: Literal["ranking", "better", "odds"]
     temperature: float = Field(0.0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(500, ge=1)
@@ -70,13 +72,13 @@ class Judge:
     Attributes:
         settings: Name, version, design, parser, decoding.
         prompts: Language to system and user template.
-        schema: What a reply has to follow.
+        schema: What a reply has to follow; ``None`` for a letter.
         hash: SHA-256 over all its files, in hex.
     """
 
     settings: JudgeSettings
     prompts: Mapping[Language, tuple[Template, Template]]
-    schema: Schema
+    schema: Schema | None
     hash: str
 
     @property
@@ -88,7 +90,8 @@ class Judge:
         """How a verdict on a number of answers is sampled."""
         given = self.settings
         most = given.max_tokens + given.max_tokens_per_answer * answers
-        return Sampling(temperature=given.temperature, top_p=given.top_p, max_tokens=most)
+        odds = LIKELIEST if given.parser == "odds" else 0
+        return Sampling(temperature=given.temperature, top_p=given.top_p, max_tokens=most, top_logprobs=odds)
 
     def to_dict(self) -> dict[str, Any]:
         """What a result says of it."""
@@ -136,14 +139,15 @@ def load_judge(name: str | Path) -> Judge:
     if not folder.joinpath("judge.yaml").is_file():
         known = ", ".join(shipped_judges())
         raise SettingsError(f"no judge {str(name)!r}: expected one of {known}, or a folder with a judge.yaml")
-    texts = {file: _read(folder, file) for file in _FILES}
     source = str(folder.joinpath("judge.yaml"))
-    settings = read(JudgeSettings, parse_yaml(texts["judge.yaml"], source), source)
-    wanted = {"listwise": "ranking", "pairwise": "better"}[settings.design]
-    if settings.parser != wanted:
-        raise SettingsError(f"{source}: a {settings.design} judge needs the parser {wanted}")
+    settings = read(JudgeSettings, parse_yaml(_read(folder, "judge.yaml"), source), source)
+    able = {"listwise": ("ranking",), "pairwise": ("better", "odds")}[settings.design]
+    if settings.parser not in able:
+        raise SettingsError(f"{source}: a {settings.design} judge needs the parser {' or '.join(able)}")
+    texts = {file: _read(folder, file) for file in _FILES if file != "schema.json" or settings.parser != "odds"}
     prompts = {language: _prompts(texts, language, folder) for language in _LANGUAGES}
-    return Judge(settings, prompts, _schema(texts["schema.json"], settings, folder), hash_json(texts))
+    schema = _schema(texts["schema.json"], settings, folder) if "schema.json" in texts else None
+    return Judge(settings, prompts, schema, hash_json(texts))
 
 
 def _home() -> Traversable:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -84,26 +85,30 @@ class JudgeReply(NamedTuple):
         ranks: From 1 (best); answers that tie share the mean of their places. ``None`` for a copied verdict.
         reasons: One for each answer, or a single one for a pair; cut at 2,000 characters.
         copied: The shown text that the judge repeated a verdict from, such as ``answer A``, instead of giving its own.
+        lead: Log odds of the first answer over the second; ``None`` for a verdict in words.
     """
 
     ranks: tuple[float, ...] | None
     reasons: tuple[str, ...]
     copied: str | None = None
+    lead: float | None = None
 
 
 def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
-    """An `accept` for the requests of some judges, which are told apart by their schemas' names.
+    """An `accept` for the requests of some judges, by their parsers, which are also their schemas' names.
 
     Returns:
         A function that raises `UnacceptableError` for whatever is not a verdict, saying why.
     """
 
     def accept(request: Request, reply: Reply) -> JudgeReply:
+        if request.schema is None:
+            return _odds(reply)
         source = copied_from(request, reply.text)
         if source is not None:
             return JudgeReply(None, (), source)
-        assert request.schema is not None
         judge = judges[request.schema.name]
+        assert judge.schema is not None
         answers = sum(name.startswith("answer ") for name in read_fenced(request.messages[-1].content))
         read = _better if judge.design == "pairwise" else _ranking
         verdict = accept_json(judge.schema, lambda value: read(value, answers))(request, reply)
@@ -123,6 +128,28 @@ def _better(value: Mapping[str, Any], answers: int) -> JudgeReply:
     lead = sum({"A": 1, "B": -1, "tie": 0}[one["better"]] for one in criteria.values())
     told = (f"{name} ({one['better']}): {one['reason']}" if name else one["reason"] for name, one in criteria.items())
     return JudgeReply(mid_ranks((0, lead)), (" ".join(told)[:_LONGEST_REASON],))
+
+
+#: The least share of the first token's probability that the two letters must have (our choice).
+_LEAST_MASS = 0.5
+
+
+def _odds(reply: Reply) -> JudgeReply:
+    """A letter, by the probabilities of both; one that is not among the likeliest tokens counts as the last of them."""
+    try:
+        first = reply.raw["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        likeliest = [(str(one["token"]).strip().upper(), float(one["logprob"])) for one in first]
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise UnacceptableError(
+            "came without log probabilities; this server needs another judge", "malformed"
+        ) from None
+    shares = [math.fsum(math.exp(of) for token, of in likeliest if token == letter) for letter in LETTERS[:2]]
+    if not sum(shares) >= _LEAST_MASS:
+        raise UnacceptableError("begins with neither letter", "malformed")
+    least = math.exp(min(of for _, of in likeliest))
+    a, b = (max(share, least, 1e-12) for share in shares)
+    lead = math.log(a / b)
+    return JudgeReply(mid_ranks((0, lead)), (), lead=lead)
 
 
 def _ranking(value: Mapping[str, Any], answers: int) -> JudgeReply:

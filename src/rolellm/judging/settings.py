@@ -14,7 +14,7 @@ class JudgingSettings(Bootstrap):
     """Which answers are judged, and how.
 
     Attributes:
-        judges: role-list, role-pair, or the folder of your own judge; by default both that ship.
+        judges: role-list, role-pair, role-odds, or the folder of your own judge; defaults to the first two.
         jury: Have each model of --llm judge everything; the majority counts.
         baseline: rolegpt (the released replies), a system, a file, or none.
         sample: Judge only N rows, drawn by seed; a larger sample contains a smaller one.

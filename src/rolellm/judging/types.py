@@ -77,6 +77,7 @@ class Judgement:
         key: What the journal has the reply under; empty where there was none.
         attempts: Replies until this verdict.
         copied: Whose answer the judge repeated a verdict from, instead of giving one.
+        lead: Of a pair judged by odds: log odds of the first answer over the second.
     """
 
     row: str
@@ -91,6 +92,7 @@ class Judgement:
     key: str = ""
     attempts: int = 1
     copied: str | None = None
+    lead: float | None = None
 
 
 def category(row: Row) -> Category:

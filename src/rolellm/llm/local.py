@@ -112,6 +112,8 @@ class LocalChat:
         sampling = request.sampling
         if sampling.presence_penalty or sampling.frequency_penalty:
             raise SettingsError("a model on this machine knows no penalties; set them to 0")
+        if sampling.top_logprobs:
+            raise SettingsError("a model on this machine gives no log probabilities; serve it, or use another judge")
         prompt = self.model.encode([asdict(message) for message in request.messages])
         context = self.model.context
         room = sampling.max_tokens if context is None else min(sampling.max_tokens, context - len(prompt))

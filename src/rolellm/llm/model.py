@@ -38,6 +38,7 @@ class Sampling:
         frequency_penalty: The paper's: none.
         seed: Sent to servers that know it, together with the request's `repeat`; ``None`` sends none.
         stop: Texts that end a reply.
+        top_logprobs: For how many of the likeliest tokens at each place the reply has log probabilities, up to 20.
     """
 
     temperature: float = 0.7
@@ -47,6 +48,7 @@ class Sampling:
     frequency_penalty: float = 0.0
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    top_logprobs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,13 @@ class Request:
 
     def payload(self) -> dict[str, Any]:
         """What decides the reply, but for who is asked; what a key is made of."""
+        sampling = asdict(self.sampling) | {"stop": list(self.sampling.stop)}
+        if not self.sampling.top_logprobs:
+            # Keys are older than this field.
+            del sampling["top_logprobs"]
         return {
             "messages": self._texts,
-            "sampling": asdict(self.sampling) | {"stop": list(self.sampling.stop)},
+            "sampling": sampling,
             "repeat": self.repeat,
             "schema": None if self.schema is None else [self.schema.name, dict(self.schema.schema)],
         }

@@ -64,6 +64,8 @@ def request_body(
         "frequency_penalty": sampling.frequency_penalty or None,
         "seed": None if sampling.seed is None else _seed(sampling.seed, request.repeat, attempt),
         "stop": list(sampling.stop) or None,
+        "logprobs": True if sampling.top_logprobs else None,
+        "top_logprobs": sampling.top_logprobs or None,
     }
     if request.schema is not None and structured == "json_schema":
         schema = {"name": request.schema.name, "schema": request.schema.schema, "strict": True}

@@ -1,0 +1,111 @@
+"""Judging by the odds of a letter: what both orders say together, however much the judge likes one place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm import judge, load_rolebench
+from rolellm.judging.judge_models import load_judge
+from rolellm.judging.parsing import accept_verdicts
+from rolellm.judging.prompts import read_fenced
+from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
+
+JUDGE = load_judge("role-odds")
+
+
+def body(probabilities: Mapping[str, float]) -> dict[str, Any]:
+    """A chat completion of one token, with what it might have been."""
+    likeliest = [{"token": token, "logprob": math.log(share)} for token, share in probabilities.items()]
+    message = {"role": "assistant", "content": max(probabilities, key=lambda token: probabilities[token])}
+    logprobs = {"content": [{"token": message["content"], "top_logprobs": likeliest}]}
+    choice = {"message": message, "finish_reason": "length", "logprobs": logprobs}
+    return {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 500, "completion_tokens": 1}}
+
+
+def read(raw: dict[str, Any]) -> Any:
+    accept = accept_verdicts({JUDGE.settings.parser: JUDGE})
+    return accept(Request((user("…"),)), Reply("A", "length", Usage(), "m", "e", raw))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "odds"),
+    [
+        pytest.param({"A": 0.6, "B": 0.3}, 2, id="both"),
+        pytest.param({"B": 0.5, " A": 0.2, "a": 0.05}, 0.5, id="spellings-of-a-letter"),
+        pytest.param({"A": 0.9, "The": 0.01}, 90, id="one-is-not-among-the-likeliest"),
+    ],
+)
+def test_odds_are_those_of_the_first_token(probabilities: dict[str, float], odds: float) -> None:
+    verdict = read(body(probabilities))
+    assert verdict.lead == pytest.approx(math.log(odds))
+    assert verdict.ranks == ((1, 2) if odds > 1 else (2, 1))
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        pytest.param(body({"The": 0.6, "A": 0.2, "B": 0.1}), "neither letter", id="a-sentence"),
+        pytest.param({"choices": [{"message": {"content": "A"}, "logprobs": None}]}, "no", id="none"),
+        pytest.param({"choices": [{"logprobs": {"content": []}}]}, "without log probabilities", id="empty"),
+        pytest.param(
+            {"choices": [{"logprobs": {"content": [{"top_logprobs": [{"token": "A", "logprob": None}]}]}}]},
+            "without log probabilities",
+            id="no-number",
+        ),
+    ],
+)
+def test_what_has_no_odds_is_no_verdict(raw: dict[str, Any], why: str) -> None:
+    with pytest.raises(UnacceptableError, match=why):
+        read(raw)
+
+
+@given(st.lists(st.floats(-50, 50), min_size=2, max_size=2), st.floats(-50, 50))
+def test_a_liking_for_a_place_cancels_out(values: Sequence[float], liking: float) -> None:
+    from rolellm.judging.aggregate import sort_out
+    from rolellm.judging.types import Judgement
+
+    def shown(order: tuple[str, str], lead: float) -> Judgement:
+        return Judgement("r", "j", "pairwise", order, (1.0, 2.0) if lead > 0 else (2.0, 1.0), lead=lead)
+
+    gain = values[0] - values[1]
+    verdicts = sort_out([shown(("a", "b"), gain + liking), shown(("b", "a"), liking - gain)], "b")
+    pair = verdicts.pairs["r"]["a"]["j"]
+    if abs(gain) > 1e-6:
+        assert pair.mean == float(gain > 0)
+    assert pair.means_something
+
+
+def test_a_judge_that_always_takes_the_first_is_fit_by_its_odds(llm_server: Any, tmp_path: Path) -> None:
+    rows = load_rolebench("sample", "test").select(range(30))
+    good = rows.add_column("prediction", [texts[0] for texts in rows["references"]])
+    bad = rows.add_column("prediction", ["I am a program and know nothing of this."] * len(rows))
+
+    def likes_the_first(asked: dict[str, Any]) -> dict[str, Any]:
+        assert (asked["max_tokens"], asked["logprobs"], asked["top_logprobs"]) == (1, True, 20)
+        first, second = (
+            text for name, text in read_fenced(asked["messages"][-1]["content"]).items() if "answer" in name
+        )
+        lead = 3 + ("program" in second) - ("program" in first)
+        return body({"A": 1 / (1 + math.exp(-lead)), "B": 1 / (1 + math.exp(lead))})
+
+    llm = {"endpoints": [{"base_url": llm_server(answer=likes_the_first).url, "model": "m"}]}
+    run = tmp_path / "run"
+    result = judge(
+        {"good": good, "bad": bad}, rows, llm=llm, out=run, judges=["role-odds"], baseline="good", resamples=50,
+        name_probe=4, canaries=False,
+    )  # fmt: skip
+    found = result.to_dict()
+    (pairwise,) = (one["pairwise"] for one in found["models"] if one["name"] == "bad")
+    assert (found["valid"], pairwise["win_rate"]["mean"], pairwise["consistency"]["mean"]) == (True, 0, 0)
+    assert found["diagnostics"]["position"]["pairwise"]["first_preferred"]["mean"] == 1
+    # It is read back as it was written.
+    from rolellm.judging.folder import read_run
+
+    assert {one.lead is not None for one in read_run(run).judgements()} == {True}
