@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import shutil
 from dataclasses import asdict
 from pathlib import Path
@@ -198,3 +199,14 @@ def test_weights_that_cannot_be_loaded_reach_every_call(tiny_model: Path, tmp_pa
     (broken / "model.safetensors").write_bytes(b"\0" * 64)
     errors = ask(LocalChat(LocalModel(str(broken), device="cpu")), requests(3))
     assert {type(error).__name__ for error in errors} == {"ModelError"}
+
+
+def test_log_probabilities_of_the_first_token(local: LocalModel) -> None:
+    greedy = {"temperature": 0.0, "top_p": 1.0, "max_tokens": 1}
+    with_odds, without = ask(LocalChat(local), [*requests(1, top_logprobs=5, **greedy), *requests(1, **greedy)])
+    likeliest = with_odds["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+    shares = [math.exp(one["logprob"]) for one in likeliest]
+    assert len(shares) == 5 and shares == sorted(shares, reverse=True) and sum(shares) <= 1.001
+    assert likeliest[0]["token"].strip() == without["text"]
+    (refused,) = ask(LocalChat(local), requests(1, top_logprobs=5))
+    assert isinstance(refused, CallError) and "max_tokens" in str(refused)

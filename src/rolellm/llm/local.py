@@ -26,7 +26,7 @@ class _Job:
     Attributes:
         request: What is asked.
         prompt: Its tokens.
-        decoding: How it is answered; calls go together that share it.
+        decoding: How it is answered.
         key: What seeds its sampling.
         done: Where the raw reply goes.
     """
@@ -36,6 +36,11 @@ class _Job:
     decoding: Decoding
     key: str
     done: asyncio.Future[Json]
+
+    @property
+    def alike(self) -> tuple[Decoding, int]:
+        """What calls share that go together."""
+        return self.decoding, self.request.sampling.top_logprobs
 
 
 class LocalChat:
@@ -112,8 +117,8 @@ class LocalChat:
         sampling = request.sampling
         if sampling.presence_penalty or sampling.frequency_penalty:
             raise SettingsError("a model on this machine knows no penalties; set them to 0")
-        if sampling.top_logprobs:
-            raise SettingsError("a model on this machine gives no log probabilities; serve it, or use another judge")
+        if sampling.top_logprobs and sampling.max_tokens > 1:
+            raise SettingsError("a model on this machine gives log probabilities of one token; set max_tokens to 1")
         prompt = self.model.encode([asdict(message) for message in request.messages])
         context = self.model.context
         room = sampling.max_tokens if context is None else min(sampling.max_tokens, context - len(prompt))
@@ -139,21 +144,35 @@ class LocalChat:
                 continue
             for job, reply in zip(batch, replies, strict=True):
                 if not job.done.done():
-                    job.done.set_result(_raw(job.request, reply, self.name))
+                    job.done.set_result(reply)
             # Those who were answered have their next calls ready after this.
             await asyncio.sleep(0)
 
     def _batch(self) -> list[_Job]:
         """The calls that have waited longest and are decoded alike."""
         waiting = [job for job in self._waiting if not job.done.done()]
-        batch = [job for job in waiting if job.decoding == waiting[0].decoding][: self.concurrency]
+        batch = [job for job in waiting if job.alike == waiting[0].alike][: self.concurrency]
         taken = set(map(id, batch))
         self._waiting = deque(job for job in waiting if id(job) not in taken)
         return batch
 
-    def _generate(self, batch: list[_Job]) -> list[Completion]:
+    def _generate(self, batch: list[_Job]) -> list[Json]:
+        most = batch[0].request.sampling.top_logprobs
+        if most:
+            return [_likeliest(self.model.next_tokens(job.prompt, most), len(job.prompt), self.name) for job in batch]
         prompts, keys = [job.prompt for job in batch], [job.key for job in batch]
-        return self.model.generate_batch(prompts, batch[0].decoding, keys)
+        made = self.model.generate_batch(prompts, batch[0].decoding, keys)
+        return [_raw(job.request, reply, self.name) for job, reply in zip(batch, made, strict=True)]
+
+
+def _likeliest(tokens: list[tuple[str, float]], prompt: int, name: str) -> Json:
+    """A reply of one token, with log probabilities where OpenAI's API has them."""
+    given = [{"token": token, "logprob": value} for token, value in tokens]
+    choices = [{"logprobs": {"content": [{"top_logprobs": given}]}}]
+    usage = {"prompt": prompt, "completion": 1}
+    return {"backend": "local", "model": name, "text": tokens[0][0], "finish": "length", "usage": usage} | {
+        "choices": choices
+    }
 
 
 def _raw(request: Request, completion: Completion, name: str) -> Json:

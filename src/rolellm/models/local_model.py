@@ -317,6 +317,25 @@ class LocalModel:
         limit = decoding.max_new_tokens
         return self._shared.replies(prompts, shared, limit=limit, stops=self._stops, choose=choose)
 
+    def next_tokens(self, prompt: Sequence[int], most: int) -> list[tuple[str, float]]:
+        """The likeliest next tokens, likeliest first, each with its log probability.
+
+        Args:
+            prompt: Token ids.
+            most: How many tokens.
+
+        Raises:
+            ModelError: When the weights cannot be loaded.
+        """
+        import torch
+
+        self.load()
+        with torch.inference_mode():
+            logits = self._model(torch.tensor([list(prompt)], device=self.device)).logits[0, -1]
+        likeliest = torch.log_softmax(logits.float(), -1).topk(min(most, len(logits)))
+        found = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
+        return [(self.tokenizer.decode([token]), value) for token, value in found]
+
     def stream(self, prompt: Sequence[int], decoding: Decoding, key: str = "0") -> Iterator[str]:
         """Answer one prompt, and give the text as it is made; leaving the loop early ends the work.
 
