@@ -139,18 +139,18 @@ def leaks(language: Language, texts: list[str]) -> int:
     return sum(check(text) is not None for text in texts)
 
 
-def verdicts(language: Language, llm: Any, home: Path, most: int, data_dir: str | None) -> dict[str, Any]:
+def verdicts(language: Language, given: argparse.Namespace) -> dict[str, Any]:
     """The judge on planted losers: RoleGPT's reply as the role against its reply as another."""
-    config = f"instruction-generalization-{FOLDERS[language]}" if data_dir else "sample"
-    data = load_rolebench(config, "test", data_dir=data_dir)
+    config = f"instruction-generalization-{FOLDERS[language]}" if given.data_dir else "sample"
+    data = load_rolebench(config, "test", data_dir=given.data_dir)
     rows = [row for row in rows_of(data) if row.language == language and row.rolegpt]
-    losers = planted_losers(rows, {row.id: row.rolegpt or "" for row in rows}, rows, most)
+    losers = planted_losers(rows, {row.id: row.rolegpt or "" for row in rows}, rows, given.verdicts)
     chosen = data.select([place for place, name in enumerate(data["id"]) if name in losers])
     result = rolellm.judge(
         {"another role": chosen.add_column("prediction", [losers[name] for name in chosen["id"]])},
-        llm=llm,
-        out=home / f"judge-{language}",
-        judges=["role-pair"],
+        llm=given.llm,
+        out=given.out / f"{given.judge}-{language}",
+        judges=[given.judge],
         name_probe=0,
         canaries=False,
         max_unscored=1.0,
@@ -205,6 +205,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--replies", type=int, default=5)
     parser.add_argument("--verdicts", type=int, default=10, help="rows a language that are judged in both orders")
+    parser.add_argument("--judge", default="role-pair", help="role-pair or role-odds")
     parser.add_argument("--data-dir", default=os.environ.get("ROLEBENCH_DIR"), help="judge rows of this release")
     parser.add_argument("--only-judge", action="store_true", help="leave the other stages out")
     parser.add_argument("--samples", type=Path)
@@ -217,7 +218,7 @@ def main() -> None:
         languages.append(found[role]["language"])
     judged = {}
     for language in dict.fromkeys(languages or ("en", "zh")) if arguments.verdicts else ():
-        judged[language] = verdicts(language, arguments.llm, arguments.out, arguments.verdicts, arguments.data_dir)
+        judged[language] = verdicts(language, arguments)
     parts = {"character": found, "stage": watch.rows(), "judge": judged}
     if arguments.samples:
         arguments.samples.write_text(samples(watch.outcomes), encoding="utf-8")
