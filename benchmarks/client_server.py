@@ -1,6 +1,8 @@
 """What the benchmarks of the client share: a server of its own, requests, and what the server saw."""
 
+import ctypes
 import json
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -53,6 +55,11 @@ class Server:
             return json.loads(response.read())
 
 
+def _end_with_parent() -> None:
+    """Have the kernel end this process with the one that started it, however that ends (PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
 @contextmanager
 def server(
     latency: float, faults: float = 0.0, seed: int = 0, kinds: Sequence[str] = (), more: Sequence[str] = ()
@@ -62,7 +69,9 @@ def server(
     command += ["--faults", str(faults), "--seed", str(seed), "--price", *map(str, PRICE)]
     command += ["--kinds", ",".join(kinds)] if kinds else []
     command += more
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    # Ray's own code ends a process that has lost its cluster, and nothing of Python runs then.
+    before = _end_with_parent if sys.platform == "linux" else None
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=before)
     assert process.stdout is not None
     try:
         yield Server(process.stdout.readline().strip())

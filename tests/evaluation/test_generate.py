@@ -20,7 +20,7 @@ from rolellm.evaluation.resume import stopped_short
 from rolellm.evaluation.rows import rows_of
 from rolellm.evaluation.settings import GenerateSettings
 from rolellm.models.find import content_hash
-from rolellm.models.local_model import ContentSeededChoice, Decoding, LocalModel, draws
+from rolellm.models.local_model import ContentSeededChoice, Decoding, LocalModel, Nucleus, draws
 from rolellm.prompts.render import prompt_messages
 from rolellm.runtime.locks import locked
 
@@ -133,6 +133,19 @@ def test_a_draw_at_either_end_takes_a_possible_token(number: float) -> None:
     scores = torch.tensor([[-torch.inf, 1.0, 0.0, -torch.inf]])
     chosen = ContentSeededChoice([[number]], prompt_length=0)(torch.zeros(1, 0), scores)
     assert chosen.argmax().item() == (1 if number == 0 else 2)
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 30.0])
+@pytest.mark.parametrize("top_p", [1e-6, 0.5, 0.95])
+def test_the_nucleus_is_that_of_transformers(top_p: float, spread: float) -> None:
+    import torch
+    from transformers.generation import TopPLogitsWarper
+
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(20, 3000, generator=generator) * spread
+    scores[0, 5:] = -torch.inf
+    ids = torch.zeros(20, 0, dtype=torch.long)
+    assert torch.equal(Nucleus(top_p)(ids, scores), TopPLogitsWarper(top_p)(ids, scores))
 
 
 # --- the model

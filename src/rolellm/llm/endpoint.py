@@ -339,7 +339,7 @@ def bounded(base_url: str, connections: int | None, most_bytes: int | None) -> h
         most_bytes: The longest body that is read; ``None`` for no limit.
     """
     limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-    return _Bounded(httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=_proxy(base_url)), most_bytes)
+    return _Bounded(httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=proxy_for(base_url)), most_bytes)
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
@@ -429,7 +429,7 @@ def _failure(error: httpx2.HTTPError) -> CallError:
     return CallError("connection", "the connection broke before the answer was complete", retry=True, billed=True)
 
 
-def _proxy(url: str) -> str | None:
+def proxy_for(url: str) -> str | None:
     """The proxy that the environment names for an address; none for this machine."""
     parts = urlsplit(url)
     host = parts.hostname or ""

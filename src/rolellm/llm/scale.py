@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.core.errors import EndpointError, RoleLLMError, SettingsError, StoppedShortError, require
+from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, SettingsError, StoppedShortError, require
 from rolellm.llm.journal import JOURNAL, SHARDS
 from rolellm.llm.model import EndpointWarning, Outcome, Request, T
 from rolellm.llm.run import Run
@@ -55,6 +55,8 @@ def _cluster(address: str, workers: int | None, *, local: bool) -> tuple[int, Ca
 
     if not ray.is_initialized():
         here: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False} if address == "local" else {}
+        # It tells of killed workers on the standard output, whatever `log_to_driver` says.
+        ray._private.worker._worker_logs_enabled = False
         try:
             _lasting(lambda: ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **here))
         except Exception as error:  # Of no class of its own, where a node starts too slowly.
@@ -104,6 +106,7 @@ def spread(
     Raises:
         MissingExtraError: Without Ray.
         SettingsError: When there is no cluster.
+        ModelError: When workers cannot go on; other errors are those of `work`.
     """
     if address is None:
         yield from (work(model, part) for part in parts)
@@ -116,9 +119,20 @@ def spread(
         waiting.append(task.remote(sent, part))
         if len(waiting) == count:
             (done, *_), waiting = ray.wait(waiting)
-            yield ray.get(done)
-    for done in waiting:
-        yield ray.get(done)
+            yield _result(done)
+    yield from map(_result, waiting)
+
+
+def _result(done: Any) -> Any:
+    """What a task made, or its error as it would be here."""
+    import ray
+
+    try:
+        return ray.get(done)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause if isinstance(error.cause, RoleLLMError) else error from None
+    except ray.exceptions.RayError as error:
+        raise ModelError(f"a Ray worker ended ({str(error).strip():.200}); rerun the same command to go on") from None
 
 
 def _ask(shard: str, items: Sequence[tuple[int, Request]], how: tuple[Any, ...]) -> str:

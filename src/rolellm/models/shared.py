@@ -114,7 +114,7 @@ class _Batch:
         return logits.float()
 
     def keep(self, places: Sequence[int]) -> None:
-        """Let only these prompts go on."""
+        """Let only these prompts go on, each as often as it is named."""
         chosen = torch.tensor(places, device=self._padding.device)
         for side in (self._keys, self._values):
             for layer, known in side.items():
@@ -263,14 +263,19 @@ class SharedGeneration:
     ) -> list[list[int]]:
         heads = [tuple(prompt[:length]) for prompt, length in zip(prompts, shared, strict=True)]
         begun = {head: self._beginning(head) for head in dict.fromkeys(heads)}
-        # Those of one beginning next to each other.
+        # Those of one beginning next to each other. A prompt that is to have several replies is read once.
         rows = sorted(range(len(prompts)), key=lambda place: heads[place])
-        own = [list(prompts[row][len(heads[row]) :]) for row in rows]
-        longest = max(map(len, own))
-        padding = [longest - len(ids) for ids in own]
-        batch = _Batch([begun[heads[row]] for row in rows], padding, longest + limit - 1, self._device)
-        padded = [[0] * count + ids for count, ids in zip(padding, own, strict=True)]
+        asked = [(heads[row], tuple(prompts[row][len(heads[row]) :])) for row in rows]
+        read = {one: place for place, one in enumerate(dict.fromkeys(asked))}
+        longest = max(len(own) for _, own in read)
+        padding = [longest - len(own) for _, own in read]
+        batch = _Batch([begun[head] for head, _ in read], padding, longest + limit - 1, self._device)
+        padded = [[0] * count + list(own) for count, (_, own) in zip(padding, read, strict=True)]
         logits = self._read(batch, torch.tensor(padded, device=self._device))
+        if len(read) < len(rows):
+            places = [read[one] for one in asked]
+            batch.keep(places)
+            logits = logits[places]
         replies: list[list[int]] = [[] for _ in prompts]
         for step in range(limit):
             chosen = choose(logits, rows, step)

@@ -16,12 +16,12 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import anyio
-import httpx2
 import uvicorn
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
@@ -36,8 +36,8 @@ from starlette.types import Receive, Scope, Send
 from rolellm.core.errors import ModelError, RoleLLMError, SettingsError
 from rolellm.core.scrub import scrubber
 from rolellm.core.text import find_name, squash
-from rolellm.llm.endpoint import Endpoint, bounded
-from rolellm.llm.model import CallError, Message
+from rolellm.llm.endpoint import Endpoint, proxy_for
+from rolellm.llm.model import Message
 from rolellm.llm.openai_format import content_text, encode_body
 from rolellm.llm.settings import find_key, is_near
 from rolellm.models.find import find_model
@@ -51,6 +51,7 @@ from rolellm.rocit.publish import merge_adapter
 #: The longest request that is read, in bytes (our choice).
 MAX_BODY: Final = 8 << 20
 _MOST_ERROR = 1 << 20
+_CONNECT_SECONDS: Final = 15.0
 _ROLES = ("system", "developer", "user", "assistant")
 _PASSED = ("content-type", "retry-after", "retry-after-ms")
 
@@ -70,7 +71,7 @@ def application(players: Mapping[str, RolePlayer], *, key: str = "", hosts: tupl
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with upstream.client:
+        async with upstream.session():
             yield
 
     async def models(request: Request) -> Response:
@@ -186,7 +187,7 @@ def _message(item: Any, place: int) -> Message:
 
 
 class _Upstream:
-    """The server that answers.
+    """The server that answers, asked by aiohttp: for a stream of small events it takes half the time of httpx2.
 
     Args:
         endpoint: Where it is.
@@ -197,14 +198,41 @@ class _Upstream:
         self.name = endpoint.name
         self.url = f"{settings.base_url}/chat/completions"
         self.key = find_key(settings.base_url or "", settings.api_key_env)
-        transport = bounded(settings.base_url or "", None, None)
-        self.client = httpx2.AsyncClient(transport=transport, trust_env=False, timeout=httpx2.Timeout(None, connect=15))
+        self._proxy = proxy_for(settings.base_url or "")
 
-    def request(self, body: dict[str, Any]) -> httpx2.Request:
-        """A request with this body, and nothing of the client's headers."""
+    def session(self) -> aiohttp.ClientSession:
+        """What asks it; once, within the loop that asks."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+        connector, jar = aiohttp.TCPConnector(limit=0), aiohttp.DummyCookieJar()
+        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=timeout)
+        return self._session
+
+    def ask(self, body: dict[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Its answer to this body; nothing of the client's headers goes there."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "rolellm"}
         headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        return self.client.build_request("POST", self.url, content=encode_body(body), headers=headers)
+        content = encode_body(body)
+        return self._session.post(self.url, data=content, headers=headers, proxy=self._proxy, allow_redirects=False)
+
+
+def _failure(error: Exception) -> str:
+    """What went wrong, without hosts and headers."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return "the server's certificate is not valid"
+        case aiohttp.ClientSSLError():
+            return "no secure connection could be made"
+        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
+            return "the proxy refused the connection"
+        case aiohttp.ClientConnectorDNSError():
+            return "the host name is unknown"
+        case aiohttp.ClientConnectorError():
+            return "nothing answers at the address"
+        case TimeoutError():
+            return f"no connection within {_CONNECT_SECONDS:g} seconds"
+        case aiohttp.ClientResponseError():
+            return "the answer is not HTTP"
+    return "the connection broke before the answer was complete"
 
 
 class _Relay:
@@ -234,15 +262,14 @@ class _Relay:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         upstream, begun, streams = self._upstream, False, False
         try:
-            response = await upstream.client.send(upstream.request(self._body), stream=True)
-            try:
+            async with upstream.ask(self._body) as response:
                 known = response.headers
                 headers = [(name.encode(), known[name].encode()) for name in _PASSED if name in known]
-                start = {"type": "http.response.start", "status": response.status_code, "headers": headers}
-                if response.status_code >= 400:
+                start = {"type": "http.response.start", "status": response.status, "headers": headers}
+                if response.status >= 400:
                     # Servers echo keys in their errors.
                     content = b""
-                    async for chunk in response.aiter_raw():
+                    async for chunk in response.content.iter_any():
                         content = (content + chunk)[:_MOST_ERROR]
                     await send(start)
                     said = scrubber(upstream.key).text(content.decode(errors="replace"))
@@ -250,14 +277,11 @@ class _Relay:
                     return
                 await send(start)
                 begun, streams = True, "event-stream" in known.get("content-type", "")
-                async for chunk in response.aiter_raw():
+                async for chunk in response.content.iter_any():
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 await send({"type": "http.response.body", "body": b""})
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await response.aclose()
-        except CallError as error:
-            told = _told(f"{upstream.name}: {error.reason}", "upstream_error")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            told = _told(f"{upstream.name}: {_failure(error)}", "upstream_error")
             if not begun:
                 await JSONResponse({"error": told}, 502)(scope, receive, send)
             elif streams:
