@@ -28,9 +28,18 @@ def evaluated(chat_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """What the real harness writes about the sample."""
     folder = tmp_path_factory.mktemp("lighteval")
     decoding = f"generation_parameters={{temperature:0.0,max_new_tokens:{TOKENS}}}"
-    model = f"model_name={chat_model},dtype=float32,batch_size=8,add_special_tokens=False,cache_dir={folder}/cache,{decoding}"
+    model = f"model_name={chat_model},dtype=float32,batch_size=8,add_special_tokens=False,cache_dir={folder}/cache"
     module = "rolellm.harness.lighteval_tasks"
-    words = [str(PYTHON), "-m", module, "accelerate", model, "rolebench_sample", "--custom-tasks", module]
+    words = [
+        str(PYTHON),
+        "-m",
+        module,
+        "accelerate",
+        f"{model},{decoding}",
+        "rolebench_sample",
+        "--custom-tasks",
+        module,
+    ]
     words += ["--output-dir", ".", "--save-details"]
     env = {**os.environ, "HF_HOME": str(folder / "hf")}
     done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)

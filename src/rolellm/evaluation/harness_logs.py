@@ -1,8 +1,8 @@
 """What evaluation harnesses log, read as predictions and as what made them.
 
 lm-evaluation-harness writes ``samples_TASK_DATE.jsonl`` with ``--log_samples``, next to ``results_DATE.json``;
-inspect_ai writes one JSON file with ``--log-format json``; lighteval writes ``details/MODEL/DATE/details_TASK_DATE.parquet``
-with ``--save-details``, and ``results/MODEL/results_DATE.json``.
+inspect_ai writes one JSON file with ``--log-format json``; lighteval writes
+``details/MODEL/DATE/details_TASK_DATE.parquet`` with ``--save-details``, and ``results/MODEL/results_DATE.json``.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ def log_meta(path: Path) -> dict[str, Any] | None:
 def _details_meta(path: Path) -> dict[str, Any] | None:
     task, _, date = path.stem.removeprefix("details_").rpartition("_")
     # A model's name may have any number of folders, and any names.
-    for root in path.parents:
-        results = root.with_name("results") / path.parent.parent.relative_to(root) / f"results_{date}.json"
-        if root.name == "details" and results.is_file():
-            break
-    else:
+    made = path.parent.parent
+    roots = [root for root in (made, *made.parents) if root.name == "details"]
+    candidates = (root.with_name("results") / made.relative_to(root) / f"results_{date}.json" for root in roots)
+    results = next((one for one in candidates if one.is_file()), None)
+    if results is None:
         return None
     found = read_json(results)
     config, model = found.get("config_tasks", {}).get(task, {}), found.get("config_general", {}).get("model_config", {})
@@ -117,7 +117,6 @@ def _details_meta(path: Path) -> dict[str, Any] | None:
         "model": model.get("model_name"),
         "prompt": {key: model.get(key) for key in ("system_prompt", "override_chat_template", "add_special_tokens")},
         "decoding": {"max_new_tokens": config.get("generation_size"), **_given(model.get("generation_parameters"))},
-        "versions": {"lighteval": found.get("config_general", {}).get("lighteval_sha")},
     }
 
 

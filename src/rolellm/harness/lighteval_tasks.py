@@ -44,7 +44,7 @@ ROUGE: Final = SampleLevelMetricGrouping(
 
 
 def prompt(columns: Mapping[str, Any], task: str) -> Doc:
-    """A row as lighteval takes it: the role and the question in one message, and the row, by column, in ``specific``."""
+    """A row as lighteval takes it: role and question in one message, and the row, by column, in ``specific``."""
     row = Row.from_columns(columns)
     query = "\n\n".join(message["content"] for message in prompt_messages(row))
     # It adds keys of its own to the columns.
