@@ -20,7 +20,7 @@ from rolellm.harness import tasks
 from rolellm.prompts.render import prompt_messages
 
 
-class RougeL(SampleLevelComputation):
+class RougeL(SampleLevelComputation):  # type: ignore[misc]  # mypy does not see lighteval
     """Rouge-L of a reply under protocol ``rouge-score``."""
 
     def compute(self, doc: Doc, model_response: ModelResponse, **_: Any) -> dict[str, Any]:
