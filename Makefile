@@ -17,7 +17,7 @@ test: $(VENV)/installed-dev
 	$(PYTEST) -m "not slow and not browser" $(TESTS)
 
 # The same, then the slow tests and those of pages in a browser, which pip cannot install.
-test-all: test .venv-inspect/installed
+test-all: test .venv-inspect/installed .venv-lighteval/installed
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		{ echo "Chromium and its driver are missing; on Debian: apt-get install chromium chromium-driver"; exit 1; }
 	$(PYTEST) -m "slow or browser" $(TESTS)
@@ -34,7 +34,7 @@ format: $(VENV)/installed-dev
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .venv-inspect
+	rm -rf $(VENV) .venv-inspect .venv-lighteval
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and none was found; name one: make PYTHON=/path/to/python3"; exit 1; }
@@ -49,10 +49,10 @@ $(VENV)/installed-demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo]"
 	@touch $@
 
-# What inspect_ai asks for contradicts what is pinned here, so it has an environment of its own on top of this one.
-.venv-inspect/installed: constraints-inspect.txt $(VENV)/installed-dev
-	$(BIN)/python -m venv --clear .venv-inspect
+# What these harnesses ask for contradicts what is pinned here, so each has an environment of its own on top of this one.
+.venv-inspect/installed .venv-lighteval/installed: .venv-%/installed: constraints-%.txt $(VENV)/installed-dev
+	$(BIN)/python -m venv --clear .venv-$*
 	@path() { $$1 -c "import sysconfig; print(sysconfig.get_path('purelib'))"; }; \
-	echo "import site; site.addsitedir('$$(path $(BIN)/python)')" > $$(path .venv-inspect/bin/python)/parent.pth
-	.venv-inspect/bin/python -m pip install --quiet --disable-pip-version-check -r constraints-inspect.txt
+	echo "import site; site.addsitedir('$$(path $(BIN)/python)')" > $$(path .venv-$*/bin/python)/parent.pth
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -r constraints-$*.txt
 	@touch $@

@@ -1,7 +1,8 @@
 """What evaluation harnesses log, read as predictions and as what made them.
 
 lm-evaluation-harness writes ``samples_TASK_DATE.jsonl`` with ``--log_samples``, next to ``results_DATE.json``;
-inspect_ai writes one JSON file with ``--log-format json``.
+inspect_ai writes one JSON file with ``--log-format json``; lighteval writes
+``details/MODEL/DATE/details_TASK_DATE.parquet`` with ``--save-details``, and ``results/MODEL/results_DATE.json``.
 """
 
 from __future__ import annotations
@@ -18,21 +19,29 @@ def read_logged(path: Path, bad: list[DataError]) -> Iterator[tuple[int, Mapping
     """The objects of a file of predictions, or those that a harness logged.
 
     Args:
-        path: JSON Lines, or a log of inspect_ai.
+        path: JSON Lines, a log of inspect_ai, or the details of lighteval.
         bad: Where broken lines go, as errors that know their line.
 
     Yields:
-        The line number (of a log of inspect_ai, the sample's), counted from 1, and the object.
+        The line number (where there are no lines, the sample's), counted from 1, and the object.
 
     Raises:
-        PredictionError: For a log of inspect_ai in its packed format.
+        PredictionError: For a log of inspect_ai in its packed format, and for what holds no replies.
     """
     if path.suffix == ".eval":
         raise PredictionError(
             "a packed log of inspect_ai; write it as JSON with `inspect log convert --to json`", path=path
         )
+    if path.suffix == ".parquet":
+        yield from _read_details(path)
+        return
     if path.suffix == ".json":
-        for number, sample in enumerate(read_json(path).get("samples") or (), start=1):
+        found = read_json(path)
+        if "config_general" in found:
+            raise PredictionError(
+                "results of lighteval, which hold no replies; give the details that --save-details writes", path=path
+            )
+        for number, sample in enumerate(found.get("samples") or (), start=1):
             yield number, {"id": sample.get("id"), "prediction": sample.get("output", {}).get("completion")}
         return
     for line, value in read_jsonl(path, bad=bad):
@@ -41,6 +50,21 @@ def read_logged(path: Path, bad: list[DataError]) -> Iterator[tuple[int, Mapping
             yield line, {"id": doc.get("id"), "prediction": replies[0]}
         else:
             yield line, value
+
+
+def _read_details(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        rows = pq.read_table(path, columns=["doc", "model_response"]).to_pylist()
+        for number, row in enumerate(rows, start=1):
+            response = row["model_response"]
+            # Where lighteval takes a model's reasoning out, it scores what is left.
+            replies = response.get("text_post_processed") or response["text"]
+            yield number, {"id": row["doc"]["specific"]["id"], "prediction": replies[0]}
+    except (pa.ArrowException, KeyError, TypeError, IndexError) as error:
+        raise PredictionError("not the details of a RoleBench task of lighteval", path=path) from error
 
 
 def log_meta(path: Path) -> dict[str, Any] | None:
@@ -58,6 +82,8 @@ def log_meta(path: Path) -> dict[str, Any] | None:
             "decoding": {**found.get("model_args", {}), **found.get("model_generate_config", {})},
             "versions": found.get("packages"),
         }
+    if path.suffix == ".parquet":
+        return _details_meta(path)
     task, _, date = path.stem.removeprefix("samples_").rpartition("_")
     results = path.with_name(f"results_{date}.json")
     if not path.name.startswith("samples_") or not results.is_file():
@@ -72,3 +98,27 @@ def log_meta(path: Path) -> dict[str, Any] | None:
         "decoding": config.get("generation_kwargs"),
         "versions": {"lm_eval": found.get("lm_eval_version"), "transformers": found.get("transformers_version")},
     }
+
+
+def _details_meta(path: Path) -> dict[str, Any] | None:
+    task, _, date = path.stem.removeprefix("details_").rpartition("_")
+    # A model's name may have any number of folders, and any names.
+    made = path.parent.parent
+    roots = [root for root in (made, *made.parents) if root.name == "details"]
+    candidates = (root.with_name("results") / made.relative_to(root) / f"results_{date}.json" for root in roots)
+    results = next((one for one in candidates if one.is_file()), None)
+    if results is None:
+        return None
+    found = read_json(results)
+    config, model = found.get("config_tasks", {}).get(task, {}), found.get("config_general", {}).get("model_config", {})
+    return {
+        "config": config.get("hf_subset"),
+        "split": next(iter(config.get("evaluation_splits", ())), None),
+        "model": model.get("model_name"),
+        "prompt": {key: model.get(key) for key in ("system_prompt", "override_chat_template", "add_special_tokens")},
+        "decoding": {"max_new_tokens": config.get("generation_size"), **_given(model.get("generation_parameters"))},
+    }
+
+
+def _given(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (values or {}).items() if value is not None}

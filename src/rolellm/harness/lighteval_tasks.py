@@ -1,0 +1,91 @@
+"""RoleBench for lighteval, whose ``--custom-tasks`` takes this module's name.
+
+Its prompts have one system message for all rows, so that the role is in the user's message here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from lighteval.metrics.metrics_sample import SampleLevelComputation
+from lighteval.metrics.utils.metric_utils import SampleLevelMetricGrouping
+from lighteval.models.model_output import ModelResponse
+from lighteval.tasks.lighteval_task import LightevalTaskConfig
+from lighteval.tasks.requests import Doc, SamplingMethod
+
+from rolellm.core.records import Row
+from rolellm.evaluation.score import METRICS
+from rolellm.harness import tasks
+from rolellm.prompts.render import prompt_messages
+
+
+class RougeL(SampleLevelComputation):  # type: ignore[misc]  # mypy does not see lighteval
+    """Rouge-L of a reply under protocol ``rouge-score``."""
+
+    def compute(self, doc: Doc, model_response: ModelResponse, **_: Any) -> dict[str, Any]:
+        """The metrics that the row has, as `rolellm.harness.tasks.score_doc`."""
+        return tasks.score_doc(doc.specific, model_response.final_text)
+
+
+def _over_rows(name: str, aggregate: Callable[[Any], float]) -> Callable[[Any], dict[str, float]]:
+    # lighteval computes no standard error for what is a dict: its own takes rows for independent.
+    return lambda values: {name: aggregate(values)}
+
+
+_NAMES: Final = (*METRICS, "avg")
+ROUGE: Final = SampleLevelMetricGrouping(
+    metric_name=list(_NAMES),
+    higher_is_better=dict.fromkeys(_NAMES, True),
+    category=SamplingMethod.GENERATIVE,
+    sample_level_fn=RougeL(),
+    corpus_level_fn={name: _over_rows(name, tasks.average if name == "avg" else tasks.mean) for name in _NAMES},
+)
+
+
+def prompt(columns: Mapping[str, Any], task: str) -> Doc:
+    """A row as lighteval takes it: role and question in one message, and the row, by column, in ``specific``."""
+    row = Row.from_columns(columns)
+    query = "\n\n".join(message["content"] for message in prompt_messages(row))
+    # It adds keys of its own to the columns.
+    specific = {name: value for name, value in columns.items() if not name.startswith("__")}
+    return Doc(query, list(row.references), list(range(len(row.references))), specific=specific, task_name=task)
+
+
+TASKS_TABLE: Final = [
+    LightevalTaskConfig(
+        name=f"rolebench_{config.replace('-', '_')}",
+        prompt_function=prompt,
+        hf_repo="rolebench",
+        hf_subset=config,
+        metrics=[ROUGE],
+        evaluation_splits=["test"],
+        # As `rolellm generate`.
+        generation_size=200,
+        version=1,
+    )
+    for config in (
+        "instruction-generalization-eng",
+        "role-generalization-eng",
+        "instruction-generalization-zh",
+        "sample",
+    )
+]
+
+
+def main() -> None:
+    """Run ``lighteval`` without the tasks that ship with it.
+
+    To import them, lighteval 0.13.0 fetches a file from GitHub, and calls ``huggingface_hub`` as its version 2 cannot
+    be called.
+    """
+    from lighteval.__main__ import app
+    from lighteval.tasks.registry import Registry
+
+    for name in ("_load_from_files", "_load_from_subdirs"):
+        setattr(Registry, name, staticmethod(lambda *_: {}))
+    app()
+
+
+if __name__ == "__main__":
+    main()
