@@ -126,7 +126,7 @@ def _show(parsed: Parsed, out: Path, counts: Mapping[str, Any]) -> None:
         ("speaker not found", len(parsed.unattributed)),
         ("empty in the script", len(parsed.empty)),
     ]
-    say(str(parsed.path))
+    say(str(parsed.source.path))
     print_table("Found", ("", "turns"), rows)
     others = list(parsed.others.items())
     if others:
@@ -153,14 +153,15 @@ def _show(parsed: Parsed, out: Path, counts: Mapping[str, Any]) -> None:
 
 def _healthy(parsed: Parsed) -> str:
     """What may have gone wrong, in one line."""
-    long, short = parsed.long, parsed.health["one_character_speakers"]
+    health, long = parsed.health, parsed.long
+    short = health["one_character_speakers"]
     said = f"{len(long):,} unusually long speeches"
     said += f" (first at character {long[0].start:,})" if long else ""
     said += f"; {len(short):,} one-character speakers"
     said += f" ({', '.join(f'{name} {count}' for name, count in list(short.items())[:_EXAMPLES])})" if short else ""
     if parsed.format == "novel":
         said = f"the speaker of {parsed.open_share:.0%} of the quotations was not found; {said}"
-        said += f"; {parsed.mended:,} with a quotation mark missing or wrong"
+        said += f"; {health['mended_quotations']:,} with a quotation mark missing or wrong"
     if unnamed := parsed.unaddressed:
         said += f"; nobody else names {', '.join(f'{name} ({count} speeches)' for name, count in unnamed.items())}"
     said += f"; {parsed.left_out:.0%} of the text in no turn"

@@ -588,7 +588,7 @@ def test_what_is_half_a_format_is_refused_with_a_preview() -> None:
     text = "JOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n\n" + "The rain fell on the roofs of the town.\n" * 200
     with pytest.raises(ScriptError) as caught:
         parse_script(source_of(text), "John")
-    assert "As a transcript it would begin:\n  JOHN: Hi.\n  MARY: Ho.\n  JOHN: Hum." in str(caught.value)
+    assert "With --format transcript it would begin:\n  JOHN: Hi.\n  MARY: Ho.\n  JOHN: Hum." in str(caught.value)
     assert "--format" in str(caught.value)
     assert parse_script(source_of(text), "John", format="transcript").own == {"JOHN": 2}
 

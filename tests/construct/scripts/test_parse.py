@@ -69,7 +69,7 @@ def test_a_role_that_never_speaks(role: str) -> None:
     with pytest.raises(ScriptError) as caught:
         parse_script(source_of(SCRIPT), role, ["Nobody At All"])
     message = str(caught.value)
-    for word in (f"'{role}' or 'Nobody At All' never speaks", "FOX (2)", "KING (2)", "--alias", "read as a transcript"):
+    for word in (f"'{role}' or 'Nobody At All' never speaks", "FOX (2)", "KING (2)", "--alias", "--format transcript"):
         assert word in message
     assert ("Names like it: KINGSLEY" in message) == (role == "Kingsly")
 

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 from rolellm.construct.scripts import play, screenplay, subtitles, table, transcript
 from rolellm.construct.scripts import reading as headings
 from rolellm.construct.scripts.aliases import Proposal, nearest, propose
-from rolellm.construct.scripts.reading import Format, Found, Hints, Line, Reader, Source, key, lines_of
+from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source, key, lines_of
 from rolellm.construct.scripts.source import read_source, source_of
 from rolellm.construct.scripts.turns import TOLD
 from rolellm.core.errors import ScriptError, SettingsError
@@ -76,62 +76,43 @@ def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Fo
     Raises:
         ScriptError: When no score reaches 0.5; shows how the two nearest formats would read it.
     """
-    sample = _sampled(text)
     if hints.columns or (path is not None and path.suffix.lower() in _TABLES) or table.is_table(text):
         return "table", {name: float(name == "table") for name in FORMATS}
-    lines = [line for line in lines_of(sample) if not line.blank]
+    sample = _sampled(text)
     found: dict[Format, Sequence[int]] = {
-        "subtitles": [
-            near.start
-            for at, line in enumerate(lines)
-            if subtitles.TIMES.match(line.text)
-            for near in lines[max(0, at - 1) : at + 2]
-        ],
+        "subtitles": [line.start for line in lines_of(sample) if subtitles.TIMES.match(line.text)],
         "play": _play(sample, hints),
-        "screenplay": _screenplay(sample, lines),
+        "screenplay": _screenplay(sample),
         "transcript": _transcript(sample, hints),
+        "novel": [match.start() for match in _QUOTED.finditer(sample)],
     }
-    starts = [line.start for line in lines]
-    blocks = max(1, -(-len(lines) // _BLOCK))
+    starts = [line.start for line in lines_of(sample) if not line.blank]
     scores: dict[Format, float] = dict.fromkeys(FORMATS, 0.0)
-    quoted = [match.start() for match in _QUOTED.finditer(sample)]
-    for name, places in (*found.items(), ("novel", quoted)):
+    for name, places in found.items():
         told = {(bisect_right(starts, place) - 1) // _BLOCK for place in places}
-        scores[name] = len(told) / blocks
-    # Verses that end in a colon, too, look like a transcript's lines.
+        scores[name] = len(told) / max(1, -(-len(starts) // _BLOCK))
+    # Explicit speakers first; and verses that end in a colon, too, look like a transcript's lines.
     best = max(
-        found, key=lambda name: (round(scores[name], 1), len(found[name]) * (0.8 if name == "transcript" else 1))
+        found,
+        key=lambda name: (
+            scores[name] >= _LEAST,
+            name != "novel",
+            round(scores[name], 1),
+            len(found[name]) * (0.8 if name == "transcript" else 1),
+        ),
     )
     if scores[best] >= _LEAST:
         return best, scores
-    if scores["novel"] >= _LEAST:
-        return "novel", scores
     shown = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
-    raise ScriptError(
+    message = (
         "the format is not clear: no way of naming speakers, and no quoted speech, goes through the text (scores: "
-        f"{shown}; at least {_LEAST} expected). Name it: --format play, screenplay, transcript, novel, subtitles or "
-        f"table{_previews(text, hints, scores)}",
-        path=path,
+        f"{shown}; at least {_LEAST} expected). Name it: --format {', '.join(FORMATS)}"
     )
-
-
-def _previews(text: str, hints: Hints, scores: Mapping[Format, float]) -> str:
-    """The first speeches as the two nearest formats read them."""
-    shown = ""
-    for name in sorted(scores, key=lambda name: -scores[name])[:2]:
-        spoken = (
-            [turn for turn in _reader(name)(source_of(text[:_SAMPLE]), hints) if turn.kind == "speech"]
-            if scores[name]
-            else []
-        )
-        if spoken:
-            shown += f"\nAs {_article(name)} it would begin:"
-            shown += "".join(f"\n  {turn.speaker or UNKNOWN:.40}: {turn.content:.60}" for turn in spoken[:_PREVIEWED])
-    return shown
-
-
-def _article(format: Format) -> str:
-    return format if format.endswith("s") else f"a {format}"
+    for name in sorted(filter(scores.get, scores), key=lambda name: -scores[name])[:2]:
+        spoken = [turn for turn in _reader(name)(source_of(text[:_SAMPLE]), hints) if turn.kind == "speech"]
+        message += f"\nWith --format {name} it would begin:" if spoken else ""
+        message += "".join(f"\n  {turn.speaker or UNKNOWN:.40}: {turn.content:.60}" for turn in spoken[:_PREVIEWED])
+    raise ScriptError(message, path=path)
 
 
 def _sampled(text: str) -> str:
@@ -149,18 +130,14 @@ def _spoken(cues: Sequence[tuple[str, int]], asked: set[str], least: int = 2) ->
     """
     counts = Counter(name for name, _ in cues)
     turns = sum(one != two for (one, _), (two, _) in pairwise(cues))
-    takes_turns = len(counts) > 1 and turns * _MONOLOGUE >= len(cues)
-    return (
-        [place for _, place in cues] if asked & counts.keys() or (takes_turns and max(counts.values()) >= least) else []
-    )
+    is_dialogue = len(counts) > 1 and turns * _MONOLOGUE >= len(cues) and max(counts.values()) >= least
+    return [place for _, place in cues] if asked & counts.keys() or is_dialogue else []
 
 
-def _screenplay(text: str, lines: Sequence[Line]) -> list[int]:
-    cues = screenplay.cues_of(text)
-    if slugs := [line.start for line in lines if headings.slug(line.text)]:
-        return slugs + _spoken(cues, set())
+def _screenplay(text: str) -> list[int]:
+    slugs = [line.start for line in lines_of(text) if headings.slug(line.text)]
     # Names in capitals on lines of their own are found in tables and poems, too.
-    return _spoken(cues, set(), least=3)
+    return slugs + _spoken(screenplay.cues_of(text), set(), least=2 if slugs else 3)
 
 
 def _play(text: str, hints: Hints) -> list[int]:
@@ -195,7 +172,26 @@ _MUCH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class Reading:
+    """A script as its reader found it, before anybody is asked for.
+
+    Attributes:
+        source: The text.
+        hints: What the reader was told.
+        format: What it was read as.
+        format_scores: Each format's score, where the format was detected; empty where it was named.
+        found: The turns.
+    """
+
+    source: Source
+    hints: Hints
+    format: Format
+    format_scores: Mapping[Format, float]
+    found: Sequence[Found]
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed(Reading):
     """A script, read for one role.
 
     Attributes:
@@ -203,30 +199,24 @@ class Parsed:
         aliases: The other names it was asked for under.
         turns: In the order of the script; what the role says carries `role` as speaker under whatever name.
         speakers: For each turn, the name as the script has it (`UNKNOWN` where the speaker was not found).
-        format: What it was read as.
-        format_scores: Each format's score, where the format was detected; empty where it was named.
-        language: ``en`` or ``zh``.
-        encoding: How the file was decoded.
         proposals: Other speakers that may be the role, for a person to confirm.
-        path: The file, where there is one.
-        characters: Length of the decoded source.
-        left_out: Share of the text that is in no turn: names, headings, what was left out.
-        mended: Speeches of which a quotation mark was missing or did not match.
     """
 
     role: str
     aliases: tuple[str, ...]
     turns: tuple[Turn, ...]
     speakers: tuple[str, ...]
-    format: Format
-    format_scores: Mapping[Format, float]
-    language: Language
-    encoding: str
     proposals: tuple[Proposal, ...] = ()
-    path: Path | None = None
-    characters: int = 0
-    left_out: float = 0.0
-    mended: int = 0
+
+    @property
+    def language(self) -> Language:
+        """``en`` or ``zh``."""
+        return self.hints.language
+
+    @property
+    def encoding(self) -> str:
+        """How the file was decoded."""
+        return self.source.encoding
 
     @property
     def scenes(self) -> int:
@@ -244,6 +234,19 @@ class Parsed:
     def others(self) -> dict[str, int]:
         """How many speeches every other speaker has, most first."""
         return self._tally(own=False)
+
+    def _tally(self, *, own: bool) -> dict[str, int]:
+        """Speeches by name, most first; spellings of one name under the most frequent one."""
+        spoken = Counter(
+            name
+            for turn, name in zip(self.turns, self.speakers, strict=True)
+            if turn.kind == "speech" and (turn.speaker == self.role) == own and (own or turn.speaker != UNKNOWN)
+        )
+        counts: Counter[str] = Counter()
+        spelled: dict[str, str] = {}
+        for name, count in spoken.most_common():
+            counts[spelled.setdefault(key(name), name)] += count
+        return dict(counts.most_common())
 
     @property
     def unattributed(self) -> tuple[Turn, ...]:
@@ -273,51 +276,47 @@ class Parsed:
         return spoken_language(" ".join(turn.content for turn in self.turns[:_SPEECHES]))
 
     @property
+    def left_out(self) -> float:
+        """Share of the text that is in no turn: names, headings, what was left out."""
+        told = at = 0
+        # Rows and messages that share a place are counted once.
+        for item in self.found:
+            told += max(0, item.end - max(at, item.start))
+            at = max(at, item.end)
+        return 1 - told / len(self.source.text)
+
+    @property
     def unaddressed(self) -> dict[str, int]:
         """Who speaks much and whom nothing else names: no speech of another, no direction. It may be no name."""
-        return {
-            name: count
-            for name, count in list(self.others.items())[:_TOP]
-            if count >= _MUCH and not self._is_named(key(name))
-        }
+        often = [(name, count) for name, count in list(self.others.items())[:_TOP] if count >= _MUCH]
+        return {name: count for name, count in often if not self._is_named(key(name))}
 
     def _is_named(self, name: str) -> bool:
         # Of a Chinese name, what friends call; of others, any word, and what an abbreviation stands for.
-        parts = [name[-2:]] if HAN.search(name) else [rf"\b{re.escape(word)}" for word in name.split() if len(word) > 1]
-        pattern = re.compile("|".join(parts or [re.escape(name)]), re.IGNORECASE)
-        return any(
-            pattern.search(turn.content)
-            for turn, speaker in zip(self.turns, self.speakers, strict=True)
-            if key(speaker) != name
-        )
+        words = rf"\b(?:{'|'.join(map(re.escape, name.split()))})"
+        pattern = re.compile(name[-2:] if HAN.search(name) else words, re.IGNORECASE)
+        said = zip(self.turns, self.speakers, strict=True)
+        return any(pattern.search(turn.content) for turn, speaker in said if key(speaker) != name)
 
     @property
     def health(self) -> dict[str, Any]:
         """What may have gone wrong: speeches without a speaker, long ones, broken quotation marks, and the like."""
         return {
             "speaker_not_found": round(self.open_share, 4),
-            "mended_quotations": self.mended,
-            "long_speeches": {"turns": len(self.long), "first": _places(self.long)},
+            "mended_quotations": sum(item.is_mended for item in self.found),
+            "long_speeches": _counted(self.long),
             "one_character_speakers": {name: count for name, count in self.others.items() if len(name) == 1},
             "unaddressed_speakers": self.unaddressed,
             "text_in_no_turn": round(self.left_out, 4),
             "language": self.spoken_in,
         }
 
-    def _tally(self, *, own: bool) -> dict[str, int]:
-        spoken = [
-            name
-            for turn, name in zip(self.turns, self.speakers, strict=True)
-            if turn.kind == "speech" and (turn.speaker == self.role) == own and (own or turn.speaker != UNKNOWN)
-        ]
-        return _tallied(spoken)
-
     def to_dict(self) -> dict[str, Any]:
         """Everything but the turns, for JSON, with the first few speeches whose speaker was not found."""
         kinds = Counter(turn.kind for turn in self.turns)
         return {
-            "script": None if self.path is None else str(self.path),
-            "characters": self.characters,
+            "script": None if self.source.path is None else str(self.source.path),
+            "characters": self.source.length,
             "encoding": self.encoding,
             "language": self.language,
             "format": self.format,
@@ -328,46 +327,16 @@ class Parsed:
             "turns": {kind: kinds[kind] for kind in ("speech", "narration", "direction")},
             "own": self.own,
             "others": self.others,
-            "unattributed": {"turns": len(self.unattributed), "first": _places(self.unattributed)},
-            "empty": {"turns": len(self.empty), "first": _places(self.empty)},
+            "unattributed": _counted(self.unattributed),
+            "empty": _counted(self.empty),
             "health": self.health,
             "proposals": [{"name": it.name, "turns": it.turns, "reason": it.reason} for it in self.proposals],
         }
 
 
-def _places(turns: Sequence[Turn]) -> list[dict[str, Any]]:
-    return [
-        {"speaker": turn.speaker, "start": turn.start, "end": turn.end, "content": turn.content}
-        for turn in turns[:_NAMED]
-    ]
-
-
-def _tallied(names: Sequence[str]) -> dict[str, int]:
-    """Speeches by name, most first; spellings of one name under the most frequent one."""
-    counts: Counter[str] = Counter()
-    spelled: dict[str, str] = {}
-    for name, count in Counter(names).most_common():
-        counts[spelled.setdefault(key(name), name)] += count
-    return dict(counts.most_common())
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A script as its reader found it, before anybody is asked for.
-
-    Attributes:
-        source: The text.
-        hints: What the reader was told.
-        format: What it was read as.
-        format_scores: Each format's score, where the format was detected; empty where it was named.
-        found: The turns.
-    """
-
-    source: Source
-    hints: Hints
-    format: Format
-    format_scores: Mapping[Format, float]
-    found: Sequence[Found]
+def _counted(turns: Sequence[Turn]) -> dict[str, Any]:
+    kept = ("speaker", "start", "end", "content")
+    return {"turns": len(turns), "first": [{name: getattr(turn, name) for name in kept} for turn in turns[:_NAMED]]}
 
 
 def read_script(
@@ -442,35 +411,24 @@ def parsed_for(names: Sequence[str], reading: Reading, proposals: Sequence[Propo
     Raises:
         ScriptError: When the role never speaks; names who does.
     """
-    found, source, keys = reading.found, reading.source, {key(name) for name in names}
-    turns = tuple(_turn(item, source, names[0], keys, reading.hints.language) for item in found)
-    parsed = Parsed(
-        role=names[0],
-        aliases=tuple(names[1:]),
-        turns=turns,
-        speakers=tuple(
-            item.speaker if item.speaker and item.kind == "speech" else turn.speaker
-            for item, turn in zip(found, turns, strict=True)
-        ),
-        format=reading.format,
-        format_scores=reading.format_scores,
-        language=reading.hints.language,
-        encoding=source.encoding,
-        path=source.path,
-        characters=source.length,
-        left_out=1 - _told(found) / len(source.text),
-        mended=sum(item.is_mended for item in found),
+    keys = {key(name) for name in names}
+    turns = tuple(_turn(item, reading, names[0], keys) for item in reading.found)
+    speakers = tuple(
+        item.speaker if item.speaker and item.kind == "speech" else turn.speaker
+        for item, turn in zip(reading.found, turns, strict=True)
     )
-    return _with_proposals(parsed, source, proposals)
-
-
-def _told(found: Sequence[Found]) -> int:
-    """How many characters of the text are in turns; of rows and messages that share a place, once."""
-    told = at = 0
-    for item in found:
-        told += max(0, item.end - max(at, item.start))
-        at = max(at, item.end)
-    return told
+    read = reading.source, reading.hints, reading.format, reading.format_scores, reading.found
+    parsed = Parsed(*read, names[0], tuple(names[1:]), turns, speakers)
+    others = parsed.others
+    if proposals is None:
+        said: dict[str, list[str]] = {}
+        for turn in turns:
+            if turn.kind == "speech" and turn.speaker in others:
+                said.setdefault(turn.speaker, []).append(turn.content)
+        proposals = propose(names, others, reading.source.text, said)
+    if not any(parsed.own.values()):
+        raise ScriptError(_never_speaks(parsed, others, proposals), path=reading.source.path)
+    return replace(parsed, proposals=tuple(proposals))
 
 
 def asked_names(role: str, aliases: Sequence[str]) -> tuple[str, ...]:
@@ -495,50 +453,34 @@ def _reader(format: Format) -> Reader:
     return reader
 
 
-def _turn(found: Found, source: Source, role: str, keys: set[str], language: Language) -> Turn:
-    kind, speaker = found.kind, found.speaker or UNKNOWN
-    if kind != "speech":
-        is_scene = found.speaker == "scene"
-        kind, speaker = ("narration", TOLD[language]["scene"]) if is_scene else (kind, TOLD[language][kind])
-    elif found.speaker is not None and key(found.speaker) in keys:
+def _turn(found: Found, reading: Reading, role: str, keys: set[str]) -> Turn:
+    kind, speaker, called = found.kind, found.speaker or UNKNOWN, TOLD[reading.hints.language]
+    if found.speaker == "scene" and kind != "speech":
+        kind, speaker = "narration", called["scene"]
+    elif kind != "speech":
+        speaker = called[kind]
+    elif key(speaker) in keys:
         speaker = role
-    elif found.speaker is not None:
+    elif found.speaker:
         # "Narrator: …" is a speech for a reader; for the data set it is narration.
-        kind = narrates(found.speaker) or "speech"
-    return Turn(speaker, found.content, kind, found.scene, *source.place(found.start, found.end))
+        kind = narrates(speaker) or "speech"
+    return Turn(speaker, found.content, kind, found.scene, *reading.source.place(found.start, found.end))
 
 
-def _with_proposals(parsed: Parsed, source: Source, proposals: Sequence[Proposal] | None) -> Parsed:
+def _never_speaks(parsed: Parsed, others: Mapping[str, int], proposals: Sequence[Proposal]) -> str:
     names = (parsed.role, *parsed.aliases)
-    others = parsed.others
-    said: dict[str, list[str]] = {}
-    for turn in parsed.turns:
-        if turn.kind == "speech" and turn.speaker in others:
-            said.setdefault(turn.speaker, []).append(turn.content)
-    proposals = propose(names, others, source.text, said) if proposals is None else proposals
-    if not any(parsed.own.values()):
-        raise ScriptError(_never_speaks(parsed, names, others, proposals), path=parsed.path)
-    return replace(parsed, proposals=tuple(proposals))
-
-
-def _never_speaks(
-    parsed: Parsed, names: Sequence[str], others: Mapping[str, int], proposals: Sequence[Proposal]
-) -> str:
     asked = " or ".join(f"{name!r:.100}" for name in names)
-    read_as = _article(parsed.format)
     if not others:
-        spoken = parsed.spoken_in
-        other = f", of which only English and Chinese ones are read: this seems to be {spoken!r}"
-        foreign = other if parsed.format == "novel" and spoken not in ("en", "zh", None) else ""
+        foreign = parsed.format == "novel" and parsed.spoken_in not in ("en", "zh", None)
+        language = f", of which only English and Chinese ones are read: this seems to be {parsed.spoken_in!r}"
         return (
-            f"nobody is named as a speaker, so {asked} never speaks; it was read as {read_as}{foreign}. If it is "
-            "something else, name its format (--format)"
+            f"nobody is named as a speaker, so {asked} never speaks; it was read with --format {parsed.format}"
+            f"{language if foreign else ''}. If it is something else, name its format"
         )
     most = ", ".join(f"{name:.60} ({count})" for name, count in list(others.items())[:_NAMED])
-    close = [item.name for item in proposals]
-    close += [name for asked_name in names for name in nearest(asked_name, others) if name not in close]
-    near = f". Names like it: {', '.join(dict.fromkeys(close[:_NAMED]))}" if close else ""
+    close = [item.name for item in proposals] + [near for name in names for near in nearest(name, others)]
+    near = f". Names like it: {', '.join([*dict.fromkeys(close)][:_NAMED])}" if close else ""
     return (
-        f"{asked} never speaks; read as {read_as}, these speak most: {most}{near}. Give the name as the script "
-        "has it (--role), or add what the script calls the role (--alias)"
+        f"{asked} never speaks; read with --format {parsed.format}, these speak most: {most}{near}. Give the name as "
+        "the script has it (--role), or add what the script calls the role (--alias)"
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -32,7 +32,6 @@ from rolellm.construct.scripts.reading import (
     paragraphs_of,
 )
 from rolellm.construct.scripts.screenplay import joined
-from rolellm.core.records import TurnKind
 from rolellm.core.text import HAN
 
 Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "bare", "small"]
@@ -164,39 +163,28 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
     """Find out how a play names its speakers; nothing where nobody is named more than once or asked for."""
     found: dict[Way, dict[str, list[_Named]]] = {}
     directed: set[str] = set()
+    asked = {key(name) for name in hints.names}
     for line, first, last in _lines(text):
         for cue in _cues_of(line.text):
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
-            if not (alone or (cue.opens and not first) or (cue.way in ("bare", "small") and last)):
-                found.setdefault(cue.way, {}).setdefault(cue.name, []).append(_Named(line, first, cue.name))
+            if alone or (cue.opens and not first) or (cue.way in ("bare", "small") and last):
+                continue
+            if key(cue.name) in asked or is_name(cue.name, loose=cue.way == "small"):
+                found.setdefault(cue.way, {}).setdefault(key(cue.name), []).append(_Named(line, first, cue.name))
                 if cue.opens or cue.aside[1]:
                     directed.add(key(cue.name))
-    asked = {key(name) for name in hints.names}
-    named = {way: _names_in(way, spellings, asked) for way, spellings in found.items()}
-    if len(named.get("gap", ())) * 10 > len(named.get("bare", ())) > 0:
+    if len(found.get("gap", ())) * 10 > len(found.get("bare", ())) > 0:
         # Long speeches begin under the name, short ones next to it.
-        for name, at in named.pop("bare").items():
-            named["gap"].setdefault(name, []).extend(at)
+        for name, at in found.pop("bare").items():
+            found["gap"].setdefault(name, []).extend(at)
+    counts = {way: sum(map(len, names.values())) for way, names in found.items()}
     best: Cast | None = None
-    for way in sorted(named, key=lambda way: -_count(named[way])):
-        if best is None or _count(named[way]) > len(best.cues):
-            cast = _kept(text, way, named[way], asked, directed)
+    for way in sorted(found, key=lambda way: -counts[way]):
+        if best is None or counts[way] > len(best.cues):
+            cast = _kept(text, way, found[way], asked, directed)
             best = cast if cast and (best is None or len(cast.cues) > len(best.cues)) else best
     return best
-
-
-def _count(places: Mapping[str, Sequence[_Named]]) -> int:
-    return sum(map(len, places.values()))
-
-
-def _names_in(way: Way, spellings: Mapping[str, list[_Named]], asked: set[str]) -> dict[str, list[_Named]]:
-    """What can be names among what is so found: their keys, and where they are."""
-    named: dict[str, list[_Named]] = {}
-    for spelled, at in spellings.items():
-        if key(spelled) in asked or is_name(spelled, loose=way == "small"):
-            named.setdefault(key(spelled), []).extend(at)
-    return named
 
 
 def _kept(
@@ -284,16 +272,11 @@ class Dialogue(Collector):
         super().__init__(text)
         self.names = frozenset(names)
         self.bracketed = bracketed
-        self.held: Line | None = None
 
-    def close(self, *, done: bool = True) -> None:
-        """End the speech or paragraph that is open; a speaker may continue after a direction."""
-        if self.held is not None:
-            is_direction = _ENTER.match(self.held.text) or self.held.text.lstrip()[0] == "〔"
-            kind: TurnKind = "direction" if is_direction else "narration"
-            self.paragraph(self.held.start, self.held.end, kind)
-            self.held = None
-        super().close(done=done)
+    def tell_held(self, held: Line) -> None:
+        """Add a paragraph outside of speeches."""
+        is_direction = _ENTER.match(held.text) or held.text.lstrip()[0] == "〔"
+        self.paragraph(held.start, held.end, "direction" if is_direction else "narration")
 
     def line(self, line: Line, cue: Cue | None, *, first: bool) -> None:
         """Take in a line that is not blank, `first` of its paragraph; `cue` names its speaker, if it has one."""
@@ -315,8 +298,7 @@ class Dialogue(Collector):
             if text[0] == "〔":
                 # Printed Chinese plays leave the bracket of a direction open.
                 self.close()
-            held = self.held or line
-            self.held = Line(held.start, line.end, held.text)
+            self.hold(line)
         elif self._is_direction(text, first=first):
             self.close(done=False)
             self.paragraph(line.start, line.end, "direction")
@@ -345,14 +327,14 @@ class Dialogue(Collector):
             for match in _UNCLOSED.finditer(self.text, start, end)
             if match.start() not in closed
         ]
-        asides.sort(key=lambda aside: aside.start)
+        asides.sort()
         if (
             asides
             and not self.text[start : asides[0].start].strip()
             and self.text[asides[0].end : end][:1] in (".", ":")
         ):
             # The stop that belongs to the name: Nora (laughing). Yes.
-            asides[0] = replace(asides[0], end=asides[0].end + 1)
+            asides[0] = asides[0]._replace(end=asides[0].end + 1)
         return asides
 
     def _is_aside(self, aside: Aside, start: int, end: int) -> bool:

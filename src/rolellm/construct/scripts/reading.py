@@ -114,16 +114,8 @@ _BRACKETS: Final = re.compile(r"[\[\](){}（）【】［］〔〕]")
 _SPOKEN: Final = re.compile(r"[^\W_]")
 
 
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """A piece of a speech that is not spoken.
-
-    Attributes:
-        start: Where it begins, with its brackets.
-        end: Where it ends, exclusive.
-        inner_start: Where the direction in it begins; equal to `inner_end` where there is none to keep.
-        inner_end: Where that ends.
-    """
+class Aside(NamedTuple):
+    """A piece of a speech that is not spoken: where it is with its brackets, and where the direction in it is."""
 
     start: int
     end: int
@@ -146,7 +138,8 @@ class Line(NamedTuple):
     @property
     def indent(self) -> int:
         """How many characters of white space it begins with."""
-        return len(self.text) - len(self.text.lstrip())
+        text = self.text.expandtabs(8)
+        return len(text) - len(text.lstrip())
 
 
 @lru_cache(maxsize=2)
@@ -210,6 +203,8 @@ class Collector:
         self._start = self._end = -1
         #: Whether a speech is open, and whether only its speaker's name has been read.
         self.is_open = self.is_waiting = False
+        #: An open paragraph outside of speeches.
+        self.held: Line | None = None
 
     def open(self, speaker: str | None, line: Line, said: int, aside: tuple[int, int] = (0, 0)) -> None:
         """Begin a speech; `said` is where it begins in its line, `aside` a bracket next to the name."""
@@ -220,19 +215,30 @@ class Collector:
         if line.text[said:].strip():
             self.extend(line, said)
 
+    def hold(self, line: Line) -> None:
+        """Begin or continue a paragraph outside of speeches."""
+        self.held = Line(self.held.start, line.end, self.held.text) if self.held else line
+
     def extend(self, line: Line, at: int = 0) -> None:
         """Continue the open speech with a line."""
         self._start = line.start + at if self._start < 0 else self._start
         self._end, self.is_waiting = line.end, False
 
     def close(self, *, done: bool = True) -> None:
-        """End the open speech; unless `done`, its speaker may continue after a direction."""
+        """End the open speech or paragraph; unless `done`, the speaker may continue after a direction."""
+        held, self.held = self.held, None
+        if held:
+            self.tell_held(held)
         if self.is_open and (self._start >= 0 or (self.is_waiting and done)):
             start = self._start if self._start >= 0 else self._end
             self.say(self._speaker, start, self._end, self.asides(start, self._end))
             self.is_waiting = False
         self._start = -1
         self.is_open = self.is_open and not done
+
+    def tell_held(self, held: Line) -> None:
+        """Add a paragraph outside of speeches; of its text, `held` has the first line."""
+        self.paragraph(held.start, held.end)
 
     def asides(self, start: int, end: int) -> list[Aside]:
         """The pieces of a speech that are directions."""
@@ -460,6 +466,7 @@ def bare(name: str) -> str:
     return SPACE_BETWEEN_HAN.sub("", " ".join(rest.split()))
 
 
+@lru_cache(maxsize=1 << 16)
 def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
     """Whether a text before a colon can be somebody's name.
 

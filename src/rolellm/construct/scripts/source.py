@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import html
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from html.entities import html5
 from pathlib import Path
 from typing import Final
@@ -13,30 +13,17 @@ from typing import Final
 from rolellm.construct.scripts.reading import Run, Source
 from rolellm.core.errors import ScriptError
 
-_MARKS: Final = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_GUESSED: Final = ["gb18030", "big5", "cp1252"]
-# Supersets with characters that one text in many has; asked later, for they are less telling.
-_WIDER: Final = ["big5hkscs", "cp950"]
-
-_FOREIGN: Final = (
-    (b"%PDF", "a PDF"),
-    (b"PK\x03\x04", "a ZIP archive, as Word and EPUB files are"),
-    (b"\xd0\xcf\x11\xe0", "an old Word document"),
-    (b"{\\rtf", "an RTF document"),
-    (b"\x89PNG", "a PNG image"),
-    (b"\xff\xd8\xff", "a JPEG image"),
-    (b"\x1f\x8b", "a gzip archive"),
-)
+# What is guessed where a file is not UTF-8; the last two have characters more than Big5.
+_GUESSED: Final = [
+    *("gb18030", "big5", "cp1252", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"),
+    *("big5hkscs", "cp950"),
+]
+_FOREIGN: Final = {
+    b"%PDF": "a PDF",
+    b"PK\x03\x04": "a ZIP archive, as Word and EPUB files are",
+    b"{\\rtf": "an RTF document",
+}
 _SAMPLE: Final = 1 << 16
-# A share of characters that any text reaches, and hardly any misreading does.
-_PLAIN: Final = 0.95
-_USUAL: Final = re.compile(r"[\t\n\r\f -~\u00a0-\u024f\u2010-\u206f\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 _NAME_IT: Final = "Name its encoding (--encoding), such as gb18030, big5, utf-16 or cp1252; or save it as UTF-8"
 
 
@@ -54,86 +41,36 @@ def decode(data: bytes, encoding: str | None = None, path: Path | None = None) -
     Raises:
         ScriptError: When it is not a text, or not in the encoding named; says what was found.
     """
-    if encoding is not None:
-        return _named(data, encoding, path), encoding
-    for start, kind in _FOREIGN:
-        if data.startswith(start):
-            raise ScriptError(f"this is {kind}, not a text; save it as plain text first", path=path)
-    for mark, name in _MARKS:
-        if data.startswith(mark):
-            return _named(data, name, path), name
-    if b"\0" in data[:_SAMPLE]:
-        return _wide(data, path)
+    name = encoding or _guessed(data, path)
     try:
-        return data.decode("utf-8"), "utf-8"
-    except UnicodeDecodeError as error:
-        _refuse_damaged(data, error, path)
-    return _guessed(data, path)
-
-
-def _named(data: bytes, encoding: str, path: Path | None) -> str:
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        raise ScriptError(
-            f"not {encoding}: {error.reason} at byte {error.start} (line {_line(data, error.start)}). {_NAME_IT}",
-            path=path,
-        ) from error
+        text = data.decode(name)
     except (LookupError, ValueError) as error:
-        raise ScriptError(f"no text encoding {encoding!r:.60} ({error}). {_NAME_IT}", path=path) from error
+        raise ScriptError(f"this cannot be read as {name!r:.60} ({error}). {_NAME_IT}", path=path) from error
+    if encoding is None and "\0" in text[:_SAMPLE]:
+        raise ScriptError("zero bytes: this is not a text file; give a plain text", path=path)
+    return text, name
 
 
-def _line(data: bytes, place: int) -> int:
-    return data.count(b"\n", 0, place) + 1
-
-
-def _wide(data: bytes, path: Path | None) -> tuple[str, str]:
-    """UTF-16 or UTF-32 without a mark; any other file with zero bytes is not text."""
-    if found := _first_plain(data, ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")):
-        return found
-    raise ScriptError(
-        f"zero bytes, the first at byte {data.index(0)}, and not UTF-16 or UTF-32 either: not a text file. "
-        "Give a plain text, or the encoding if it is one (--encoding)",
-        path=path,
-    )
-
-
-def _first_plain(data: bytes, names: Iterable[str]) -> tuple[str, str] | None:
-    for name in names:
-        try:
-            text = data.decode(name)
-        except UnicodeDecodeError:
-            continue
-        if len(_USUAL.findall(text, 0, _SAMPLE)) >= _PLAIN * min(len(text), _SAMPLE):
-            return text, name
-    return None
-
-
-def _refuse_damaged(data: bytes, error: UnicodeDecodeError, path: Path | None) -> None:
-    """UTF-8 with a few broken bytes would otherwise be guessed to be something else, and read as nonsense."""
-    around = data[max(0, error.start - _SAMPLE) : error.start + _SAMPLE].decode("utf-8", errors="replace")
-    bad = around.count("\ufffd")
-    good = sum(character > "\x7f" for character in around) - bad
-    if good > 20 * bad:
-        raise ScriptError(
-            f"UTF-8 except for damaged bytes, the first at byte {error.start} (line {_line(data, error.start)}; "
-            f"{error.reason}). Fix or cut it there, or name its encoding (--encoding) if it is another",
-            path=path,
-        ) from error
-
-
-def _guessed(data: bytes, path: Path | None) -> tuple[str, str]:
+def _guessed(data: bytes, path: Path | None) -> str:
+    if kind := next((kind for start, kind in _FOREIGN.items() if data.startswith(start)), None):
+        raise ScriptError(f"this is {kind}, not a text; save it as plain text first", path=path)
+    try:
+        if b"\0" not in data[:_SAMPLE]:
+            data.decode("utf-8")
+            return "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8"
+    except UnicodeDecodeError as error:
+        # With a few broken bytes it would be guessed to be something else, and read as nonsense.
+        around = data[max(0, error.start - _SAMPLE) : error.start + _SAMPLE].decode("utf-8", errors="replace")
+        if sum(character > "\x7f" for character in around) > 21 * around.count("\ufffd"):
+            raise ScriptError(
+                f"UTF-8 except for damaged bytes ({error}). Fix or cut it there, or name its encoding (--encoding)",
+                path=path,
+            ) from error
     from charset_normalizer import from_bytes
 
-    for among in (_GUESSED, _WIDER):
-        best = from_bytes(data, cp_isolation=among).best()
-        if best is not None:
-            name = str(best.encoding)
-            return _named(data, name, path), name
-    # It gives up on a few texts that decode without error; the order is from strict to lenient.
-    if found := _first_plain(data, (*_GUESSED, *_WIDER)):
-        return found
-    raise ScriptError(f"not UTF-8 and none of {', '.join(_GUESSED)}. {_NAME_IT}", path=path)
+    # It gives up on some short Chinese texts.
+    best = from_bytes(data, cp_isolation=_GUESSED).best()
+    return str(best.encoding).replace("_", "-") if best else "gb18030"
 
 
 _NEWLINES: Final = "\r\x0b\x0c\x85\u2028\u2029"
@@ -184,8 +121,6 @@ def read_source(path: str | Path, encoding: str | None = None) -> Source:
     file = Path(path)
     try:
         data = file.read_bytes()
-    except IsADirectoryError as error:
-        raise ScriptError("this is a folder; give the file of the script", path=path) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ScriptError(f"the script cannot be read ({reason}); give an existing file", path=path) from error

@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from rolellm.construct.scripts.reading import Found, Hints, Source, lines_of, words_of
@@ -28,11 +29,11 @@ USUAL: Final[Mapping[str, frozenset[str]]] = {
     ),
     "scene": words_of("scene scene_id episode act chapter 场景 场次 场"),
 }
-_DELIMITERS: Final = ",;\t|"
-_SEEN: Final = 50
+# Of two that a head has equally often, the first: commas are found in names of columns, too.
+_DELIMITERS: Final = "\t|;,"
 _DECODER: Final = json.JSONDecoder()
-# What parts the objects of JSON Lines, and those of an array.
-_BETWEEN: Final = re.compile(r"[\s\[\],]*")
+# Objects are parted by lines, and by commas in an array.
+_BEGIN: Final = re.compile(r"[^\s\[\],]")
 # What says something in an object that a field is, such as an author's name.
 _SAYING: Final = ("text", "nickname", "name", "value")
 
@@ -42,7 +43,7 @@ class _Row(NamedTuple):
     start: int
     end: int
     #: Which list of a JSON file it is in.
-    group: int = 0
+    group: object = None
 
 
 def read_table(source: Source, hints: Hints) -> list[Found]:
@@ -55,30 +56,26 @@ def read_table(source: Source, hints: Hints) -> list[Found]:
     rows = list(_rows(source.text, frozenset(hints.columns.values())))
     if not rows:
         raise ScriptError("not a table: no JSON, and no rows with one delimiter (, ; tab |)", path=source.path)
-    named = _named(rows[0].fields, hints.columns, source)
+    # A chat's first line may say who chats.
+    first = next((row for row in rows if len(_usual(row.fields).keys() | hints.columns.keys()) > 1), rows[0])
+    named = _named(first.fields, hints.columns, source)
     found: list[Found] = []
-    scene = 0
-    before: object = None
+    scene, before = 0, None
     for fields, start, end, group in rows:
-        content = " ".join(fields.get(named["text"], "").split())
+        speaker, content = (" ".join(fields.get(named[column], "").split()) for column in ("speaker", "text"))
         part = group, fields.get(named.get("scene", ""))
-        if found and part != before:
-            scene += 1
-        before = part
+        scene, before = scene + (bool(found) and part != before), part
         if content:
-            found.append(
-                Found(" ".join(fields.get(named["speaker"], "").split()) or None, content, "speech", scene, start, end)
-            )
+            found.append(Found(speaker or None, content, "speech", scene, start, end))
     return found
 
 
 def is_table(text: str) -> bool:
     """Whether a text is a table that calls the columns of speaker and text as usual."""
     try:
-        first = next(_rows(text), None)
+        return any({"speaker", "text"} <= _usual(row.fields).keys() for row in islice(_rows(text), 3))
     except ScriptError:
         return False
-    return first is not None and {"speaker", "text"} <= _usual(first.fields).keys()
 
 
 def _usual(fields: Mapping[str, object]) -> dict[str, str]:
@@ -104,68 +101,52 @@ def _named(fields: Mapping[str, str], asked: Mapping[str, str], source: Source) 
 
 
 def _rows(text: str, asked: frozenset[str] = frozenset()) -> Iterator[_Row]:
-    lines = lines_of(text)
-    full = [line for line in lines[: _SEEN * _SEEN] if not line.blank]
     if re.match(r"\s*(?:\[\s*)?\{", text):
         yield from _objects(text, asked)
         return
-    delimiter = _delimiter([line.text for line in full[:_SEEN]])
-    reader = csv.reader((line.text + "\n" for line in lines), delimiter=delimiter or ",")
-    head: list[str] = []
+    lines = lines_of(text)
+    head = next((line.text for line in lines if not line.blank), "")
+    delimiter = max(_DELIMITERS, key=head.count)
+    if delimiter not in head:
+        return
+    reader = csv.reader((line.text + "\n" for line in lines), delimiter=delimiter)
+    names: list[str] = []
     begun = 0
     try:
-        for fields in reader if delimiter else ():
+        for fields in reader:
             first, begun = begun, reader.line_num
-            if not head:
-                head = [name.strip() for name in fields]
+            if not names:
+                names = [name.strip() for name in fields]
             elif any(fields):
-                yield _Row(dict(zip(head, fields, strict=False)), lines[first].start, lines[begun - 1].end)
+                yield _Row(dict(zip(names, fields, strict=False)), lines[first].start, lines[begun - 1].end)
     except csv.Error as error:
         raise ScriptError(f"the row at line {begun + 1} cannot be read ({error}); fix it") from error
 
 
 def _objects(text: str, asked: frozenset[str]) -> Iterator[_Row]:
     """The rows of JSON: of each line, of each item of an array, or of the one object that the file is."""
-    first: _Row | None = None
-    found = False
-    at, group = _past(text, 0), 0
-    while at < len(text):
+    end = 0
+    while begun := _BEGIN.search(text, end):
+        at = begun.start()
         try:
             value, end = _DECODER.raw_decode(text, at)
+            if not isinstance(value, dict):
+                raise ValueError("no object")
         except (ValueError, RecursionError) as error:
-            raise _not_json(text, at) from error
-        if not isinstance(value, dict):
-            raise _not_json(text, at)
-        first = first or _Row(value, at, end)
-        for fields, begins in _walk(value, asked):
-            group, found = group + begins, True
-            yield _Row({name: _plain(item) for name, item in fields.items()}, at, end, group)
-        at = _past(text, end)
-    if first and not found:
-        # So that the message can say what there is.
-        yield first
+            line = text.count("\n", 0, at) + 1
+            raise ScriptError(f"line {line} is not a JSON object as what is above it is; fix it") from error
+        # What has no row is one, so that the message can say what there is.
+        for fields, group in list(_walk(value, asked, None)) or [(value, None)]:
+            yield _Row({name: _plain(item) for name, item in fields.items()}, at, end, group and (at, group))
 
 
-def _past(text: str, at: int) -> int:
-    between = _BETWEEN.match(text, at)
-    return between.end() if between else at
-
-
-def _not_json(text: str, at: int) -> ScriptError:
-    return ScriptError(f"line {text.count(chr(10), 0, at) + 1} is not a JSON object as what is above it is; fix it")
-
-
-def _walk(value: object, asked: frozenset[str]) -> list[tuple[dict[str, Any], bool]]:
-    """The objects in a value that are rows, and whether each is the first of its list."""
+def _walk(value: object, asked: frozenset[str], group: int | None) -> Iterator[tuple[dict[str, Any], int | None]]:
+    """The objects in a value that are rows, and which list each is in."""
     if isinstance(value, dict) and (asked <= value.keys() if asked else {"speaker", "text"} <= _usual(value).keys()):
-        return [(value, False)]
-    found: list[tuple[dict[str, Any], bool]] = []
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        inner = _walk(item, asked)
-        if inner and isinstance(item, list):
-            inner[0] = inner[0][0], True
-        found += inner
-    return found
+        yield value, group
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _walk(item, asked, id(value) if isinstance(value, list) else group)
 
 
 def _plain(value: object) -> str:
@@ -175,17 +156,3 @@ def _plain(value: object) -> str:
     if isinstance(value, dict):
         return next((_plain(value[name]) for name in _SAYING if value.get(name)), "")
     return "" if value is None else whole_text(str(value))
-
-
-def _delimiter(lines: Sequence[str]) -> str | None:
-    """The delimiter that gives most rows as many fields as the first has, and at least two."""
-    best, most = None, 0.5
-    for delimiter in _DELIMITERS:
-        try:
-            widths = [len(fields) for fields in csv.reader((line + "\n" for line in lines), delimiter=delimiter)]
-        except csv.Error:
-            continue
-        share = sum(width == widths[0] for width in widths) / len(widths) if widths else 0
-        if widths and widths[0] > 1 and share > most:
-            best, most = delimiter, share
-    return best
