@@ -58,7 +58,6 @@ def quoted(text, language="en"):
             id="verse inside",
         ),
         pytest.param("en", "«Ici», said Marie.", ["Ici"], id="guillemets"),
-        pytest.param("en", "»Hier«, said Karl. „Wo?“", ["Hier", "Wo?"], id="German"),
         pytest.param(
             "en", '"I went\nout," he said,\n"and came\nback."', ["I went out,", "and came back."], id="broken lines"
         ),

@@ -12,7 +12,7 @@ Expected = list[tuple[int, str, str, str]]
 
 
 def read(text: str, role: str, format: Format | None = None) -> Expected:
-    """Scene, kind, speaker and content of every turn; checks that each stands in the source where it says, with notes."""
+    """Scene, kind, speaker and content of every turn; each stands in the source where it says, with notes."""
     parsed = parse_script(source_of(text), role, format=format)
     for turn in parsed.turns:
         printed = re.sub(r"/\*.*?\*/|\[\[.*?\]\]", "", text[turn.start : turn.end], flags=re.DOTALL)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Final
 
 from rolellm.construct.scripts.reading import OTHERS, TITLES_ZH, key
@@ -61,10 +62,9 @@ def propose(
     Returns:
         By speeches, most first.
     """
-    left = sorted(others.items(), key=lambda item: -item[1])[:_CANDIDATES]
     passages = {name: _passages(name, text[:_LOOKED_THROUGH]) for name in names}
     found = []
-    for other, turns in left:
+    for other, turns in sorted(others.items(), key=lambda item: -item[1])[:_CANDIDATES]:
         reasons = (
             _likeness(name, other, (*names, *others))
             or _stated(name, other, passages[name])
@@ -84,19 +84,17 @@ def _passages(name: str, text: str) -> str:
 
 def _stated(name: str, other: str, text: str) -> str | None:
     """A place that calls one the other, or has both as one name."""
-    chinese = HAN.search(name + other) is not None
+    edge, end = ("", "") if HAN.search(name + other) else (r"(?<!\w)", r"(?![\w:’'])")
     if {*_tokens(name), *_tokens(other)} & OTHERS:
         return None
-    low = text.lower()
-    for one, two in ((name.lower(), other.lower()), (other.lower(), name.lower())):
-        first, second = (re.escape(item.removeprefix("the ")) for item in (one, two))
-        edge, end = ("", "") if chinese else (r"(?<!\w)", r"(?![\w:’'])")
-        if match := re.search(f"{edge}{first}{_CALLED}{second}{end}", low):
-            return f"the text says ‘{_short(text[match.start() : match.end()])}’"
+    parts = [re.escape(item.lower().removeprefix("the ")) for item in (name, other)]
+    for first, second in (parts, parts[::-1]):
+        if match := re.search(f"{edge}{first}{_CALLED}{second}{end}", text, re.IGNORECASE):
+            return f"the text says ‘{_short(match[0])}’"
         # "CAIUS MARCIUS CORIOLANUS".
-        for match in () if chinese else re.finditer(f"{edge}{first} {second}{end}", low):
-            if not (spelled := text[match.start() : match.end()]).islower():
-                return f"‘{spelled}’ is one name in the text"
+        for match in re.finditer(f"{edge}{first} {second}{end}", text, re.IGNORECASE) if edge else ():
+            if not match[0].islower():
+                return f"‘{match[0]}’ is one name in the text"
     return None
 
 
@@ -110,8 +108,7 @@ def _says_to_be(name: str, said: Sequence[str]) -> str | None:
 
 
 def _short(text: str) -> str:
-    folded = " ".join(text.split())
-    return folded if len(folded) <= 60 else folded[:59] + "…"
+    return shorten(text, 60, placeholder="…")
 
 
 def _tokens(text: str) -> list[str]:
@@ -122,33 +119,24 @@ def _tokens(text: str) -> list[str]:
 def _likeness(name: str, other: str, everybody: Sequence[str]) -> str | None:
     """One name within the other, word for word, or the same but for a title; nothing of a part that two names share."""
     ours, theirs = _tokens(name), _tokens(other)
+    shorter, longer = sorted((ours, theirs), key=len)
     if ours == theirs or bool(HAN.search(name)) != bool(HAN.search(other)):
         return None
     if HAN.search(name):
-        return _chinese_likeness(key(name), key(other))
-    if ({*ours} ^ {*theirs}) & OTHERS or not {*ours} - OTHERS or not {*theirs} - OTHERS:
-        return None
-    shorter = min(ours, theirs, key=len)
-    if sum(_within(shorter, _tokens(one)) for one in {key(one): one for one in everybody}.values()) > 2:
-        return None
-    if _within(theirs, ours):
-        return f"a part of ‘{name}’"
-    return f"holds ‘{name}’" if _within(ours, theirs) else None
+        # 悟空 ends 孙悟空; 悟空道人 begins with it, and is somebody else.
+        is_end = longer[-len(shorter) :] == shorter and len(longer) - len(shorter) <= 2
+        is_titled = longer[: len(shorter)] == shorter and "".join(longer[len(shorter) :]) in TITLES_ZH
+        is_like = len(shorter) > 1 and (is_end or is_titled)
+    else:
+        sharing = sum(_within(shorter, _tokens(one)) for one in {key(one): one for one in everybody}.values())
+        distinct = {*ours} - OTHERS and {*theirs} - OTHERS and not ({*ours} ^ {*theirs}) & OTHERS
+        is_like = bool(distinct) and sharing <= 2 and _within(shorter, longer)
+    return (f"a part of ‘{name}’" if shorter == theirs else f"holds ‘{name}’") if is_like else None
 
 
 def _within(words: Sequence[str], others: Sequence[str]) -> bool:
     """Whether words are at either end of others: first or last names."""
     return bool(words) and words in (others[: len(words)], others[-len(words) :])
-
-
-def _chinese_likeness(name: str, other: str) -> str | None:
-    shorter, longer = sorted((name, other), key=len)
-    if len(shorter) < 2 or len(shorter) == len(longer):
-        return None
-    # 悟空 ends 孙悟空; 悟空道人 begins with it, and is somebody else.
-    if longer.endswith(shorter) and len(longer) - len(shorter) <= 2:
-        return f"a part of ‘{name}’" if shorter == other else f"holds ‘{name}’ at its end"
-    return f"‘{shorter}’ with a title" if longer.removeprefix(shorter) in TITLES_ZH else None
 
 
 def nearest(name: str, speakers: Iterable[str], limit: int = 5) -> list[str]:

@@ -22,7 +22,7 @@ def read_novel(source: Source, hints: Hints) -> list[Found]:
     its own, each is a turn of the same speaker. Quoted words in the middle of a sentence stay narration.
 
     Args:
-        source: The text; straight and curly quotes, ``「」``, ``«»``, ``„“`` and English single quotes are known.
+        source: The text; straight and curly quotes, ``「」``, ``«»`` and English single quotes are known.
         hints: The language; the role's names, which are taken for names whatever they look like.
     """
     text, language = source.text, hints.language

@@ -97,6 +97,7 @@ def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Fo
         key=lambda name: (
             scores[name] >= _LEAST,
             name != "novel",
+            name == "subtitles",
             round(scores[name], 1),
             len(found[name]) * (0.8 if name == "transcript" else 1),
         ),

@@ -85,8 +85,6 @@ class Cue(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """A name as it is written, its line, and whether that is the first of its paragraph."""
-
     line: Line
     first: bool
     name: str
@@ -178,13 +176,8 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
         # Long speeches begin under the name, short ones next to it.
         for name, at in found.pop("bare").items():
             found["gap"].setdefault(name, []).extend(at)
-    counts = {way: sum(map(len, names.values())) for way, names in found.items()}
-    best: Cast | None = None
-    for way in sorted(found, key=lambda way: -counts[way]):
-        if best is None or counts[way] > len(best.cues):
-            cast = _kept(text, way, found[way], asked, directed)
-            best = cast if cast and (best is None or len(cast.cues) > len(best.cues)) else best
-    return best
+    casts = [_kept(text, way, names, asked, directed) for way, names in found.items()]
+    return max(filter(None, casts), key=lambda cast: len(cast.cues), default=None)
 
 
 def _kept(
@@ -201,17 +194,14 @@ def _kept(
         indent, count = indents.most_common(1)[0]
         # Where only the lines with names are so indented, a word is a name there.
         if not indent or sum(line.indent == indent for line in lines_of(text)) >= 2 * count:
-            inside = {key(name) for name in set(_NAMED.findall(text))}
+            once &= directed | {key(name) for name in set(_NAMED.findall(text))}
             # One that now and then is a whole sentence, such as "Silence.".
             small = Counter(_SMALL.findall(text))
-            once &= directed | inside
             often = {name for name in often if name in asked or small[name] <= _AS_WORD * len(places[name])}
-    if not often:
-        return None
-    kept = frozenset(often | once)
+    kept = frozenset(often | once if often else ())
     cues = sorted((one.line.start, name, one.first) for name in kept for one in places[name])
     parted = sum(first for _, _, first in cues) * 2 >= len(cues)
-    return Cast(way, kept, [(name, place) for place, name, _ in cues], parted, indent)
+    return Cast(way, kept, [(name, place) for place, name, _ in cues], parted, indent) if kept else None
 
 
 def _is_plain(name: str, way: Way) -> bool:
@@ -226,37 +216,30 @@ def _is_plain(name: str, way: Way) -> bool:
 def read_play(source: Source, hints: Hints) -> list[Found]:
     """The turns of a play. A speech continues over blank lines, up to the next name, heading or stage direction."""
     cast = cast_of(source.text, hints)
-    reading = Dialogue(source.text, cast.names if cast else ())
+    out = Dialogue(source.text, cast.names if cast else ())
     asked = {key(name) for name in hints.names}
     for line, first, last in _lines(source.text):
-        cues = _cues_of(line.text) if cast is not None else ()
-        if cast is not None and cast.indent not in (None, line.indent):
-            cues = ()
+        cues = _cues_of(line.text) if cast and cast.indent in (None, line.indent) else ()
         cue = next((cue for cue in cues if cast and _accepted(cue, cast, asked, first=first, last=last)), None)
-        reading.line(line, cue, first=first)
-    reading.close()
-    return reading.found
+        out.line(line, cue, first=first)
+    out.close()
+    return out.found
 
 
 def _accepted(cue: Cue, cast: Cast, asked: set[str], *, first: bool, last: bool) -> bool:
-    name = key(cue.name)
-    # In capitals and known, it is no verse that ends in a colon.
-    sure = cue.way in ("colon", "bracket", "gap") or (cue.way == cast.way == "colon alone" and cue.name.isupper())
-    if not first and (cue.way == "stop alone" or (cast.parted and not sure)):
-        return False
-    if (
-        cue.way in ("bare", "small", "capital", "gap")
-        and cast.way != cue.way
-        and (cue.way, cast.way) != ("bare", "gap")
-    ):
+    name, is_same = key(cue.name), cue.way == cast.way or (cue.way, cast.way) == ("bare", "gap")
+    if cue.way in ("bare", "small", "capital", "gap") and not is_same:
         # A line of the persons of the play, a short sentence, a table.
         return False
-    if cue.way in ("bare", "small"):
-        return name in cast.names and not last
-    if cue.way == cast.way:
-        # A crowd that speaks once is named as everyone else is.
-        return name in cast.names or (cue.way == "colon alone" and first and is_name(cue.name, once=True, loose=True))
-    return (first or not cast.parted) if name in cast.names else (first and name in asked)
+    if cue.way in ("bare", "small") and (last or name not in cast.names):
+        return False
+    # In capitals and known, it is no verse that ends in a colon.
+    sure = cue.way in ("colon", "bracket", "gap") or (is_same and cue.way == "colon alone" and cue.name.isupper())
+    if not first and (cue.way == "stop alone" or (cast.parted and not (sure and is_same))):
+        return False
+    # A crowd that speaks once is named as everyone else is.
+    is_crowd = is_same and cue.way == "colon alone" and is_name(cue.name, once=True, loose=True)
+    return name in cast.names or (first and (is_crowd or name in asked))
 
 
 class Dialogue(Collector):

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from rolellm.construct.scripts.reading import NUMBER, trim
 from rolellm.core.records import Language
@@ -100,8 +100,11 @@ def _is_wrapped(text: str, lines: list[tuple[int, int]]) -> bool:
 
 _Side = Literal["open", "close", "either"]
 
-_DOUBLE: Final = re.compile('["＂“”„「」『』﹁﹂«»‹›]')
-_DOUBLE_OPENING: Final = re.compile(r"(?:(?<=[\s(\[—–-])|^)[\"“„«»](?=\w)", re.MULTILINE)
+# Texts mix curly and straight marks, so these close each other.
+_FAMILIES: Final[dict[str, tuple[str, _Side]]] = dict.fromkeys('"＂', ("“", "either"))
+for _left, _right in ("“”", "「」", "『』", "﹁﹂", "«»"):
+    _FAMILIES |= {_left: (_left, "open"), _right: (_left, "close")}
+_DOUBLE_OPENING: Final = re.compile(r"(?:(?<=[\s(\[—–-])|^)[\"“«](?=\w)", re.MULTILINE)
 _SINGLE_OPENING: Final = re.compile(r"(?:(?<=[\s(\[—–-])|^)['‘](?=[A-Z“\"])", re.MULTILINE)
 # Words that lose their beginning in print, such as 'tis.
 _CLIPPED: Final = re.compile(
@@ -112,8 +115,7 @@ _LAST_ENDING: Final = re.compile(r".*[.!?…。！？．～]['’」』)）]*", 
 _FARTHEST_PARAGRAPHS, _FARTHEST = 80, 8000
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+class _Mark(NamedTuple):
     """A quotation mark; marks of one family close each other."""
 
     place: int
@@ -125,68 +127,39 @@ class _Mark:
 
 def _marks_of(text: str, paragraphs: Sequence[Paragraph], language: Language) -> list[_Mark]:
     """The quotation marks of a text in order; single ones only where they are used for speech."""
-    pattern, families = _DOUBLE, _families(text)
-    if language == "zh":
-        is_single = "‘" in text and not _DOUBLE.search(text)
-    else:
-        is_single = _weight(_SINGLE_OPENING, text) > _weight(_DOUBLE_OPENING, text)
-    if is_single:
-        pattern = re.compile(_DOUBLE.pattern[:-1] + "'‘’]")
+    families = dict(_FAMILIES)
+    left, right = map(text.count, "“”")
+    if min(left, right) * 4 < max(left, right) and '"' not in text:
+        families["“"] = families["”"] = ("“", "either")
+    if language == "en" and 2 * len(_SINGLE_OPENING.findall(text)) > len(_DOUBLE_OPENING.findall(text)):
+        families |= dict.fromkeys("'‘’", ("'", "either"))
+    pattern = re.compile(f"[{''.join(families)}]")
     found = []
     for index, paragraph in enumerate(paragraphs):
         for match in () if paragraph.is_heading else pattern.finditer(text, paragraph.start, paragraph.end):
             place = match.start()
-            family, side = families.get(match[0], ("'", None))
-            if side is None:
-                side = _single_side(text, place, paragraph)
-            elif side == "either":
-                side = _side(text, place, paragraph, language)
-            elif language == "zh" and place > paragraph.start and text[place - 1] in "：:":
-                # Turned the wrong way.
-                side = "open"
-            if side is not None:
-                found.append(_Mark(place, family, side, index, place == paragraph.start))
+            family, side = families[match[0]]
+            # In Chinese, marks are now and then turned the wrong way.
+            if side == "either" or (language == "zh" and place > paragraph.start and text[place - 1] in "：:"):
+                told = _side(text, place, paragraph, "single" if family == "'" else language)
+            else:
+                told = side
+            if told is not None:
+                found.append(_Mark(place, family, told, index, place == paragraph.start))
     return found
 
 
-def _weight(opening: re.Pattern[str], text: str) -> int:
-    """How much speaks for a kind of mark; one that begins a line is surely a quotation's."""
-    return sum(3 if not match.start() or text[match.start() - 1] == "\n" else 1 for match in opening.finditer(text))
-
-
-def _families(text: str) -> dict[str, tuple[str, _Side]]:
-    is_turned = len(re.findall(r"(?:^|\s)»\w", text)) > len(re.findall(r"(?:^|\s)«", text))
-    # Texts mix curly and straight marks, so these close each other.
-    families: dict[str, tuple[str, _Side]] = {'"': ("“", "either"), "＂": ("“", "either"), "„": ("“", "open")}
-    for opening, closing in ("「」", "『』", "﹁﹂", "‹›", "“”", "»«" if is_turned else "«»"):
-        families[opening], families[closing] = (opening, "open"), (opening, "close")
-    left, right, low = map(text.count, "“”„")
-    if low > 2 * right:
-        families["“"] = ("“", "close")
-    elif min(left, right) * 4 < max(left, right) and not low and not text.count('"'):
-        families["“"] = families["”"] = ("“", "either")
-    return families
-
-
-def _beside(text: str, place: int, paragraph: Paragraph) -> tuple[str, str]:
+def _side(text: str, place: int, paragraph: Paragraph, kind: Literal["en", "zh", "single"]) -> _Side | None:
+    """Which side of a quotation a mark is on; nothing of an apostrophe."""
     before = text[place - 1] if place > paragraph.start else " "
-    return before, text[place + 1] if place + 1 < paragraph.end else " "
-
-
-def _side(text: str, place: int, paragraph: Paragraph, language: Language) -> _Side:
-    before, after = _beside(text, place, paragraph)
-    if language == "zh":
-        if before in "：:" or place == paragraph.start:
-            return "open"
-        return "close" if place + 1 == paragraph.end else "either"
-    opens = (before.isspace() or before in "([{—–-―/‘'") and not after.isspace()
-    closes = not before.isspace() and (after.isspace() or after in ".,;:!?)]}—–-―'’…")
-    return "either" if opens == closes else "open" if opens else "close"
-
-
-def _single_side(text: str, place: int, paragraph: Paragraph) -> _Side | None:
-    """Which side of a quotation a single mark is on; nothing of an apostrophe."""
-    before, after = _beside(text, place, paragraph)
+    after = text[place + 1] if place + 1 < paragraph.end else " "
+    if kind == "zh":
+        opens, closes = before in "：: ", place + 1 == paragraph.end
+        return "open" if opens else "close" if closes else "either"
+    if kind == "en":
+        opens = (before.isspace() or before in "([{—–-―/‘'") and not after.isspace()
+        closes = not before.isspace() and (after.isspace() or after in ".,;:!?)]}—–-―'’…")
+        return "either" if opens == closes else "open" if opens else "close"
     told = text[max(paragraph.start, place - 2) : place].strip()[-1:]
     if text[place] != "’" and (before.isspace() or before in '([—–-“"') and not after.isspace():
         is_clipped = text[place] == "'" and _CLIPPED.match(text, place + 1)
@@ -200,22 +173,25 @@ class Quotation:
     """A quotation, or what one paragraph has of it.
 
     Attributes:
-        start: Its first character inside the marks.
-        end: Where it ends, exclusive, without the closing mark.
         left: Where it begins with its mark.
+        end: Where it ends, exclusive, without the closing mark.
         right: Where it ends with its mark, where there is one.
         paragraph: Index of the paragraph in which it begins.
         is_resumed: Whether it continues the quotation before, which its own paragraph did not close.
         is_mended: Whether a mark is missing or does not match the other.
     """
 
-    start: int
-    end: int
     left: int
+    end: int
     right: int
     paragraph: int
     is_resumed: bool = False
     is_mended: bool = False
+
+    @property
+    def start(self) -> int:
+        """Its first character inside the marks."""
+        return self.left + 1
 
 
 def find_quotations(text: str, paragraphs: Sequence[Paragraph], language: Language) -> list[Quotation]:
@@ -238,14 +214,12 @@ def find_quotations(text: str, paragraphs: Sequence[Paragraph], language: Langua
         end, right, goes_on = _end(text, paragraphs, marks, index)
         if text[mark.place + 1 : end].strip():
             is_mended = not goes_on and (end == right or text[mark.place] + text[end] not in _PAIRS)
-            found.append(Quotation(mark.place + 1, end, mark.place, right, mark.paragraph, resumes, is_mended))
+            found.append(Quotation(mark.place, end, right, mark.paragraph, resumes, is_mended))
         index, resumes = bisect_left(places, right, index + 1), goes_on
     return found
 
 
-_PAIRS: Final = frozenset(
-    ('""', "＂＂", "“”", "„“", "„”", "””", "「」", "『』", "﹁﹂", "«»", "»«", "‹›", "''", "‘’", "'’")
-)
+_PAIRS: Final = frozenset(('""', "＂＂", "“”", "””", "「」", "『』", "﹁﹂", "«»", "''", "‘’", "'’"))
 
 
 def _end(text: str, paragraphs: Sequence[Paragraph], marks: Sequence[_Mark], opening: int) -> tuple[int, int, bool]:

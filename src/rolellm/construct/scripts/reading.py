@@ -344,14 +344,11 @@ def heading_of(line: str) -> tuple[int, int] | None:
     >>> heading_of("Scene 1: The galley.")
     (9, 20)
     """
-    start = len(line) - len(line.lstrip())
-    text = line.strip().lstrip("#*_ ").rstrip("#*_ ")
+    text = line.strip().strip("#*_ ")
     if not text or _RULE.match(line.strip()):
         return (0, 0) if line.strip() else None
     start = line.index(text)
-    if len(text) > 500:
-        return None
-    if match := _HEADING.match(text):
+    if match := _HEADING.match(text) if len(text) <= 500 else None:
         rest = match["rest"] or match["rest_zh"]
         return start + (match.end() - len(rest) if rest and rest.strip() else 0), start + len(text)
     return (start, start + len(text)) if slug(text) else None
@@ -360,7 +357,7 @@ def heading_of(line: str) -> tuple[int, int] | None:
 def foreign_act(line: Line) -> bool:
     """Whether a line is an act's or scene's heading in another language than English, such as ``SCÈNE III.``."""
     match = _HEADING.match(line.text.strip()) if len(line.text) < _SHORT else None
-    return match is not None and match["act"] is not None
+    return bool(match and match["act"])
 
 
 def slug(line: str) -> bool:
@@ -385,22 +382,16 @@ NOBODY: Final = words_of(
 
 #: Words that open sentences and no name: a line such as "Listen: I have it" continues with a speech.
 OPENERS: Final = words_of(
-    "a after again ah all also alas although always an and another answer any are as at ay aye be because before "
-    "behold better but by can come consider could did do does done each either else enough even every except false "
-    "far few finally first for from further get give go good had has have he hear hence her here hers him his how "
-    "however i if imagine in indeed is it its just last let like listen look may maybe me meanwhile mine more most "
-    "much must my nay never next no nobody none nor not nothing now o of oh on once one only or other our ours out "
-    "over peace perhaps please question remember result rule same say second see she should since so some somebody "
-    "something stay still such sure take tell than thank that the their them then there therefore these they thing "
-    "think third this those though thus today tomorrow true two under unless until up us very wait was we well were "
-    "what whatever when where whether which while who whom whose why will wish with without would yea yes yet you "
-    "your yours"
+    "a after again ah also alas although always an and answer any are as at ay aye be because before behold better but "
+    "by can come consider could did do does done each either else enough even every except false far few finally for "
+    "from further get give go good had has have he hear hence her here hers him his how however i if imagine in indeed "
+    "is it its just last let like listen look may maybe me meanwhile mine more most much must my nay never next no "
+    "nobody none nor not nothing now o of oh on once only or our ours out over peace perhaps please question remember "
+    "result rule same say see she should since so some somebody something stay still such sure take tell than thank "
+    "that the their them then there therefore these they thing think this those though thus today tomorrow true under "
+    "unless until up us very wait was we well were what whatever when where whether which while who whom whose why "
+    "will wish with without would yea yes yet you your yours"
 )
-
-#: Openers that open names, too, in lists of citizens and lords: in front of other words.
-ORDINALS: Final = words_of("all another both first second third other one two a an the")
-
-_ARTICLES: Final = frozenset(("a", "an", "the"))
 
 #: Small words inside names.
 PARTICLES: Final = words_of(
@@ -476,37 +467,27 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
         loose: Its place says so already, so words after the first may be small, as in ``Voice within``.
     """
     name = " ".join(text.split())
-    if not name or len(name) > 60 or fold(name) in NOBODY:
+    words = _WORD.findall(_APOSTROPHE.sub("", name))
+    first = words[0].casefold() if words else ""
+    if not words or len(name) > 60 or {fold(name), first} & NOBODY:
         return False
     if HAN.search(name):
-        return _is_chinese_name(name, once=once)
-    words = _WORD.findall(_APOSTROPHE.sub("", name))
-    if not words or len(words) > _LONGEST_WORDS or words[0].casefold() in NOBODY:
-        return False
-    if re.search(r"[.!?;,][\"”’']?$", name) and not re.search(r"\b(?:\w|[JjSs]r|JR|SR|[Ee]tc|&c)\.$", name):
-        return False
+        is_long = len(name) > _LONGEST_HAN + 6 * bool(re.search(r"[A-Za-z·・]", name))
+        return not (is_long or _CHINESE_MARKS.search(name) or _SAYS.search(name) or (once and _MAY_SAY.search(name)))
+    # A sentence, but for "Jr." and "J."; and a list, but for "Senators, &c".
+    is_ended = re.search(r"[.!?;,][\"”’']?$", name) and not re.search(r"(?i)\b(?:\w|[js]r|etc|&c)\.$", name)
+    is_list = "," in name and not name.isupper() and not re.search(r"(?i)&\s?c|\betc\b", name)
     shaped = (loose and len(words) <= 4) or all(not word[0].islower() or word.casefold() in PARTICLES for word in words)
     # "1 Witch" and "2nd Guard" are names, "10" and "e4" are none.
-    numbered = re.match(r"\d{1,2}(?:st|nd|rd|th)?$", words[0], re.IGNORECASE) and words[-1][0].isalpha()
-    if not shaped or not (numbered or (words[0][0].isalpha() and not words[0][0].islower())):
+    begins = re.match(r"\d{1,2}(?:st|nd|rd|th)?$", first) if words[-1][0].isalpha() else None
+    begins_well = begins or (words[0][0].isalpha() and not words[0][0].islower())
+    if len(words) > _LONGEST_WORDS or is_ended or is_list or not shaped or not begins_well:
         return False
-    if "," in name and not name.isupper() and not re.search(r"(?i)&\s?c|\betc\b", name):
-        return False
-    opener = words[0].casefold() in OPENERS
-    if opener and words[0].casefold() in ORDINALS:
-        # A crowd's "Other" and "One" speak more than once; no article does.
-        return (
-            len(words) > 1 or words[0].casefold() in ("all", "both") or not (once or words[0].casefold() in _ARTICLES)
-        )
+    if first in ("a", "an", "the"):
+        return len(words) > 1
     # What comes again with all its words capital is a name: Done Elvire, Will Pell.
     titled = len(words) > 1 and all(word[0].isupper() for word in words)
-    return not (opener and (once or not (titled or name.isupper())))
-
-
-def _is_chinese_name(name: str, *, once: bool) -> bool:
-    if len(name) > _LONGEST_HAN + 6 * bool(re.search(r"[A-Za-z·・]", name)) or _CHINESE_MARKS.search(name):
-        return False
-    return not (_SAYS.search(name) or (once and _MAY_SAY.search(name)))
+    return first not in OPENERS or (not once and (titled or name.isupper()))
 
 
 def known_names(names: Iterable[str], asked: Iterable[str]) -> set[str]:

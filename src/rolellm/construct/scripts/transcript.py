@@ -67,9 +67,6 @@ _TOLD: Final = re.compile(r"\s*\"(?P<told>.+)\"\s*$")
 # Yuan drama: 〔正末云〕 inside of paragraphs; what comes before a comma is done, and a manner may precede the verb.
 _STAGED: Final = re.compile(r"[〔（(](?P<told>[^〔〕（）()\n]{1,40}[云唱])[〕）)]")
 _MANNER: Final = "诗词带背问"
-_ODD: Final = 2
-_DIGIT: Final = re.compile(r"\d")
-_LETTER: Final = re.compile(r"[^\W\d_]")
 
 
 def label_of(line: str) -> Cue | None:
@@ -79,10 +76,9 @@ def label_of(line: str) -> Cue | None:
         return None
     name, after = match["name"], line[match.end() : match.end() + 1]
     # "10:30" and "http://" are no labels; Chinese leaves no space behind a colon of either width.
-    if match["colon"] == ":" and after.strip() and not HAN.search(name) and not HAN.match(after):
-        opens = match["mark"] or after.isupper() or after in "\"“'‘([…."
-        if after in "/\\" or after.isdigit() or not opens:
-            return None
+    opens = match["mark"] or after.isupper() or after in "\"“'‘([…."
+    if match["colon"] == ":" and after.strip() and not HAN.search(name + after) and not opens:
+        return None
     return Cue(bare(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
 
 
@@ -145,8 +141,8 @@ def _repeated(labels: Sequence[Cue | None], asked: set[str]) -> int:
 
 def _is_data(spoken: Sequence[str]) -> bool:
     """Whether what follows a label is what nobody says again and again: numbers and dates, as behind ``Updated:``."""
-    numbers = sum(len(_DIGIT.findall(text)) > len(_LETTER.findall(text)) for text in spoken)
-    return numbers * 2 > len(spoken) > _ODD
+    numbers = sum(sum(map(str.isdigit, text)) > sum(map(str.isalpha, text)) for text in spoken)
+    return numbers * 2 > len(spoken) > 2
 
 
 def read_transcript(source: Source, hints: Hints) -> list[Found]:
@@ -156,7 +152,14 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
     """
     lines, labels, kept = speakers_of(source.text, hints.names)
     if kept is None:
-        return _transcript(source.text, lines, labels)
+        named = {line.start: label for line, label in zip(lines, labels, strict=True) if label}
+        speech = Dialogue(source.text, {key(label.name) for label in named.values()}, bracketed=True)
+        for line, first, _ in paragraphs_of(lines):
+            if first and not speech.is_waiting:
+                speech.close()
+            speech.line(line, named.get(line.start), first=first)
+        speech.close()
+        return speech.found
     out = _Log(source.text)
     called = dict(_CHARACTER.findall(source.text)) if kept == _RENPY else {}
     for line, label in zip(lines, labels, strict=True):
@@ -167,11 +170,10 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
                 out.say(called.get(label.name, label.name), *place) if label else out.tell("narration", *place)
         elif label is not None:
             out.open(label.name, line, label.end)
-        elif line.blank:
-            continue
         elif out.is_open and kept != _IRC and not _STAMPED.match(line.text):
-            out.extend(line)
-        else:
+            if not line.blank:
+                out.extend(line)
+        elif not line.blank:
             # What the program says, such as who joined; in IRC, a message is one line.
             out.close()
             out.tell("narration", line.start, line.end)
@@ -183,14 +185,3 @@ class _Log(Collector):
     def asides(self, start: int, end: int) -> list[Aside]:
         """None: people in chats put what they say into brackets, too."""
         return []
-
-
-def _transcript(text: str, lines: Sequence[Line], labels: Sequence[Cue | None]) -> list[Found]:
-    named = {line.start: label for line, label in zip(lines, labels, strict=True) if label}
-    out = Dialogue(text, {key(label.name) for label in named.values()}, bracketed=True)
-    for line, first, _ in paragraphs_of(lines):
-        if first and not out.is_waiting:
-            out.close()
-        out.line(line, named.get(line.start), first=first)
-    out.close()
-    return out.found
