@@ -298,11 +298,11 @@ class Dialogue(Collector):
         )
 
     def asides(self, start: int, end: int) -> list[Aside]:
-        """Square brackets are directions; round ones only where they open the speech, fill a line or are in italics."""
+        """Square brackets are directions; round ones only where they open the speech, are in italics or a sentence."""
         asides = bracketed(self.text, start, end)
         if self.bracketed:
             return asides
-        asides = [aside for aside in asides if self._is_aside(aside, start, end)]
+        asides = [aside for aside in asides if self._is_aside(aside, start)]
         closed = {aside.start for aside in asides}
         # Old editions leave the bracket open: "Farewell.  [Exit".
         asides += [
@@ -320,15 +320,8 @@ class Dialogue(Collector):
             asides[0] = asides[0]._replace(end=asides[0].end + 1)
         return asides
 
-    def _is_aside(self, aside: Aside, start: int, end: int) -> bool:
-        opens = not self.text[start : aside.start].strip()
-        if opens or self.text[aside.start] in "[【［〔" or "_" in self.text[aside.start : aside.end]:
-            return True
+    def _is_aside(self, aside: Aside, start: int) -> bool:
         inner = self.text[aside.inner_start : aside.inner_end].strip()
-        if inner[:1].isupper() and inner[-1:] == ".":
-            # A sentence of its own: (She goes to the door.)
-            return True
-        before = self.text[max(start, self.text.rfind("\n", start, aside.start)) : aside.start]
-        newline = self.text.find("\n", aside.end, end)
-        after = self.text[aside.end : end if newline < 0 else newline]
-        return not before.strip() and not after.strip(" \t.")
+        # In italics, or a sentence of its own: (She goes to the door.)
+        is_told = "_" in self.text[aside.start : aside.end] or (inner[:1].isupper() and inner[-1:] == ".")
+        return is_told or self.text[aside.start] in "[【［〔" or not self.text[start : aside.start].strip()

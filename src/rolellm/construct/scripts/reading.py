@@ -289,12 +289,11 @@ class Collector:
                 at = aside.end
         spans.append((True, *trim(self.text, at, end)))
         full = [span for span in spans if span[1] < span[2]]
-        # The full stop behind a direction is nothing said, but "…" alone is an answer.
-        worded = any(spoken and _SPOKEN.search(self.text, low, high) for spoken, low, high in full)
         for spoken, low, high in full:
             if not spoken:
                 self.tell("direction", low, high)
-            elif not worded or _SPOKEN.search(self.text, low, high):
+            # The full stop behind a direction is nothing said, but "…" alone is an answer.
+            elif len(full) == 1 or _SPOKEN.search(self.text, low, high):
                 self._add(speaker, "speech", low, high)
         if not full and not asides:
             # The script has the name and nothing under it.

@@ -6,7 +6,6 @@ import codecs
 import html
 import re
 from collections.abc import Iterator
-from html.entities import html5
 from pathlib import Path
 from typing import Final
 
@@ -25,30 +24,6 @@ _FOREIGN: Final = {
 }
 _SAMPLE: Final = 1 << 16
 _NAME_IT: Final = "Name its encoding (--encoding), such as gb18030, big5, utf-16 or cp1252; or save it as UTF-8"
-
-
-def decode(data: bytes, encoding: str | None = None, path: Path | None = None) -> tuple[str, str]:
-    """Decode a script strictly; newlines stay as they are.
-
-    Args:
-        data: The whole file.
-        encoding: Its encoding, where the user named it.
-        path: For messages.
-
-    Returns:
-        The text, and the name of the encoding: ``data.decode(name)`` gives that text.
-
-    Raises:
-        ScriptError: When it is not a text, or not in the encoding named; says what was found.
-    """
-    name = encoding or _guessed(data, path)
-    try:
-        text = data.decode(name)
-    except (LookupError, ValueError) as error:
-        raise ScriptError(f"this cannot be read as {name!r:.60} ({error}). {_NAME_IT}", path=path) from error
-    if encoding is None and "\0" in text[:_SAMPLE]:
-        raise ScriptError("zero bytes: this is not a text file; give a plain text", path=path)
-    return text, name
 
 
 def _guessed(data: bytes, path: Path | None) -> str:
@@ -95,7 +70,8 @@ _INLINE: Final = (
 )
 _REST: Final = r"(?:[\s/.][^<>]{0,1000})?>"
 _CRUMB: Final = re.compile(
-    rf"(?P<opening><!--|(?i:<(?P<unseen>script|style|head){_REST}))"
+    # Neither looks farther than to the next of its kind: a text of nothing but openings is gone through once.
+    rf"<!--(?:(?!<!--)[\s\S])*?-->|(?i:<(?P<unseen>script|style|head){_REST}(?:(?!<(?P=unseen))[\s\S])*?</(?P=unseen)>)"
     rf"|(?P<line>(?i:<br\s{{0,3}}/?>[ \t]{{0,8}}(?:\r\n?|\n)?|</?(?:br|{_BLOCK}){_REST})|\r(?!\n)|[{_NEWLINES[1:]}])"
     r"|(?P<entity>&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)"
     rf"|(?i:</?(?:{_INLINE}){_REST}|</v{_REST}|<(?:!DOCTYPE|\?xml)[^<>]{{0,500}}>)|\{{\\[^{{}}\n]{{0,200}}\}}|[\r{_HIDDEN}]"
@@ -116,7 +92,7 @@ def read_source(path: str | Path, encoding: str | None = None) -> Source:
         encoding: Its encoding; detected by default among UTF-8, UTF-16, UTF-32, GB18030, Big5 and Windows-1252.
 
     Raises:
-        ScriptError: When the file does not exist, or is not text in that encoding.
+        ScriptError: When the file does not exist, or is not text in that encoding; says what was found.
     """
     file = Path(path)
     try:
@@ -124,7 +100,13 @@ def read_source(path: str | Path, encoding: str | None = None) -> Source:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ScriptError(f"the script cannot be read ({reason}); give an existing file", path=path) from error
-    text, name = decode(data, encoding, file)
+    name = encoding or _guessed(data, file)
+    try:
+        text = data.decode(name)
+    except (LookupError, ValueError) as error:
+        raise ScriptError(f"this cannot be read as {name!r:.60} ({error}). {_NAME_IT}", path=path) from error
+    if encoding is None and "\0" in text[:_SAMPLE]:
+        raise ScriptError("zero bytes: this is not a text file; give a plain text", path=path)
     return source_of(text, encoding=name, path=file)
 
 
@@ -148,21 +130,19 @@ def source_of(decoded: str, *, encoding: str = "utf-8", path: Path | None = None
             runs.append(Run(length, start, end, spelled))
             length += len(piece)
 
-    unclosed: set[str] = set()
     at = 0
     for begun, stop in _books(decoded):
         at = max(at, begun)
         for found in _INTERESTING.finditer(decoded, at, stop):
             place = found.start()
             crumb = _CRUMB.match(decoded, place, stop) if place >= at else None
-            if crumb is None:
-                continue
-            end = _closed(crumb, stop, unclosed) if crumb["opening"] else crumb.end()
-            replacement = _character(crumb[0]) if crumb["entity"] else "\n" if crumb["line"] else ""
-            if end > place and replacement is not None:
+            character = html.unescape(crumb["entity"] or "").replace("\xa0", " ") if crumb else ""
+            # No entity has more than two; what is none stays as it is.
+            if crumb and len(character) < 3:
+                is_line = crumb["line"] or (character and character in _NEWLINES)
                 take(decoded[at:place], at, place)
-                take(replacement, place, end, spelled=True)
-                at = end
+                take("\n" if is_line else _HIDDEN_ONE.sub("", character), place, crumb.end(), spelled=True)
+                at = crumb.end()
         take(decoded[at:stop], at, stop)
         at = stop
     runs.append(Run(length, at, at))
@@ -178,21 +158,3 @@ def _books(decoded: str) -> Iterator[tuple[int, int]]:
         at, inside = mark.end(), mark["end"] is None
     if inside or at == 0 or len(decoded) - at > _LONGEST_LICENSE:
         yield at, len(decoded)
-
-
-def _closed(opening: re.Match[str], stop: int, unclosed: set[str]) -> int:
-    """Where what an opening hides is closed; a comment that is never closed hides nothing, nor its opening."""
-    closing = f"</{opening['unseen'].lower()}>" if opening["unseen"] else "-->"
-    # Looked for once: a text of nothing but openings would be gone through as often as there are openings.
-    found = -1 if closing in unclosed else opening.string.find(closing, opening.start(), stop)
-    if found >= 0:
-        return found + len(closing)
-    unclosed.add(closing)
-    return opening.end() if opening["unseen"] else opening.start()
-
-
-def _character(entity: str) -> str | None:
-    if entity[1] != "#" and entity[1:] not in html5:
-        return None
-    character = html.unescape(entity).replace("\xa0", " ")
-    return "\n" if character in _NEWLINES else _HIDDEN_ONE.sub("", character)
