@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import dropwhile
 from typing import Final
 
 from rolellm.construct.scripts.quotes import Paragraph, Quotation, around, find_quotations, read_paragraphs
 from rolellm.construct.scripts.reading import OPENERS, Found, Hints, Source, trim
-from rolellm.core.records import Language
+from rolellm.core.records import Language, TurnKind
 
 
 def read_novel(source: Source, hints: Hints) -> list[Found]:
@@ -40,26 +41,23 @@ def _turns(
 ) -> Iterator[Found]:
     place, following = 0, 0
     for paragraph in paragraphs:
+        told: tuple[str, TurnKind] = ("scene", "direction") if paragraph.is_heading else ("narrator", "narration")
         place = max(place, paragraph.start)
         while following < len(quotations) and quotations[following].left < paragraph.end:
-            quotation, speaker = quotations[following], speakers[following]
-            following += 1
-            yield from _told(text, place, quotation.left, paragraph)
-            start, end = trim(text, quotation.start, quotation.end)
-            said = " ".join(text[start:end].split())
-            yield Found(speaker, said, "speech", paragraph.scene, start, end, quotation.is_mended)
-            place = quotation.right
-        yield from _told(text, place, paragraph.end, paragraph)
+            one = quotations[following]
+            yield from _turn(text, *told, paragraph.scene, place, one.left)
+            yield from _turn(text, speakers[following], "speech", paragraph.scene, one.start, one.end, one.is_mended)
+            place, following = one.right, following + 1
+        yield from _turn(text, *told, paragraph.scene, place, paragraph.end)
 
 
-def _told(text: str, start: int, end: int, paragraph: Paragraph) -> Iterator[Found]:
+def _turn(
+    text: str, speaker: str | None, kind: TurnKind, scene: int, start: int, end: int, is_mended: bool = False
+) -> Iterator[Found]:
     start, end = trim(text, start, end)
     content = " ".join(text[start:end].split())
-    if any(map(str.isalnum, content)):
-        if paragraph.is_heading:
-            yield Found("scene", content, "direction", paragraph.scene, start, end)
-        else:
-            yield Found("narrator", content, "narration", paragraph.scene, start, end)
+    if kind == "speech" or any(map(str.isalnum, content)):
+        yield Found(speaker, content, kind, scene, start, end, is_mended)
 
 
 def _is_spoken(text: str, quotation: Quotation, paragraph: Paragraph, language: Language) -> bool:
@@ -140,10 +138,7 @@ def _english_before(before: str, _: Iterable[str]) -> str | None:
 
 def _plain(name: str) -> str | None:
     """A name on one line; nothing of what opens a sentence and names nobody."""
-    words = name.split()
-    openers = OPENERS - {"the", "i"}
-    while words and words[0].casefold() in openers:
-        words = words[1:]
+    words = list(dropwhile(lambda word: word.casefold() in OPENERS - {"the", "i"}, name.split()))
     return " ".join(words) if words and words != ["the"] else None
 
 

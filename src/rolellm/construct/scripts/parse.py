@@ -14,9 +14,8 @@ from statistics import median
 from typing import Any, Final, get_args
 
 from rolellm.construct.scripts import play, screenplay, subtitles, table, transcript
-from rolellm.construct.scripts import reading as headings
 from rolellm.construct.scripts.aliases import Proposal, nearest, propose
-from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source, key, lines_of
+from rolellm.construct.scripts.reading import Format, Found, Hints, Reader, Source, foreign_act, key, lines_of, slug
 from rolellm.construct.scripts.source import read_source, source_of
 from rolellm.construct.scripts.turns import TOLD
 from rolellm.core.errors import ScriptError, SettingsError
@@ -33,8 +32,11 @@ _LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f]")
 # A Chinese character says about as much as three letters; with five, subtitles in both languages are Chinese.
 _LETTERS_A_HAN: Final = 5
 _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTILINE)
-_ACT: Final = re.compile(r"^[ \t]*(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}\b", re.MULTILINE)
-_STAGE: Final = re.compile(r"^[ \t]*[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT)\b", re.MULTILINE)
+# Acts, scenes, entrances and exits.
+_STAGED: Final = re.compile(
+    r"^[ \t]*(?:(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}|[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT))\b",
+    re.MULTILINE,
+)
 _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
 _PREVIEWED: Final = 3
 # In a dialogue, at least every fifth speech is another's than the one before.
@@ -91,17 +93,10 @@ def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Fo
     for name, places in found.items():
         told = {(bisect_right(starts, place) - 1) // _BLOCK for place in places}
         scores[name] = len(told) / max(1, -(-len(starts) // _BLOCK))
-    # Explicit speakers first; and verses that end in a colon, too, look like a transcript's lines.
-    best = max(
-        found,
-        key=lambda name: (
-            scores[name] >= _LEAST,
-            name != "novel",
-            name == "subtitles",
-            round(scores[name], 1),
-            len(found[name]) * (0.8 if name == "transcript" else 1),
-        ),
-    )
+    # Verses that end in a colon, too, look like a transcript's lines.
+    often = {name: len(places) * (0.8 if name == "transcript" else 1) for name, places in found.items()}
+    rank = {"subtitles": 2, "novel": 0}
+    best = max(found, key=lambda name: (scores[name] >= _LEAST, rank.get(name, 1), round(scores[name], 1), often[name]))
     if scores[best] >= _LEAST:
         return best, scores
     shown = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
@@ -118,10 +113,8 @@ def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Fo
 
 def _sampled(text: str) -> str:
     """Two pieces: front matter tells little of what follows."""
-    if len(text) <= 2 * _SAMPLE:
-        return text
     middle = len(text) // 2
-    return text[:_SAMPLE] + "\n\n" + text[middle : middle + _SAMPLE]
+    return text if middle <= _SAMPLE else f"{text[:_SAMPLE]}\n\n{text[middle : middle + _SAMPLE]}"
 
 
 def _spoken(cues: Sequence[tuple[str, int]], asked: set[str], least: int = 2) -> list[int]:
@@ -136,14 +129,14 @@ def _spoken(cues: Sequence[tuple[str, int]], asked: set[str], least: int = 2) ->
 
 
 def _screenplay(text: str) -> list[int]:
-    slugs = [line.start for line in lines_of(text) if headings.slug(line.text)]
+    slugs = [line.start for line in lines_of(text) if slug(line.text)]
     # Names in capitals on lines of their own are found in tables and poems, too.
     return slugs + _spoken(screenplay.cues_of(text), set(), least=2 if slugs else 3)
 
 
 def _play(text: str, hints: Hints) -> list[int]:
     cast = play.cast_of(text, hints)
-    staged = _ACT.search(text) or _STAGE.search(text) or any(map(headings.foreign_act, lines_of(text)))
+    staged = _STAGED.search(text) or any(map(foreign_act, lines_of(text)))
     # A line such as "JOHN: Well." is a transcript's, and names alone are a screenplay's, but for acts and entrances.
     if cast is None or (cast.way in ("colon", "bare", "small") and not staged):
         return []

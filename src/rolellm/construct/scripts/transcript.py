@@ -121,16 +121,14 @@ def speakers_of(text: str, names: Sequence[str]) -> tuple[Sequence[Line], list[C
         return *staged, kept
     likely = {place for place, line in enumerate(lines) if _LIKELY.search(line.text)}
     for number, opening in enumerate(_OPENINGS if len(likely) > count else ()):
-        opened = [_opened(opening, line.text) if place in likely else None for place, line in enumerate(lines)]
+        opened: list[Cue | None] = [None] * len(lines)
+        for place in likely:
+            match = opening.match(lines[place].text)
+            name = match["name"].strip('~*" ') if match else ""
+            opened[place] = Cue(name, match.end()) if match and name else None
         if (found := _repeated(opened, asked)) > count:
             best, count, kept = opened, found, number
     return lines, best, kept
-
-
-def _opened(opening: re.Pattern[str], line: str) -> Cue | None:
-    match = opening.match(line)
-    name = match["name"].strip('~*" ') if match else ""
-    return Cue(name, match.end()) if match and name else None
 
 
 def _repeated(labels: Sequence[Cue | None], asked: set[str]) -> int:
