@@ -38,21 +38,17 @@ _DROPPED: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _TRANSITION: Final = re.compile(
-    r"\s*(?:[A-Z' ]{1,40}\bTO:|FADE (?:IN|OUT|UP|TO [A-Z ]{1,20})[.:]?|(?:SMASH|MATCH|JUMP|HARD) CUT[.:]?.{0,20}|"
-    r"CUT TO .{1,40}[:.]|DISSOLVE[.:]?|THE END\.?|END CREDITS\.?|ROLL CREDITS\.?|INTERCUT.{0,60}|MONTAGE.{0,60}|"
-    r"END (?:OF )?MONTAGE\.?|TITLE CARD.{0,60}|SUPER:.{0,80}|BLACK SCREEN\.?|CREDITS\.?|"
-    r"(?:BACK|FLASHBACK|LATER|CONTINUOUS|MOMENTS LATER|SERIES OF SHOTS)[.:]?)\s*$"
+    r"\s*(?:[A-Z' ]{1,40}\bTO:|CUT TO .{1,40}[:.]|(?:FADE (?:IN|OUT|UP|TO [A-Z ]{1,20})|DISSOLVE|(?:THE )?END|"
+    r"(?:END|ROLL) CREDITS|(?:END (?:OF )?)?MONTAGE|BLACK SCREEN|CREDITS|(?:MOMENTS )?LATER|BACK|FLASHBACK|CONTINUOUS|"
+    r"SERIES OF SHOTS)[.:]?|(?:(?:SMASH|MATCH|JUMP|HARD) CUT|INTERCUT|MONTAGE|TITLE CARD|SUPER:).{0,80})\s*$"
 )
-_EXTENSION: Final = r"(?:\s*\([^()\n]{1,40}\)){0,3}\s*\^?\s*$"
-_CUE: Final = re.compile(rf"\s*(?P<name>[^\W_a-z][^\n()^]{{0,48}}?){_EXTENSION}")
-_FORCED: Final = re.compile(rf"\s*@(?P<name>[^\n()^]{{1,60}}?){_EXTENSION}")
+_CUE: Final = re.compile(r"\s*(?P<forced>@?)(?P<name>[^\W_][^\n()^]{0,58}?)(?:\s*\([^()\n]{1,40}\)){0,3}\s*\^?\s*$")
 _SHORTENED: Final = re.compile(r"\b(?:JR|SR|[A-Z])\.$")
 _PARENTHETICAL: Final = re.compile(r"^[ \t]*(\()([^()]{1,300})\)", re.MULTILINE)
 # A heading has its scene's number in front and behind, as printed, or as ``#1A#``.
 _SLUG: Final = re.compile(
     r"\s*(?:(?P<number>[A-Z]?\d{1,4}[A-Z]?)[.)]?\s+)?\.?(?P<heading>.*?)(?:\s*#[^#\n]{1,20}#|\s+(?P=number)\.?)?\s*$"
 )
-_FORCED_SLUG: Final = re.compile(r"\s*\.[^\W_].{0,300}$")
 # Sections and synopses of Fountain.
 _UNPRINTED: Final = re.compile(r"\s*(?:#|=(?!=))")
 _INDENTED: Final = 8
@@ -128,20 +124,19 @@ def _repeated(names: Counter[str]) -> int:
 
 
 def _name(line: str) -> str:
-    match = _FORCED.match(line) or _CUE.match(line)
+    match = _CUE.match(line)
     return bare(match["name"]) if match else ""
 
 
 def _could_be_cue(line: str) -> bool:
-    if _FORCED.match(line):
-        return True
     match = _CUE.match(line)
-    name = match["name"].strip() if match and len(line.strip()) <= 60 else ""
-    if not name.isupper() or name.count('"') % 2 or len(name.split()) > 6:
+    if match is None or match["forced"]:
+        return match is not None
+    name = match["name"].strip()
+    is_long = len(line.strip()) > 60 or len(name.split()) > 6
+    if is_long or not name.isupper() or name.count('"') % 2 or name.endswith((*"!?:;,-–—", "..")):
         return False
-    return not (
-        name[-1] in "!?:;,-–—" or name.endswith("..") or slug(line) or _TRANSITION.match(line) or heading_of(line)
-    )
+    return not (slug(line) or _TRANSITION.match(line) or heading_of(line))
 
 
 def _cue_places(lines: Sequence[Line]) -> list[int]:
@@ -161,16 +156,15 @@ def _cue_places(lines: Sequence[Line]) -> list[int]:
     names = {place: _name(lines[place].text) for place in places}
     counts = Counter(names.values())
     places = [place for place, name in names.items() if name[-1:] != "." or counts[name] > 1 or _SHORTENED.search(name)]
-    deep = [place for place in places if lines[place].indent >= _INDENTED]
-    if len(deep) * 2 <= len(places):
+    indents = Counter(indent for place in places if (indent := lines[place].indent) >= _INDENTED)
+    if indents.total() * 2 <= len(places):
         return places
-    usual = Counter(lines[place].indent for place in deep).most_common(1)[0][0]
-    lowest = max(_INDENTED, usual // 2)
-    return [place for place in places if lines[place].indent >= lowest or _FORCED.match(lines[place].text)]
+    lowest = max(_INDENTED, indents.most_common(1)[0][0] // 2)
+    return [place for place in places if lines[place].indent >= lowest or lines[place].text.lstrip()[0] == "@"]
 
 
 def _heading(line: str, *, first: bool) -> tuple[int, int] | None:
-    match = _SLUG.match(line) if slug(line) or _FORCED_SLUG.match(line) else None
+    match = _SLUG.match(line) if slug(line) or re.match(r"\s*\.[^\W_].{0,300}$", line) else None
     found = match.span("heading") if match else heading_of(line) if first else None
     return found if found and found[0] < found[1] else None
 
