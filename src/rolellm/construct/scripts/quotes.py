@@ -101,9 +101,14 @@ def _is_wrapped(text: str, lines: list[tuple[int, int]]) -> bool:
 _Side = Literal["open", "close", "either"]
 
 # Texts mix curly and straight marks, so these close each other.
-_FAMILIES: Final[dict[str, tuple[str, _Side]]] = dict.fromkeys('"＂', ("“", "either"))
-for _left, _right in ("“”", "「」", "『』", "﹁﹂", "«»"):
-    _FAMILIES |= {_left: (_left, "open"), _right: (_left, "close")}
+_PAIRED: Final = ("“”", "「」", "『』", "﹁﹂", "«»")
+_STRAIGHT: Final[tuple[str, _Side]] = ("“", "either")
+_FAMILIES: Final[dict[str, tuple[str, _Side]]] = {
+    **{pair[0]: (pair[0], "open") for pair in _PAIRED},
+    **{pair[1]: (pair[0], "close") for pair in _PAIRED},
+    '"': _STRAIGHT,
+    "＂": _STRAIGHT,
+}
 _DOUBLE_OPENING: Final = re.compile(r"(?:(?<=[\s(\[—–-])|^)[\"“«](?=\w)", re.MULTILINE)
 _SINGLE_OPENING: Final = re.compile(r"(?:(?<=[\s(\[—–-])|^)['‘](?=[A-Z“\"])", re.MULTILINE)
 # Words that lose their beginning in print, such as 'tis.
