@@ -119,14 +119,15 @@ def _talk_page(player: Any, name: str, page: _Page, how: PlaySettings) -> None:
 
     from rolellm.cli.label import login
     from rolellm.core.sanitize import visible
+    from rolellm.playing.player import RolePlayer
+
+    if page.against == name:
+        raise SettingsError("--against names the same model again; name another one")
     from rolellm.labelling import stop_request
     from rolellm.labelling.talk import TalkPage
-    from rolellm.playing.player import RolePlayer
 
     models = {name: player}
     if page.against is not None:
-        if page.against in models:
-            raise SettingsError("--against names the same model again; name another one")
         models[page.against] = RolePlayer(page.against, player.part, **dump(how))
     talks = TalkPage(models, page.votes, login())
     with stop_request() as wait, talks.serve(port=page.port, share=page.share) as url:
