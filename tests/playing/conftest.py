@@ -23,8 +23,8 @@ class Upstream:
     """Says the last message's words again, one at a time; some first words make it do something else.
 
     ``hold``: one word, and the others once `go` is set; ``fail``: an error that echoes the key; ``break``: the
-    connection ends after two words; ``wait``: one word, and then nothing until the client leaves; ``drip``: a pause after
-    each word.
+    connection ends after two words; ``wait``: one word, and then nothing until the client leaves; ``drip``: a pause
+    after each word.
 
     Attributes:
         bodies: What was asked.

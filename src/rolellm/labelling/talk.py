@@ -165,8 +165,7 @@ class TalkPage:
             with gr.Row():
                 text = gr.Textbox(placeholder="Say something", show_label=False, submit_btn="Send", scale=8)
                 again = gr.Button("Retry")
-            with gr.Accordion("Transcript", open=False):
-                transcript = gr.Textbox(show_label=False, buttons=["copy"], interactive=False)
+            transcript = gr.Textbox(label="Transcript", max_lines=3, buttons=["copy"], interactive=False)
             shown, replies = [votes, transcript, *sides], []
             for trigger, repeat in ((text.submit, False), (again.click, True)):
                 asked = trigger(partial(self._say, repeat), [talk, text], [votes, text], **quick)
