@@ -80,7 +80,7 @@ class Page:
         return self.shown(".message")
 
     def names(self) -> list[str]:
-        return [name.strip() for name in self.shown(".block > label[data-testid=block-label]")]
+        return [name.strip() for name in self.shown("label[data-testid=block-label]")]
 
     def until(self, true: Callable[[], Any]) -> None:
         end = time.monotonic() + 60

@@ -40,7 +40,6 @@ from rolellm.runtime.locks import locked
 _HOST: Final = "127.0.0.1"
 #: Places for a vote, by its button.
 _RANKS: Final = {"Left is better": (1.0, 2.0), "Equal": (1.5, 1.5), "Right is better": (2.0, 1.0)}
-_CSS: Final = ".message-content { white-space: pre-wrap; }"
 
 
 @dataclass
@@ -64,6 +63,11 @@ class _Talk:
     open: set[int] = field(default_factory=set)
     replied: set[int] = field(default_factory=set)
     ready: float = 0.0
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """What the page calls the sides."""
+        return ("Left", "Right") if self.hidden else tuple(map(visible, self.names))
 
 
 class TalkPage:
@@ -127,7 +131,7 @@ class TalkPage:
             enable_monitoring=False,
             run_history=False,
             footer_links=[],
-            css=_CSS,
+            css=".message-content { white-space: pre-wrap; }",
             theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
         )
         try:
@@ -185,7 +189,7 @@ class TalkPage:
     def _begin(self, role: str, model: str, second: str, second_model: str, blind: bool) -> tuple[Any, ...]:
         """A new talk."""
         asked = [(role, model), (second, second_model)][: 2 if second else 1]
-        if len(set(asked)) < len(asked):
+        if asked[1:] == asked[:1]:
             raise _problem("the two sides are the same; choose another role or another model for one of them")
         if blind:
             random.shuffle(asked)
@@ -216,8 +220,7 @@ class TalkPage:
             yield gr.skip()
             return
         chat, said, problem = talk.chats[side], "", ""
-        asked = _message("user", talk.text)
-        before = _said(chat)
+        asked, before = _message("user", talk.text), _said(chat)
         again = talk.again and chat.turns[-2:-1] == [user(talk.text)]
         try:
             with self._turns.get(id(chat.player.model), nullcontext()):
@@ -234,7 +237,8 @@ class TalkPage:
             talk.replied.add(side)
             talk.ready = time.monotonic()
         except RoleLLMError as error:
-            problem = str(error)
+            # The reason names the model.
+            problem = "There was no reply; a talk that is not blind says why." if talk.hidden else str(error)
         finally:
             talk.open.discard(side)
         yield [*before, asked, *(_message("assistant", one) for one in (said, f"⚠ {problem}") if one.strip("⚠ "))]
@@ -243,7 +247,7 @@ class TalkPage:
         """Whether there is something to vote on, and the transcript."""
         turns = [
             f"{name if turn.role == 'assistant' else 'You'}: {visible(turn.content)}"
-            for name, chat in zip(_names(talk), talk.chats, strict=True)
+            for name, chat in zip(talk.shown, talk.chats, strict=True)
             for turn in chat.turns
         ]
         return gr.update(visible=talk.hidden and len(talk.replied) == 2), "\n\n".join(turns)
@@ -267,16 +271,10 @@ class TalkPage:
         return *self._ended(talk), *_named(talk)
 
 
-def _names(talk: _Talk) -> tuple[str, ...]:
-    return ("Left", "Right") if talk.hidden else talk.names
-
-
 def _named(talk: _Talk, *said: list[dict[str, Any]]) -> list[Any]:
     """The two sides with who is on them, and what was said."""
     given = [{"value": value} for value in said] or [{}, {}]
-    sides = [
-        gr.update(label=visible(name), visible=True, **one) for name, one in zip(_names(talk), given, strict=False)
-    ]
+    sides = [gr.update(label=name, visible=True, **one) for name, one in zip(talk.shown, given, strict=False)]
     return [*sides, gr.update(visible=False)][:2]
 
 
