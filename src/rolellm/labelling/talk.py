@@ -193,7 +193,8 @@ class TalkPage:
             raise _problem("the two sides are the same; choose another role or another model for one of them")
         if blind:
             random.shuffle(asked)
-        names = tuple(model if role == second else f"{role} by {model}" for role, model in asked)
+        same = role == second
+        names = tuple(plays if same else f"{who} by {plays}" for who, plays in asked)
         talk = _Talk(names, tuple(Chat(self._player(*one)) for one in asked), blind and len(asked) == 2)
         return talk, *self._ended(talk), *_named(talk, *map(_said, talk.chats))
 
