@@ -38,6 +38,8 @@ from rolellm.playing.roles import Part, rolebench_roles
 from rolellm.runtime.locks import locked
 
 _HOST: Final = "127.0.0.1"
+#: Seconds between two views of a reply (our choice): each is sent, and drawn, whole.
+_PAUSE: Final = 0.1
 #: Places for a vote, by its button.
 _RANKS: Final = {"Left is better": (1.0, 2.0), "Equal": (1.5, 1.5), "Right is better": (2.0, 1.0)}
 
@@ -220,7 +222,7 @@ class TalkPage:
         if side not in talk.open:
             yield gr.skip()
             return
-        chat, said, problem = talk.chats[side], "", ""
+        chat, said, problem, due = talk.chats[side], "", "", 0.0
         asked, before = _message("user", talk.text), _said(chat)
         again = talk.again and chat.turns[-2:-1] == [user(talk.text)]
         try:
@@ -230,7 +232,9 @@ class TalkPage:
                 with closing(pieces):
                     for piece in pieces:
                         said += piece
-                        yield [*before, asked, _message("assistant", said)]
+                        if time.monotonic() > due:
+                            due = time.monotonic() + _PAUSE
+                            yield [*before, asked, _message("assistant", said)]
             if chat.prompt is not None and (chat.prompt.dropped or chat.prompt.dropped_lore):
                 problem = "The context is full: earlier turns or lore are left out."
             if not said:
