@@ -111,7 +111,7 @@ def look(chromium: Callable[..., Any]) -> Callable[[Started], Page]:
 
 
 @pytest.mark.browser
-def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any) -> None:
+def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any, upstream: Any) -> None:
     started = start()
     page = look(started)
     assert "Ada Fenn keeps the lighthouse and counts everything." in page.shown("textarea")
@@ -119,8 +119,9 @@ def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any) ->
     page.say(HOSTILE, then=lambda: page.said() == [GREETING, HOSTILE, reply])
     inside = "return document.querySelectorAll('.message :is(img, a, b, strong, script, code, .katex)').length"
     assert page.driver.execute_script(inside) == 0
+    before = len(upstream.bodies)
     page.press("Retry")
-    page.until(lambda: page.said() != [GREETING, HOSTILE, reply])
+    page.until(lambda: len(upstream.bodies) > before)
     page.until(lambda: page.said() == [GREETING, HOSTILE, reply])
     page.driver.execute_cdp_cmd(
         "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
