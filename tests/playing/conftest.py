@@ -23,7 +23,8 @@ class Upstream:
     """Says the last message's words again, one at a time; some first words make it do something else.
 
     ``hold``: one word, and the others once `go` is set; ``fail``: an error that echoes the key; ``break``: the
-    connection ends after two words; ``wait``: one word, and then nothing until the client leaves.
+    connection ends after two words; ``wait``: one word, and then nothing until the client leaves; ``drip``: half a
+    second after each word.
 
     Attributes:
         bodies: What was asked.
@@ -60,6 +61,8 @@ class Upstream:
                 yield f"data: {json.dumps(chunk)}\n\n"
                 while words[0] == "hold" and not self.go.is_set():
                     await asyncio.sleep(0.01)
+                if words[0] == "drip":
+                    await asyncio.sleep(0.5)
                 if words[0] == "wait":
                     await asyncio.sleep(60)
                 if words[0] == "break" and place == 1:

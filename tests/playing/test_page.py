@@ -12,12 +12,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 
 from .conftest import ROLELLM, write_card
 
-HOSTILE = "<img src=x onerror=\"document.title='hurt'\"> **bold** [a](http://evil.example/) <script>hurt()</script>"
+GREETING = "Seventy-two steps, User. Sit down."
+HOSTILE = (
+    "<img src=x onerror=\"document.title='hurt'\"> **bold** [a](http://evil.example/) <script>hurt()</script> "
+    "$x$ $$y$$ `c` <b>b</b> &lt;"
+)
+ENTER = "\ue007"
 
 
 class Started:
@@ -25,46 +29,30 @@ class Started:
 
     def __init__(self, url: str, process: Any, folder: Path) -> None:
         self.url, self.process, self.folder = url, process, folder
-        self.origin = url[: url.index("/", 8)]
-
-    def post(self, what: str, body: Any, **headers: str) -> httpx2.Response:
-        return httpx2.post(
-            self.url + what, json=body, headers={"Origin": re.match(r"http://[^/]+", self.url)[0], **headers}
-        )
-
-    def begin(self, *sides: tuple[str, str], blind: bool = False) -> dict[str, Any]:
-        given = [{"role": role, "model": model} for role, model in sides]
-        answer = self.post("begin", {"sides": given, "blind": blind})
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def say(self, talk: int, text: str) -> list[dict[str, Any]]:
-        lines = self.post("say", {"talk": talk, "text": text}).text.split("\n")
-        return [json.loads(line) for line in lines if line]
 
     def stop(self) -> str:
         self.process.send_signal(signal.SIGINT)
-        said, told = self.process.communicate(timeout=30)
-        assert "Traceback" not in told and self.process.returncode == 0, told
+        said, told = self.process.communicate(timeout=60)
+        assert (told, self.process.returncode) == ("", 0)
         return said
 
 
 @pytest.fixture
 def start(tmp_path: Path, upstream: Any) -> Iterator[Callable[..., Started]]:
-    """Starts the page with the card, or another role; ``other.yaml`` is a second model."""
+    """Starts the page with the card; ``other.yaml`` is a second model."""
     write_card(tmp_path)
     (tmp_path / "other.yaml").write_text(f"endpoints: [{{base_url: '{upstream.url}', model: owl}}]\n")
     running = []
 
-    def begin(*words: str, role: str = "ada.json") -> Started:
-        command = [ROLELLM, "chat", role, "--web", "--base-url", upstream.url, "--model", "parrot", *words]
+    def begin(*words: str) -> Started:
+        command = [ROLELLM, "chat", "ada.json", "--web", "--base-url", upstream.url, "--model", "parrot", *words]
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(
             command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         running.append(process)
         said = process.stderr.readline()
-        found = re.search(r"Open (http://127\.0\.0\.1:\S+) in", said)
+        found = re.search(r"Open (http://127\.0\.0\.1:\d+/) in", said)
         assert found, said + process.stderr.read()
         return Started(found[1], process, tmp_path)
 
@@ -78,37 +66,43 @@ class Page:
     """What a person sees and presses."""
 
     def __init__(self, driver: Any, url: str) -> None:
-        self.driver, self.url = driver, url
+        self.driver = driver
         driver.get(url)
-        self.wait(lambda: self.all("article"))
+        self.until(lambda: self.said() == [GREETING] * max(1, len(self.names())))
 
-    def all(self, selector: str) -> list[Any]:
-        return self.driver.find_elements("css selector", selector)
+    def shown(self, selector: str) -> list[str]:
+        """The texts of what can be seen."""
+        find = "return [...document.querySelectorAll(arguments[0])].filter((e) => e.checkVisibility()).map((e) => %s)"
+        found = self.driver.execute_script(find % "[e.innerText, e.value]", selector)
+        return [value or text for text, value in found]
 
-    def texts(self, selector: str) -> list[str]:
-        return [one.text for one in self.all(selector) if one.is_displayed()]
+    def said(self) -> list[str]:
+        return self.shown(".message")
 
-    def wait(self, true: Callable[[], Any]) -> None:
-        end = time.monotonic() + 20
+    def names(self) -> list[str]:
+        return [name.strip() for name in self.shown("label[data-testid=block-label]")]
+
+    def until(self, true: Callable[[], Any]) -> None:
+        end = time.monotonic() + 60
         while not true():
             assert time.monotonic() < end, self.driver.find_element("tag name", "body").text
             time.sleep(0.03)
 
-    def choose(self, name: str, option: str) -> None:
-        from selenium.webdriver.support.ui import Select
+    def press(self, name: str) -> None:
+        self.driver.find_element("xpath", f"//button[normalize-space()='{name}']").click()
 
-        Select(self.all(f"select[aria-label='{name}']")[0]).select_by_visible_text(option)
+    def choose(self, what: str, option: str) -> None:
+        self.driver.find_element("css selector", f"input[aria-label='{what}']").click()
+        self.until(lambda: option in self.shown("ul[role=listbox] li"))
+        self.driver.find_element("css selector", f"ul[role=listbox] li[aria-label='{option}']").click()
 
-    def click(self, selector: str) -> None:
-        self.all(selector)[0].click()
-
-    def say(self, text: str) -> None:
-        before = len(self.all(".asked"))
-        self.all("#text")[0].send_keys(text + "\ue007")
-        self.wait(lambda: len(self.all(".asked")) > before and self.quiet())
-
-    def quiet(self) -> bool:
-        return self.driver.execute_script("return document.body.ariaBusy") == "false"
+    def say(self, text: str, *, then: Callable[[], Any]) -> None:
+        # A long text would take long to type.
+        box = self.driver.find_element("css selector", "textarea[placeholder='Say something']")
+        put = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
+        self.driver.execute_script(put, box, text)
+        box.send_keys(ENTER)
+        self.until(then)
 
 
 @pytest.fixture
@@ -117,22 +111,27 @@ def look(chromium: Callable[..., Any]) -> Callable[[Started], Page]:
 
 
 @pytest.mark.browser
-def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any) -> None:
+def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any, upstream: Any) -> None:
     started = start()
     page = look(started)
-    assert page.texts("article .text") == ["Seventy-two steps, User. Sit down."]
-    assert "lighthouse" in page.texts(".about")[0]
-    page.say(HOSTILE)
-    assert page.texts(".asked") == [HOSTILE]
-    assert page.texts("article .text")[-1].startswith(HOSTILE)
-    assert not page.all("main img, main a, main b, main strong, main script") and page.driver.title == "Talk to a role"
+    assert "Ada Fenn keeps the lighthouse and counts everything." in page.shown("textarea")
+    reply = f"{HOSTILE}\n\nAnswer User in one sentence."
+    page.say(HOSTILE, then=lambda: page.said() == [GREETING, HOSTILE, reply])
+    inside = "return document.querySelectorAll('.message :is(img, a, b, strong, script, code, .katex)').length"
+    assert page.driver.execute_script(inside) == 0
+    before = len(upstream.bodies)
+    page.press("Retry")
+    page.until(lambda: len(upstream.bodies) > before)
+    page.until(lambda: page.said() == [GREETING, HOSTILE, reply])
     page.driver.execute_cdp_cmd(
         "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     )
-    page.click("#copy")
-    page.wait(lambda: page.texts("#copy") == ["Copied"])
-    copied = page.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
-    assert copied.startswith("Ada Fenn by parrot: Seventy-two steps") and f"You: {HOSTILE}" in copied
+    page.driver.find_element("css selector", "button[aria-label*=opy]").click()
+    who = "Ada Fenn by parrot"
+    told = f"{who}: {GREETING}\n\nYou: {HOSTILE}\n\n{who}: {reply}"
+    clipboard = "navigator.clipboard.readText().then(arguments[0])"
+    page.until(lambda: page.driver.execute_async_script(clipboard) == told)
+    assert page.driver.title == "Talk to a role"
     assert page.driver.get_log("browser") == []
     messages = [json.loads(line["message"])["message"] for line in page.driver.get_log("performance")]
     asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
@@ -142,108 +141,74 @@ def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any) ->
 
 
 @pytest.mark.browser
-def test_two_models_side_by_side_and_a_blind_vote(start: Any, look: Any) -> None:
+def test_votes_between_two_models_and_two_roles(start: Any, look: Any) -> None:
     started = start("--against", "other.yaml")
     page = look(started)
-    page.choose("Second role", "Ada Fenn")
-    page.click("#blind")
-    page.click("#new")
-    page.wait(lambda: len(page.all("article")) == 2 and page.quiet())
-    page.say("How many gulls?")
-    assert page.texts(".who") == ["Left", "Right"] * 2
-    assert "parrot" not in page.driver.find_element("id", "talk").text
-    assert page.texts("#votes button") == ["Left", "Equal", "Right"]
-    page.click("[data-choice=first]")
-    page.wait(lambda: page.texts("#problem"))
-    assert sorted(page.texts(".who")[:2]) == ["other.yaml", "parrot"] and not page.texts("#votes")
-    left = page.texts(".who")[0]
+    assert page.names() == ["parrot", "other.yaml"]
+    page.driver.find_element("css selector", "input[type=checkbox]").click()
+    page.press("New talk")
+    page.until(lambda: page.names() == ["Left", "Right"])
+    page.say("How many gulls?", then=lambda: "Equal" in page.shown("button"))
+    assert len(page.said()) == 6
+    page.press("Left is better")
+    page.until(lambda: sorted(page.names()) == ["other.yaml", "parrot"] and "Equal" not in page.shown("button"))
+    left = page.names()[0]
+    page.choose("Second role", "Queen of Hearts")
+    page.press("New talk")
+    page.until(lambda: len(page.said()) == 1)
+    page.say("Why?", then=lambda: "Equal" in page.shown("button"))
+    page.press("Equal")
+    page.until(lambda: sorted(page.names()) == ["Ada Fenn by parrot", "Queen of Hearts by other.yaml"])
     assert "rolellm agreement rolellm-votes" in started.stop()
     folder = started.folder / "rolellm-votes"
-    (label,) = [json.loads(line) for line in next((folder / "labels").glob("*.jsonl")).read_text().splitlines()]
-    assert (label["order"][0], label["ranks"]) == (left, [1.0, 2.0])
+    labels = [json.loads(line) for line in next((folder / "labels").glob("*.jsonl")).read_text().splitlines()]
+    assert [(labels[0]["order"][0], labels[0]["ranks"]), labels[1]["ranks"]] == [(left, [1.0, 2.0]), [1.5, 1.5]]
     done = subprocess.run([ROLELLM, "agreement", str(folder), "--json"], capture_output=True, text=True)
     found = json.loads(done.stdout)
-    assert (found["rows"], found["annotators"][0]["labelled"]) == (1, 1)
+    assert (found["rows"], found["annotators"][0]["labelled"]) == (2, 2)
 
 
-def test_votes_add_up_over_talks_and_sessions(start: Any) -> None:
-    ada, queen = ("Ada Fenn", "parrot"), ("Queen of Hearts", "parrot")
+@pytest.mark.browser
+def test_what_goes_wrong_is_said_and_the_page_goes_on(start: Any, look: Any, upstream: Any) -> None:
     started = start()
-    talk = started.begin(ada, queen, blind=True)
-    assert talk["names"] is None
-    vote = {"talk": talk["talk"], "choice": "tie"}
-    assert "nothing to vote on" in started.post("vote", vote).text
-    started.say(talk["talk"], "Why?")
-    assert sorted(started.post("vote", vote).json()["names"]) == ["Ada Fenn by parrot", "Queen of Hearts by parrot"]
-    # Who is where is known now.
-    assert "nothing to vote on" in started.post("vote", vote).text
-    assert "nothing to vote on" in started.post("vote", {**vote, "talk": started.begin(ada, queen)["talk"]}).text
-    started.stop()
-    started = start("--against", "other.yaml")
-    talk = started.begin(ada, ("Ada Fenn", "other.yaml"), blind=True)["talk"]
-    started.say(talk, "And now?")
-    assert started.post("vote", {"talk": talk, "choice": "second"}).status_code == 200
-    started.stop()
-    done = subprocess.run(
-        [ROLELLM, "agreement", "rolellm-votes", "--json"], cwd=started.folder, capture_output=True, text=True
-    )
-    assert json.loads(done.stdout)["rows"] == 2, done.stderr
-
-
-def test_bad_messages_get_a_sentence_and_the_page_goes_on(start: Any, upstream: Any) -> None:
-    started = start()
-    talk = started.begin(("Ada Fenn", "parrot"))["talk"]
-    assert "characters, too many for a context of 2,000" in started.say(talk, "why? " * 200_000)[0]["problem"]
-    assert "slow down" in started.say(talk, "fail now")[0]["problem"]
-    assert [one["problem"] for one in started.say(talk, " ")] == ["the message is empty; say something"]
-    for what, body, said in (
-        ("say", {"talk": 99, "text": "Why?"}, "no longer kept"),
-        ("say", {"talk": talk}, "damaged at text"),
-        ("say", {"talk": talk, "text": "x" * (9 << 20)}, "too long"),
-        ("begin", {"sides": [{"role": "Ada Fenn", "model": "parrot"}] * 2}, "are the same"),
-        ("begin", {"sides": [{"role": "nobody", "model": "parrot"}]}, "no such role"),
-        ("dance", {}, "not found"),
-    ):
-        answer = started.post(what, body)
-        assert answer.status_code >= 400 and said in answer.json()["problem"], answer.text
-    assert started.post("state", {}, Origin="http://evil.example").status_code == 403
-    assert "".join(one.get("text", "") for one in started.say(talk, "go on")).startswith("go on")
-    started.stop()
-
-
-def test_a_browser_that_leaves_takes_its_request_with_it(start: Any, upstream: Any) -> None:
-    started = start(role="queen of hearts")
-    talk = started.begin(("Queen of Hearts", "parrot"))["talk"]
-    upstream.go.clear()
-    body = {"talk": talk, "text": "hold two three"}
-    with httpx2.stream("POST", started.url + "say", json=body, headers={"Origin": started.origin}) as answer:
-        assert "hold" in next(answer.iter_text())
-        assert "still being answered" in started.post("say", body).text
-    upstream.go.set()
+    page = look(started)
+    page.choose("Second role", "Ada Fenn")
+    page.press("New talk")
+    page.until(lambda: "the two sides are the same" in " ".join(page.shown(".toast-body")))
+    page.say(" ", then=lambda: "type a message" in " ".join(page.shown(".toast-body")))
+    page.say("why? " * 10_000, then=lambda: "characters, too many for a context of 2,000" in page.said()[-1])
+    page.say("fail now", then=lambda: "slow down" in page.said()[-1])
+    page.say("go on", then=lambda: page.said()[-1].startswith("go on"))
+    # A browser that leaves takes its request with it.
+    page.say("drip " + "two " * 200, then=lambda: upstream.open == 1)
+    page.driver.get("about:blank")
     assert upstream.quiet()
-    end = time.monotonic() + 20
-    while "still being" in (said := started.post("say", {"talk": talk, "text": "go on"}).text):
-        assert time.monotonic() < end
-        time.sleep(0.1)
-    assert "go" in said
     started.stop()
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "said"),
     [
-        pytest.param(["nobody", "--web", "--llm", "other.yaml"], 2, "no role 'nobody'", id="role"),
-        pytest.param(["ada.json", "--llm", "other.yaml", "--against", "other.yaml"], 2, "needs --web", id="no-web"),
-        pytest.param(["ada.json", "--web", "--llm", "other.yaml", "--against", "other.yaml"], 2, "again", id="same"),
-        pytest.param(["ada.json", "--web", "--llm", "other.yaml", "--votes", "."], 2, "holds other files", id="votes"),
-        pytest.param(["ada.json", "--web", "--llm", "other.yaml", "--port", "{taken}"], 2, "not available", id="port"),
+        pytest.param(["nobody", "--web", "--llm", "other.yaml"], "no role 'nobody'", id="role"),
+        pytest.param(["ada.json", "--llm", "other.yaml", "--against", "other.yaml"], "needs --web", id="no-web"),
+        pytest.param(["ada.json", "--web", "--llm", "other.yaml", "--against", "other.yaml"], "again", id="same"),
+        pytest.param(
+            ["ada.json", "--web", "--llm", "other.yaml", "--votes", "."],
+            "holds other files",
+            id="votes",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["ada.json", "--web", "--llm", "other.yaml", "--port", "{taken}"],
+            "not available",
+            id="port",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
-def test_what_cannot_be_shown(
-    start: Any, tmp_path: Path, upstream: Any, words: list[str], code: int, said: str
-) -> None:
+def test_what_cannot_be_shown(start: Any, tmp_path: Path, upstream: Any, words: list[str], said: str) -> None:
     taken = upstream.url.rsplit(":", 1)[1].removesuffix("/v1")
     given = [word.format(taken=taken) for word in words]
     done = subprocess.run([ROLELLM, "chat", *given], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1

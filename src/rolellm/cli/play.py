@@ -50,12 +50,14 @@ class _Page:
         against: With --web: a second model; a folder, a Hub id, or YAML settings.
         votes: With --web: the folder of the votes, which `rolellm agreement` reads.
         port: With --web: port to listen on; 0 for any that is free.
+        share: With --web: give the page a public address too, through a server of Gradio's, for all who have it.
     """
 
     web: bool = False
     against: str | None = None
     votes: Path = Path("rolellm-votes")
     port: int = Field(default=0, ge=0, le=65_535)
+    share: bool = False
 
 
 @with_options
@@ -69,6 +71,10 @@ def chat(role: Annotated[str, typer.Argument(metavar="ROLE")], asked: Played, ho
 
     wait_briefly()
     _check_named(asked)
+    if page.web:
+        # Gradio counts its users unless it is told not to.
+        os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+        require("gradio", extra="web")
 
     from rolellm.playing.player import RolePlayer
     from rolellm.playing.terminal import Terminal
@@ -113,18 +119,21 @@ def _talk_page(player: Any, name: str, page: _Page, how: PlaySettings) -> None:
 
     from rolellm.cli.label import login
     from rolellm.core.sanitize import visible
-    from rolellm.labelling import TalkServer, running, stop_request
     from rolellm.playing.player import RolePlayer
+
+    if page.against == name:
+        raise SettingsError("--against names the same model again; name another one")
+    from rolellm.labelling import stop_request
+    from rolellm.labelling.talk import TalkPage
 
     models = {name: player}
     if page.against is not None:
-        if page.against in models:
-            raise SettingsError("--against names the same model again; name another one")
         models[page.against] = RolePlayer(page.against, player.part, **dump(how))
-    with stop_request() as wait, running(TalkServer(models, page.votes, login(), port=page.port)) as server:
-        say(f"Open {server.url} in a browser on this machine. Press Ctrl-C to stop.", err=True)
+    talks = TalkPage(models, page.votes, login())
+    with stop_request() as wait, talks.serve(port=page.port, share=page.share) as url:
+        say(f"Open {url} in a browser. Press Ctrl-C to stop.", err=True)
         if sys.stdout.isatty():
-            webbrowser.open(server.url)
+            webbrowser.open(url)
         wait()
     if page.votes.is_dir():
         say(f"Votes: {visible(str(page.votes))}. Next: {visible(f'rolellm agreement {shlex.quote(str(page.votes))}')}")

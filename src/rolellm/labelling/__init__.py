@@ -1,16 +1,6 @@
-"""Local pages: a person ranks and audits the answers of a judging run, or talks to roles and votes on their replies."""
+"""A local page on which a person ranks and audits the answers of a judging run, blind and with the keyboard alone."""
 
-from rolellm.labelling.server import LabelServer, running, serving, stop_request
-from rolellm.labelling.talk import TalkServer
+from rolellm.labelling.server import LabelServer, serving, stop_request
 from rolellm.labelling.tasks import AuditTask, LabelTask, RankingTask
 
-__all__ = [
-    "AuditTask",
-    "LabelServer",
-    "LabelTask",
-    "RankingTask",
-    "TalkServer",
-    "running",
-    "serving",
-    "stop_request",
-]
+__all__ = ["AuditTask", "LabelServer", "LabelTask", "RankingTask", "serving", "stop_request"]

@@ -1,8 +1,8 @@
-"""The pages' server: on 127.0.0.1 only, and only for the page that it serves.
+"""The page's server: on 127.0.0.1 only, and only for the page that it serves.
 
 Other programs of this machine and other pages in the same browser are kept out by four things: an address that nobody
 can guess (a random token in its path), a ``Host`` that must be this server's own (so that no outside name can be
-pointed here), JSON taken from a page of this very origin only, and a policy that lets the page load nothing
+pointed here), labels taken as JSON from a page of this very origin only, and a policy that lets the page load nothing
 else.
 """
 
@@ -15,14 +15,14 @@ import socket
 import socketserver
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from rolellm.core.errors import DataError, RoleLLMError, SettingsError
+from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import NO_ROOM
 from rolellm.labelling.tasks import LabelTask
 from rolellm.runtime.interrupts import handling
@@ -35,8 +35,6 @@ _PATIENCE = 30.0
 _JSON = "application/json"
 _SCRIPTS: Final = ("page.js", "ranking.js", "audit.js")
 _ASSETS: Final = {"page.html": "html", "page.css": "css", **dict.fromkeys(_SCRIPTS, "javascript")}
-#: Content, whole or as it comes, and its media type.
-Reply = tuple[bytes | Generator[bytes], str]
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -50,19 +48,16 @@ _HEADERS: Final = {
 }
 
 
-_S = TypeVar("_S", bound="PageServer")
-
-
-class RefusedError(Exception):
+class _RefusedError(Exception):
     """A request that is not carried out: the status of the answer, and the problem in words."""
 
 
-class PageServer(ThreadingHTTPServer):
-    """Serves one page.
+class LabelServer(ThreadingHTTPServer):
+    """Serves one task.
 
     Args:
-        assets: The page's files in this package, with their kinds; the first is the page itself.
-        handler: What answers the page.
+        task: What is labelled.
+        commands: What to run once all is labelled, as the page shows it then.
         port: 0 for any that is free.
 
     Attributes:
@@ -74,15 +69,17 @@ class PageServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, assets: Mapping[str, str], handler: type[PageHandler], *, port: int = 0) -> None:
+    def __init__(self, task: LabelTask, commands: Mapping[str, str], *, port: int = 0) -> None:
+        self.task = task
+        self.commands = commands
         self.token = secrets.token_urlsafe(16)
         folder = resources.files("rolellm.labelling")
         self.assets = {
-            file if place else "": (folder.joinpath(file).read_bytes(), f"text/{kind}; charset=utf-8")
-            for place, (file, kind) in enumerate(assets.items())
+            file.removeprefix("page.html"): (folder.joinpath(file).read_bytes(), f"text/{kind}; charset=utf-8")
+            for file, kind in _ASSETS.items()
         }
         try:
-            super().__init__((HOST, port), handler)
+            super().__init__((HOST, port), _Handler)
         except OSError as error:
             reason = error.strerror or error
             raise SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port") from error
@@ -100,24 +97,6 @@ class PageServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class LabelServer(PageServer):
-    """Serves one task.
-
-    Args:
-        task: What is labelled.
-        commands: What to run once all is labelled, as the page shows it then.
-        port: 0 for any that is free.
-
-    Raises:
-        SettingsError: When the port cannot be had.
-    """
-
-    def __init__(self, task: LabelTask, commands: Mapping[str, str], *, port: int = 0) -> None:
-        self.task = task
-        self.commands = commands
-        super().__init__(_ASSETS, _LabelHandler, port=port)
-
-
 @contextmanager
 def serving(task: LabelTask, commands: Mapping[str, str], *, port: int = 0) -> Iterator[LabelServer]:
     """Serve a task from a thread of its own while the block runs; a label being written then is waited for.
@@ -125,16 +104,7 @@ def serving(task: LabelTask, commands: Mapping[str, str], *, port: int = 0) -> I
     Raises:
         SettingsError: When the port cannot be had.
     """
-    try:
-        with running(LabelServer(task, commands, port=port)) as server:
-            yield server
-    finally:
-        task.close()
-
-
-@contextmanager
-def running(server: _S) -> Iterator[_S]:
-    """Serve a page from a thread of its own while the block runs."""
+    server = LabelServer(task, commands, port=port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
@@ -143,6 +113,7 @@ def running(server: _S) -> Iterator[_S]:
         server.shutdown()
         thread.join()
         server.server_close()
+        task.close()
 
 
 @contextmanager
@@ -167,33 +138,17 @@ def stop_request() -> Iterator[Callable[[], object]]:
             signal.set_wakeup_fd(before)
 
 
-class PageHandler(BaseHTTPRequestHandler):
-    """Answers a page, and nobody else."""
-
-    server: PageServer
+class _Handler(BaseHTTPRequestHandler):
+    server: LabelServer
     timeout = _PATIENCE
-    #: What the page sends, in words, and the most bytes of it that are read.
-    sent = "label"
-    most = MAX_BODY
 
     def do_GET(self) -> None:
-        """Answer with a file of the page, or what `get` gives."""
-        self._answer(lambda: self.server.assets.get(name := self._name()) or self.get(name))
+        self._answer(self._get)
 
     def do_POST(self) -> None:
-        """Answer with what `post` gives, where the page itself asks."""
-        self._answer(self._posted)
-
-    def get(self, name: str) -> Reply:
-        """The answer to what the page asks for."""
-        raise RefusedError(HTTPStatus.NOT_FOUND, "not found")
-
-    def post(self, name: str, read: Callable[[], dict[str, Any]]) -> Reply:
-        """The answer to what the page sends, which `read` reads."""
-        raise RefusedError(HTTPStatus.NOT_FOUND, "not found")
+        self._answer(self._post)
 
     def version_string(self) -> str:
-        """Name no version."""
         return "rolellm"
 
     def log_message(self, *_: Any) -> None:
@@ -208,87 +163,63 @@ class PageHandler(BaseHTTPRequestHandler):
     def _answer(self, work: Any) -> None:
         try:
             if self.headers.get("Host", "") not in self.server.hosts:
-                raise RefusedError(HTTPStatus.FORBIDDEN, "unknown host; open the address printed in the terminal")
+                raise _RefusedError(HTTPStatus.FORBIDDEN, "unknown host; open the address printed in the terminal")
             self._send(HTTPStatus.OK, *work())
-        except RefusedError as refused:
+        except _RefusedError as refused:
             self._refuse(*refused.args)
         except IndexError:
             self._refuse(HTTPStatus.NOT_FOUND, "no such item in this sample")
-        except RoleLLMError as error:
+        except DataError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
 
     def _name(self) -> str:
         """What is asked for, below the token."""
         _, token, name = (*self.path.split("/", 2), "", "")[:3]
         if not secrets.compare_digest(token.encode(), self.server.token.encode()):
-            raise RefusedError(HTTPStatus.NOT_FOUND, "not found; open the address printed in the terminal")
+            raise _RefusedError(HTTPStatus.NOT_FOUND, "not found; open the address printed in the terminal")
         return name
 
-    def _posted(self) -> Reply:
+    def _get(self) -> tuple[bytes, str]:
         name = self._name()
+        if name in self.server.assets:
+            return self.server.assets[name]
+        if name == "state":
+            return _encoded(self._state()), _JSON
+        item, _, number = name.partition("/")
+        if item != "item":
+            raise _RefusedError(HTTPStatus.NOT_FOUND, "not found")
+        return _encoded(self.server.task.item(_number(number))), _JSON
+
+    def _post(self) -> tuple[bytes, str]:
+        if self._name() != "label":
+            raise _RefusedError(HTTPStatus.NOT_FOUND, "not found")
         if self.headers.get("Origin", "") != f"http://{self.headers['Host']}":
-            problem = f"{self.sent}s are accepted only from this server's own page"
-            raise RefusedError(HTTPStatus.FORBIDDEN, problem)
+            raise _RefusedError(HTTPStatus.FORBIDDEN, "labels are accepted only from this server's own page")
         if self.headers.get_content_type() != _JSON:
-            raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send the {self.sent} as {_JSON}")
+            raise _RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send the label as {_JSON}")
         try:
-            return self.post(name, self._body)
+            self.server.task.save(self._body())
         except OSError as error:
-            if isinstance(error, ConnectionError):
-                raise
             if error.errno in NO_ROOM:
                 problem = "the disk is full; free some space and save again"
-                raise RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, problem) from error
-            problem = f"the {self.sent} could not be written ({error.strerror or type(error).__name__}); save again"
-            raise RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, problem) from error
+                raise _RefusedError(HTTPStatus.INSUFFICIENT_STORAGE, problem) from error
+            problem = f"the label could not be written ({error.strerror or type(error).__name__}); save again"
+            raise _RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, problem) from error
+        return _encoded(self._state()), _JSON
 
     def _body(self) -> dict[str, Any]:
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit():
-            raise RefusedError(HTTPStatus.LENGTH_REQUIRED, f"the {self.sent} has no length (Content-Length missing)")
-        if len(length) > 9 or int(length) > self.most:
-            raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the {self.sent} is too long")
+            raise _RefusedError(HTTPStatus.LENGTH_REQUIRED, "the label has no length (Content-Length missing)")
+        if len(length) > 9 or int(length) > MAX_BODY:
+            raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the label is too long")
         try:
             value = json.loads(self.rfile.read(int(length)))
         except (ValueError, RecursionError) as error:
             raise DataError("not JSON") from error
         if not isinstance(value, dict):
-            raise DataError(f"a {self.sent} is a JSON object")
+            raise DataError("a label is a JSON object")
         return value
-
-    def _refuse(self, status: HTTPStatus, problem: str) -> None:
-        self._send(status, *encoded({"problem": problem}))
-
-    def _send(self, status: HTTPStatus, content: bytes | Generator[bytes], kind: str) -> None:
-        self.send_response(status)
-        length = {"Content-Length": str(len(content))} if isinstance(content, bytes) else {}
-        for name, value in {**_HEADERS, "Content-Type": kind, **length}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if isinstance(content, bytes):
-            if self.command != "HEAD":
-                self.wfile.write(content)
-            return
-        # A browser that leaves ends the work.
-        with closing(content):
-            for part in content:
-                self.wfile.write(part)
-
-
-class _LabelHandler(PageHandler):
-    server: LabelServer
-
-    def get(self, name: str) -> Reply:
-        if name == "state":
-            return encoded(self._state())
-        item, _, number = name.partition("/")
-        return encoded(self.server.task.item(_number(number))) if item == "item" else super().get(name)
-
-    def post(self, name: str, read: Callable[[], dict[str, Any]]) -> Reply:
-        if name != "label":
-            return super().post(name, read)
-        self.server.task.save(read())
-        return encoded(self._state())
 
     def _state(self) -> dict[str, Any]:
         task = self.server.task
@@ -301,10 +232,20 @@ class _LabelHandler(PageHandler):
             "commands": None if "open" in statuses else dict(self.server.commands),
         }
 
+    def _refuse(self, status: HTTPStatus, problem: str) -> None:
+        self._send(status, _encoded({"problem": problem}), _JSON)
 
-def encoded(value: Mapping[str, Any]) -> Reply:
-    """A value as the answer to a page."""
-    return json.dumps(value).encode("ascii"), _JSON
+    def _send(self, status: HTTPStatus, content: bytes, kind: str) -> None:
+        self.send_response(status)
+        for name, value in {**_HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+
+def _encoded(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value).encode("ascii")
 
 
 def _number(text: str) -> int:

@@ -7,71 +7,41 @@ row for each vote, both replies to its message, and who was preferred.
 from __future__ import annotations
 
 import copy
-import json
+import html
 import random
+import socket
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from itertools import count
+from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any, Final, Literal
+from typing import Any, Final
+
+import gradio as gr
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.core.sanitize import visible
 from rolellm.core.text import find_name
-from rolellm.core.typed_json import read_as
 from rolellm.judging.folder import RESULT, read_run, write_comparison, write_judgements, write_manifest
 from rolellm.judging.people.labels import RankingLabel, append_label, check_annotator, content_hash, label_path
 from rolellm.judging.types import Comparison, System
-from rolellm.labelling.server import PageHandler, PageServer, Reply, encoded
+from rolellm.llm.model import user
 from rolellm.models.local_model import LocalModel
 from rolellm.playing.player import Chat, RolePlayer
 from rolellm.playing.roles import Part, rolebench_roles
+from rolellm.runtime.locks import locked
 
-_ASSETS: Final = {"talk.html": "html", "page.css": "css", "talk.css": "css", "talk.js": "javascript"}
-#: Bytes of a message that are read, and talks that are kept; an older one is forgotten (our choices).
-_MOST_BODY: Final = 8 << 20
-_MOST_TALKS: Final = 100
-#: Places for the votes: the first side is preferred, neither, or the second.
-_RANKS: Final = {"first": (1.0, 2.0), "tie": (1.5, 1.5), "second": (2.0, 1.0)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """Who is to play what."""
-
-    role: str
-    model: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Begin:
-    """A new talk."""
-
-    sides: tuple[_Side, ...]
-    blind: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Say:
-    """A message to all sides of a talk."""
-
-    talk: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Vote:
-    """Which side of a blind talk replied better to the last message."""
-
-    talk: int
-    choice: Literal["first", "tie", "second"]
+_HOST: Final = "127.0.0.1"
+#: Seconds between two views of a reply (our choice): each is sent, and drawn, whole.
+_PAUSE: Final = 0.1
+#: Places for a vote, by its button.
+_RANKS: Final = {"Left is better": (1.0, 2.0), "Equal": (1.5, 1.5), "Right is better": (2.0, 1.0)}
 
 
 @dataclass
@@ -82,161 +52,215 @@ class _Talk:
         names: Who is on each side, as votes name them.
         chats: What each side saw; in a blind talk the sides are in random order.
         hidden: Whether the page does not know the names.
-        ready: Whether all sides have replied to the last message, and when they had.
-        held: By who answers.
+        text: The last message; ``again`` when it is said again.
+        open: The sides that are yet to reply to it.
+        replied: Those that have, and ``ready``: when the last of them had.
     """
 
     names: tuple[str, ...]
     chats: tuple[Chat, ...]
     hidden: bool
-    ready: float | None = None
-    held: Any = field(default_factory=threading.Lock)
+    text: str = ""
+    again: bool = False
+    open: set[int] = field(default_factory=set)
+    replied: set[int] = field(default_factory=set)
+    ready: float = 0.0
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """What the page calls the sides."""
+        return ("Left", "Right") if self.hidden else tuple(map(visible, self.names))
 
 
-class TalkServer(PageServer):
-    """Serves the page.
+class TalkPage:
+    """The page.
 
     Args:
         models: By name, who plays; each plays the first role at the start.
         votes: The folder of the votes.
         annotator: Who votes.
-        port: 0 for any that is free.
 
     Raises:
-        SettingsError: When the port cannot be had, or the folder is not one of votes.
+        SettingsError: When the folder is not one of votes.
         DataError: For damaged votes.
     """
 
-    def __init__(self, models: Mapping[str, RolePlayer], votes: Path, annotator: str, *, port: int = 0) -> None:
+    def __init__(self, models: Mapping[str, RolePlayer], votes: Path, annotator: str) -> None:
         self.models, self.votes, self.annotator = models, votes, check_annotator(annotator)
         first = next(iter(models.values()))
         self.roles = {first.role: first.part}
         for name, sheet in rolebench_roles().items():
             self.roles.setdefault(find_name(name, self.roles) or name, Part(sheet))
         # Asked of the server once, for all talks.
-        contexts = [player.context for player in models.values()]
-        assert contexts
+        self.contexts = [player.context for player in models.values()]
         _kept(votes)
-        self._talks: OrderedDict[int, _Talk] = OrderedDict()
-        self._numbers = count()
         # One model of this machine answers once at a time.
         self._turns = {id(one.model): threading.Lock() for one in models.values() if isinstance(one.model, LocalModel)}
-        super().__init__(_ASSETS, _TalkHandler, port=port)
 
-    def state(self) -> dict[str, Any]:
-        """What can be chosen."""
-        roles = [{"name": name, "about": visible(part.sheet.described() or "")} for name, part in self.roles.items()]
-        return {"roles": roles, "models": list(self.models)}
+    @contextmanager
+    def serve(self, *, port: int = 0, share: bool = False) -> Iterator[str]:
+        """Serve the page while the block runs.
 
-    def begin(self, asked: _Begin) -> dict[str, Any]:
-        """A new talk.
+        Args:
+            port: 0 for any that is free.
+            share: Give it a public address, through a server of Gradio's.
+
+        Yields:
+            Where the page is.
 
         Raises:
-            SettingsError: For an unknown role or model, or two sides that are the same.
+            SettingsError: When the port cannot be had.
         """
-        sides = list(asked.sides)
-        if len(sides) not in (1, 2) or len(set(sides)) < len(sides):
-            raise SettingsError("the two sides are the same; choose another role or another model for one of them")
-        if asked.blind:
-            random.shuffle(sides)
-        chats = [Chat(self._player(side)) for side in sides]
-        same = len({side.role for side in sides}) == 1
-        names = tuple(side.model if same and len(sides) == 2 else f"{side.role} by {side.model}" for side in sides)
-        talk = _Talk(names, tuple(chats), asked.blind and len(sides) == 2)
-        number = next(self._numbers)
-        self._talks[number] = talk
-        while len(self._talks) > _MOST_TALKS:
-            self._talks.popitem(last=False)
-        greetings = [visible(chat.turns[0].content) if chat.turns else "" for chat in chats]
-        return {"talk": number, "names": None if talk.hidden else names, "greetings": greetings}
+        try:
+            with socket.create_server((_HOST, port)) as free:
+                port = free.getsockname()[1]
+        except OSError as error:
+            reason = error.strerror or error
+            raise SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port") from error
+        # No other name that is pointed at this machine gets in.
+        hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["*"] if share else [_HOST, "localhost"])
+        page = self._page()
+        _, url, public = page.launch(
+            server_name=_HOST,
+            server_port=port,
+            share=share,
+            app_kwargs={"middleware": [hosts]},
+            prevent_thread_lock=True,
+            quiet=True,
+            inline=False,
+            ssr_mode=False,
+            mcp_server=False,
+            enable_monitoring=False,
+            run_history=False,
+            footer_links=[],
+            css=".message-content { white-space: pre-wrap; }",
+            theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
+        )
+        try:
+            yield public or url
+        finally:
+            page.close(verbose=False)
 
-    def _player(self, side: _Side) -> RolePlayer:
-        if side.role not in self.roles or side.model not in self.models:
-            raise SettingsError("no such role or model; reload the page")
-        player = self.models[side.model].as_role(self.roles[side.role])
+    def _page(self) -> Any:
+        """All that is shown, and what happens when something is pressed."""
+        roles, models = list(self.roles), list(self.models)
+        two = len(models) > 1
+        quick = {"show_progress": "hidden", "concurrency_limit": None}
+        with gr.Blocks(title="Talk to a role", analytics_enabled=False, fill_height=True) as page:
+            talk, choice = gr.State(), []
+            with gr.Row():
+                for who, whose, options, model in (
+                    ("Role", "Model", roles, models[0]),
+                    ("Second role", "Second model", [("nobody", ""), *roles], models[-1]),
+                ):
+                    start = roles[0] if two or who == "Role" else ""
+                    with gr.Column():
+                        with gr.Row():
+                            role = gr.Dropdown(options, value=start, label=who)
+                            choice += [role, gr.Dropdown(models, value=model, label=whose, visible=two)]
+                        about = gr.Textbox(self._about(start), max_lines=2, container=False, interactive=False)
+                    role.change(self._about, role, about, **quick)
+            with gr.Row():
+                blind = gr.Checkbox(label="Blind, to vote")
+                new = gr.Button("New talk", size="sm")
+            with gr.Row(scale=1):
+                plain = {"render_markdown": False, "latex_delimiters": [], "group_consecutive_messages": False}
+                sides = [gr.Chatbot(buttons=[], height="46vh", **plain) for _ in range(2)]
+            with gr.Row(visible=False) as votes:
+                buttons = [gr.Button(label) for label in _RANKS]
+            with gr.Row():
+                text = gr.Textbox(placeholder="Say something", show_label=False, submit_btn="Send", scale=8)
+                again = gr.Button("Retry")
+            transcript = gr.Textbox(label="Transcript", max_lines=3, buttons=["copy"], interactive=False)
+            shown, replies = [votes, transcript, *sides], []
+            for trigger, repeat in ((text.submit, False), (again.click, True)):
+                asked = trigger(partial(self._say, repeat), [talk, text], [votes, text], **quick)
+                for place, side in enumerate(sides):
+                    reply = asked.success(partial(self._reply, place), talk, side, **quick)
+                    reply.then(self._ended, talk, [votes, transcript], **quick)
+                    replies.append(reply)
+            starts = [page.load, new.click, *(side.clear for side in sides)]
+            gr.on(starts, self._begin, [*choice, blind], [talk, *shown], cancels=replies, **quick)
+            for button, ranks in zip(buttons, _RANKS.values(), strict=True):
+                button.click(partial(self._vote, ranks), talk, shown, **quick)
+        return page
+
+    def _about(self, role: str) -> str:
+        return visible(self.roles[role].sheet.described() or "") if role else ""
+
+    def _begin(self, role: str, model: str, second: str, second_model: str, blind: bool) -> tuple[Any, ...]:
+        """A new talk."""
+        asked = [(role, model), (second, second_model)][: 2 if second else 1]
+        if asked[1:] == asked[:1]:
+            raise _problem("the two sides are the same; choose another role or another model for one of them")
+        if blind:
+            random.shuffle(asked)
+        same = role == second
+        names = tuple(plays if same else f"{who} by {plays}" for who, plays in asked)
+        talk = _Talk(names, tuple(Chat(self._player(*one)) for one in asked), blind and len(asked) == 2)
+        return talk, *self._ended(talk), *_named(talk, *map(_said, talk.chats))
+
+    def _player(self, role: str, model: str) -> RolePlayer:
+        player = self.models[model].as_role(self.roles[role])
         if not isinstance(player.model, LocalModel):
             # A model behind an API has its connections to itself: sides are answered at the same time.
             player.model = copy.copy(player.model)
         return player
 
-    def talk(self, number: int) -> _Talk:
-        """A talk by its number.
+    def _say(self, again: bool, talk: _Talk | None, text: str) -> tuple[Any, str]:
+        """A message to all sides, or the last one again."""
+        if talk is None or talk.open:
+            raise _problem("the last message is still being answered, or the talk is gone; wait or start a new one")
+        if not (talk.text if again else text.strip()):
+            raise _problem("there is nothing to say; type a message")
+        talk.text, talk.again = talk.text if again else text, again
+        talk.open, talk.replied = set(range(len(talk.chats))), set()
+        return gr.update(visible=False), text if again else ""
 
-        Raises:
-            SettingsError: For one that is not kept, or is being answered.
-        """
-        found = self._talks.get(number)
-        if found is None:
-            raise SettingsError("this talk is no longer kept; start a new one")
-        if found.held.locked():
-            raise SettingsError("the last message is still being answered; wait for it")
-        return found
-
-    def say(self, asked: _Say) -> Generator[bytes]:
-        """The replies of all sides to a message, as they arrive: one JSON object a line, ``side`` and its ``text``.
-
-        A side that cannot reply has a ``problem`` in place of it. Empty lines find out whether somebody still listens.
-        """
-        talk = self.talk(asked.talk)
-        arrived: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
-        left = threading.Event()
-
-        def answer(side: int, chat: Chat) -> None:
-            try:
-                with self._turns.get(id(chat.player.model), nullcontext()):
-                    pieces: Any = () if left.is_set() else chat.say(asked.text, stream=True)
-                    if chat.prompt is not None and (chat.prompt.dropped or chat.prompt.dropped_lore):
-                        arrived.put({"side": side, "note": "The context is full: earlier turns or lore are left out."})
-                    said = False
+    def _reply(self, side: int, talk: _Talk) -> Iterator[Any]:
+        """What a side shows as its reply arrives; a browser that leaves ends the work with the next piece."""
+        if side not in talk.open:
+            yield gr.skip()
+            return
+        chat, said, problem, due = talk.chats[side], "", "", 0.0
+        asked, before = _message("user", talk.text), _said(chat)
+        again = talk.again and chat.turns[-2:-1] == [user(talk.text)]
+        try:
+            with self._turns.get(id(chat.player.model), nullcontext()):
+                pieces: Any = chat.retry(stream=True) if again else chat.say(talk.text, stream=True)
+                before = _said(chat)
+                with closing(pieces):
                     for piece in pieces:
-                        said |= bool(piece)
-                        arrived.put({"side": side, "text": visible(piece)})
-                        if left.is_set():
-                            pieces.close()
-                    if not said:
-                        arrived.put({"side": side, "problem": "the reply is empty; say it again or something else"})
-            except RoleLLMError as error:
-                arrived.put({"side": side, "problem": visible(str(error))})
-            except Exception as error:
-                arrived.put({"side": side, "problem": f"the model failed: {type(error).__name__}; see the terminal"})
-                raise
-            finally:
-                arrived.put(None)
+                        said += piece
+                        if time.monotonic() > due:
+                            due = time.monotonic() + _PAUSE
+                            yield [*before, asked, _message("assistant", said)]
+            if chat.prompt is not None and (chat.prompt.dropped or chat.prompt.dropped_lore):
+                problem = "The context is full: earlier turns or lore are left out."
+            if not said:
+                raise SettingsError("the reply is empty; say it again or something else")
+            talk.replied.add(side)
+            talk.ready = time.monotonic()
+        except RoleLLMError as error:
+            # The reason names the model.
+            problem = "There was no reply; a talk that is not blind says why." if talk.hidden else str(error)
+        finally:
+            talk.open.discard(side)
+        yield [*before, asked, *(_message("assistant", one) for one in (said, f"⚠ {problem}") if one.strip("⚠ "))]
 
-        def lines() -> Generator[bytes]:
-            with talk.held:
-                talk.ready, failed = None, False
-                started = [threading.Thread(target=answer, args=one, daemon=True) for one in enumerate(talk.chats)]
-                for one in started:
-                    one.start()
-                open_sides = len(started)
-                try:
-                    while open_sides:
-                        try:
-                            found = arrived.get(timeout=1)
-                        except Empty:
-                            yield b"\n"
-                            continue
-                        open_sides -= found is None
-                        failed |= found is not None and "problem" in found
-                        if found is not None:
-                            yield json.dumps(found).encode() + b"\n"
-                    talk.ready = None if failed else time.monotonic()
-                finally:
-                    left.set()
+    def _ended(self, talk: _Talk) -> tuple[Any, str]:
+        """Whether there is something to vote on, and the transcript."""
+        turns = [
+            f"{name if turn.role == 'assistant' else 'You'}: {visible(turn.content)}"
+            for name, chat in zip(talk.shown, talk.chats, strict=True)
+            for turn in chat.turns
+        ]
+        return gr.update(visible=talk.hidden and len(talk.replied) == 2), "\n\n".join(turns)
 
-        return lines()
-
-    def vote(self, asked: _Vote) -> dict[str, Any]:
-        """Keep a vote, and say who was on which side.
-
-        Raises:
-            SettingsError: When there is nothing to vote on, or it was voted on before.
-            RunInUseError: While another page keeps one.
-        """
-        talk = self.talk(asked.talk)
-        if not talk.hidden or talk.ready is None:
-            raise SettingsError("there is nothing to vote on; start a blind talk and wait for both replies")
+    def _vote(self, ranks: tuple[float, float], talk: _Talk | None) -> tuple[Any, ...]:
+        """Keep a vote, and say who was on which side."""
+        if talk is None or not talk.hidden or len(talk.replied) < 2:
+            raise _problem("there is nothing to vote on; start a blind talk and wait for both replies")
         question, first, second = talk.chats[0].turns[-2].content, *(chat.turns[-1].content for chat in talk.chats)
         parts = [chat.player.part.sheet for chat in talk.chats]
         answers = dict(zip(talk.names, (first, second), strict=True))
@@ -244,10 +268,33 @@ class TalkServer(PageServer):
         about = parts[0].described() if len(roles) == 1 else None
         row = Row("", " / ".join(roles), parts[0].language, "general", question, (), role_description=about)
         seconds = round(time.monotonic() - talk.ready, 1)
-        ranks = _RANKS[asked.choice]
-        _keep(self.votes, row, answers, RankingLabel("", self.annotator, talk.names, ranks, seconds, ""))
+        try:
+            _keep(self.votes, row, answers, RankingLabel("", self.annotator, talk.names, ranks, seconds, ""))
+        except RoleLLMError as error:
+            raise _problem(str(error)) from error
         talk.hidden = False
-        return {"names": talk.names, "kept": str(self.votes)}
+        return *self._ended(talk), *_named(talk)
+
+
+def _named(talk: _Talk, *said: list[dict[str, Any]]) -> list[Any]:
+    """The two sides with who is on them, and what was said."""
+    given = [{"value": value} for value in said] or [{}, {}]
+    sides = [gr.update(label=name, visible=True, **one) for name, one in zip(talk.shown, given, strict=False)]
+    return [*sides, gr.update(visible=False)][:2]
+
+
+def _said(chat: Chat) -> list[dict[str, Any]]:
+    return [_message(turn.role, turn.content) for turn in chat.turns]
+
+
+def _message(role: str, text: str) -> dict[str, Any]:
+    # A string would lose its indent, and without Markdown, Gradio still takes a text for HTML.
+    return {"role": role, "content": [{"type": "text", "text": html.escape(visible(text), quote=False)}]}
+
+
+def _problem(text: str) -> Any:
+    """A sentence that the page shows; Gradio takes it for HTML."""
+    return gr.Error(html.escape(visible(text)), print_exception=False)
 
 
 def _kept(folder: Path) -> Comparison:
@@ -263,8 +310,6 @@ def _kept(folder: Path) -> Comparison:
 
 
 def _keep(folder: Path, row: Row, answers: Mapping[str, str], label: RankingLabel) -> None:
-    from rolellm.runtime.locks import locked
-
     with locked(folder):
         before = _kept(folder)
         row = replace(row, id=f"vote-{len(before.rows) + 1:05}")
@@ -279,24 +324,3 @@ def _keep(folder: Path, row: Row, answers: Mapping[str, str], label: RankingLabe
         write_judgements(folder, ())
         append_label(label_path(folder, label.annotator, RankingLabel), label)
         write_json(folder / RESULT, {})
-
-
-class _TalkHandler(PageHandler):
-    server: TalkServer
-    sent, most = "message", _MOST_BODY
-
-    def get(self, name: str) -> Reply:
-        return encoded(self.server.state()) if name == "state" else super().get(name)
-
-    def post(self, name: str, read: Callable[[], dict[str, Any]]) -> Reply:
-        server = self.server
-        ways: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-            "begin": (_Begin, server.begin),
-            "say": (_Say, server.say),
-            "vote": (_Vote, server.vote),
-        }
-        if name not in ways:
-            return super().post(name, read)
-        kind, work = ways[name]
-        found = work(read_as(kind, read(), "the message"))
-        return encoded(found) if isinstance(found, dict) else (found, "application/x-ndjson")
