@@ -14,6 +14,7 @@ import pytest
 from rolellm.core.records import Row
 from rolellm.prompts.render import prompt_messages
 
+from .commands import command  # noqa: F401  # fixture
 from .forking import lukewarm, warm  # noqa: F401  # fixtures
 
 # Before anything imports datasets or huggingface_hub, which read these once.

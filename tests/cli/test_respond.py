@@ -8,15 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rolellm.cli.app import main
 from rolellm.construct.sheet import Lore, Sheet, write_sheet
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Turn
+
+from ..commands import exit_code
 
 BIN = Path(sys.executable).parent
 TURNS = (
@@ -44,13 +46,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*words: str) -> int:
-    """The command in this process; the exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["rolellm", "respond", *words])
-        with pytest.raises(SystemExit) as caught:
-            main()
-    return int(caught.value.code or 0)
+run = partial(exit_code, "respond")
 
 
 ASK = ("fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
