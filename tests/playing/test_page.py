@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from .conftest import ROLELLM, write_card
+from ..commands import Command
+from ..forking import Forked, Forking
+from .conftest import address, write_card
 
 HOSTILE = "<img src=x onerror=\"document.title='hurt'\"> **bold** [a](http://evil.example/) <script>hurt()</script>"
 
@@ -23,7 +23,7 @@ HOSTILE = "<img src=x onerror=\"document.title='hurt'\"> **bold** [a](http://evi
 class Started:
     """`rolellm chat … --web` at work."""
 
-    def __init__(self, url: str, process: Any, folder: Path) -> None:
+    def __init__(self, url: str, process: Forked, folder: Path) -> None:
         self.url, self.process, self.folder = url, process, folder
         self.origin = url[: url.index("/", 8)]
 
@@ -44,34 +44,26 @@ class Started:
 
     def stop(self) -> str:
         self.process.send_signal(signal.SIGINT)
-        said, told = self.process.communicate(timeout=30)
-        assert "Traceback" not in told and self.process.returncode == 0, told
-        return said
+        done = self.process.wait()
+        assert "Traceback" not in done.stderr and done.returncode == 0, done.stderr
+        return done.stdout
 
 
 @pytest.fixture
-def start(tmp_path: Path, upstream: Any) -> Iterator[Callable[..., Started]]:
+def start(tmp_path: Path, upstream: Any, warm: Forking) -> Iterator[Callable[..., Started]]:
     """Starts the page with the card, or another role; ``other.yaml`` is a second model."""
     write_card(tmp_path)
     (tmp_path / "other.yaml").write_text(f"endpoints: [{{base_url: '{upstream.url}', model: owl}}]\n")
     running = []
 
     def begin(*words: str, role: str = "ada.json") -> Started:
-        command = [ROLELLM, "chat", role, "--web", "--base-url", upstream.url, "--model", "parrot", *words]
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        running.append(process)
-        said = process.stderr.readline()
-        found = re.search(r"Open (http://127\.0\.0\.1:\S+) in", said)
-        assert found, said + process.stderr.read()
-        return Started(found[1], process, tmp_path)
+        given = ["chat", role, "--web", "--base-url", upstream.url, "--model", "parrot", *words]
+        running.append(warm.start(given, tmp_path, env={"ROLEBENCH_DIR": None}))
+        return Started(address(running[-1], r"Open (http://127\.0\.0\.1:\S+) in"), running[-1], tmp_path)
 
     yield begin
     for process in running:
-        process.kill()
-        process.communicate()
+        process.send_signal(signal.SIGKILL)
 
 
 class Page:
@@ -142,7 +134,7 @@ def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any) ->
 
 
 @pytest.mark.browser
-def test_two_models_side_by_side_and_a_blind_vote(start: Any, look: Any) -> None:
+def test_two_models_side_by_side_and_a_blind_vote(start: Any, look: Any, command: Command) -> None:
     started = start("--against", "other.yaml")
     page = look(started)
     page.choose("Second role", "Ada Fenn")
@@ -161,12 +153,11 @@ def test_two_models_side_by_side_and_a_blind_vote(start: Any, look: Any) -> None
     folder = started.folder / "rolellm-votes"
     (label,) = [json.loads(line) for line in next((folder / "labels").glob("*.jsonl")).read_text().splitlines()]
     assert (label["order"][0], label["ranks"]) == (left, [1.0, 2.0])
-    done = subprocess.run([ROLELLM, "agreement", str(folder), "--json"], capture_output=True, text=True)
-    found = json.loads(done.stdout)
+    found = command("agreement", folder, "--json").json
     assert (found["rows"], found["annotators"][0]["labelled"]) == (1, 1)
 
 
-def test_votes_add_up_over_talks_and_sessions(start: Any) -> None:
+def test_votes_add_up_over_talks_and_sessions(start: Any, command: Command) -> None:
     ada, queen = ("Ada Fenn", "parrot"), ("Queen of Hearts", "parrot")
     started = start()
     talk = started.begin(ada, queen, blind=True)
@@ -184,10 +175,7 @@ def test_votes_add_up_over_talks_and_sessions(start: Any) -> None:
     started.say(talk, "And now?")
     assert started.post("vote", {"talk": talk, "choice": "second"}).status_code == 200
     started.stop()
-    done = subprocess.run(
-        [ROLELLM, "agreement", "rolellm-votes", "--json"], cwd=started.folder, capture_output=True, text=True
-    )
-    assert json.loads(done.stdout)["rows"] == 2, done.stderr
+    assert command("agreement", started.folder / "rolellm-votes", "--json").json["rows"] == 2
 
 
 def test_bad_messages_get_a_sentence_and_the_page_goes_on(start: Any, upstream: Any) -> None:
@@ -240,10 +228,17 @@ def test_a_browser_that_leaves_takes_its_request_with_it(start: Any, upstream: A
     ],
 )
 def test_what_cannot_be_shown(
-    start: Any, tmp_path: Path, upstream: Any, words: list[str], code: int, said: str
+    start: Any,
+    tmp_path: Path,
+    upstream: Any,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    code: int,
+    said: str,
 ) -> None:
     taken = upstream.url.rsplit(":", 1)[1].removesuffix("/v1")
-    given = [word.format(taken=taken) for word in words]
-    done = subprocess.run([ROLELLM, "chat", *given], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    done = command("chat", *(word.format(taken=taken) for word in words))
+    assert (done.code, said in done.err) == (code, True), done.err
+    assert done.err.startswith("error: ") and done.err.count("\n") == 1
