@@ -52,25 +52,18 @@ run = partial(exit_code, "respond")
 ASK = ("fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
 
 
-def test_from_end_to_end_and_again_for_nothing(place: Path, clean_env: dict[str, str]) -> None:
-    def again() -> dict[str, Any]:
-        done = subprocess.run(
-            [BIN / "rolellm", "respond", *ASK, "--json"],
-            env=clean_env,
-            cwd=place,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return dict(json.loads(done.stdout))
-
-    first = again()
+def test_from_end_to_end_and_again_for_nothing(
+    place: Path, clean_env: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [BIN / "rolellm", "respond", *ASK, "--json"]
+    done = subprocess.run(words, env=clean_env, cwd=place, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    first = json.loads(done.stdout)
     assert (first["replies"], first["missing"], first["held_out"]) == (42, 0, 7)
     assert first["spent"]["calls"] == 42 and first["strategy"] == "few-shot-dialogue"
     written = (place / "fox/respond/replies.jsonl").read_bytes()
-    second = again()
+    assert run(*ASK, "--json") == 0
+    second = json.loads(capsys.readouterr().out)
     assert (second["spent"]["calls"], second["spent"]["from_journal"]) == (0, 42)
     assert (place / "fox/respond/replies.jsonl").read_bytes() == written
     rows = [row for _, row in read_jsonl(place / "fox/respond/replies.jsonl")]
