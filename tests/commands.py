@@ -51,3 +51,8 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
         return Shown(code, out, err)
 
     return call
+
+
+def inert(text: str) -> bool:
+    """Whether it does nothing to a terminal."""
+    return all(character.isprintable() or character == "\n" for character in text)

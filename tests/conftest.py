@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from rolellm.core.records import Row
 from rolellm.prompts.render import prompt_messages
+from rolellm.rolebench import load_rolebench
 
 from .commands import command  # noqa: F401  # fixture
 from .forking import lukewarm, warm  # noqa: F401  # fixtures
@@ -74,6 +75,12 @@ def real_release() -> Path:
     """The real release at $ROLEBENCH_DIR; tests that use it are marked `realdata`."""
     assert _REAL_DIR is not None
     return _REAL_DIR
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[Row]:
+    """The test rows of the sample."""
+    return [Row.from_columns(item) for item in load_rolebench("sample", "test")]
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from rolellm import load_rolebench
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
@@ -24,11 +23,6 @@ from ..commands import Command
 @pytest.fixture
 def run(command: Command) -> Command:
     return partial(command, "compare")
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[Row]:
-    return [Row.from_columns(item) for item in load_rolebench("sample", "test")]
 
 
 def judged(folder: Path, rows: list[Row], wins: Callable[[int], bool], answer: str, judge: str = "judge") -> Path:

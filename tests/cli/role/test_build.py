@@ -8,7 +8,7 @@ import pytest
 
 from rolellm.construct import scripted
 
-from ...commands import Command
+from ...commands import Command, inert
 
 LINES = [
     ("scene", "The top of a tower. Ada counts the boats.", "direction", 0),
@@ -48,10 +48,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(tmp_path / "d.jsonl", LINES)
     (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
     return tmp_path
-
-
-def inert(text: str) -> bool:
-    return all(character.isprintable() or character == "\n" for character in text)
 
 
 def test_from_turns_to_a_profile(here: Path, call: Command) -> None:
@@ -222,17 +218,7 @@ def test_as_a_program(here: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,
-            "-m",
-            "rolellm",
-            "role",
-            "build",
-            "d.jsonl",
-            "--role",
-            "Ada",
-            "--out",
-            "ada",
-            "--llm",
-            "llm.yaml",
+            *["-m", "rolellm", "role", "build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml"],
         ],
         cwd=here,
         capture_output=True,

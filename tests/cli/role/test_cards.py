@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ...commands import Command
+from ...commands import Command, inert
 
 CARD: dict[str, Any] = {
     "spec": "chara_card_v2",
@@ -30,10 +30,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ada.json").write_text(json.dumps(CARD), encoding="utf-8")
     return tmp_path
-
-
-def inert(text: str) -> bool:
-    return all(character.isprintable() or character == "\n" for character in text)
 
 
 def test_in_and_out_as_a_user_does_it(folder: Path, command: Command) -> None:
