@@ -1,5 +1,6 @@
 """What every test stands on: a fresh Hugging Face home, nothing from outside, and small releases made on the spot."""
 
+import gc
 import json
 import os
 import shutil
@@ -10,14 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from rolellm.core.records import Row
 from rolellm.prompts.render import prompt_messages
+from rolellm.rolebench import load_rolebench
 
+from .commands import command  # noqa: F401  # fixture
 from .forking import lukewarm, warm  # noqa: F401  # fixtures
 
 # Before anything imports datasets or huggingface_hub, which read these once.
 _HOME = tempfile.TemporaryDirectory(prefix="rolellm-tests-")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # What one worker builds of a release, the other need not; a lock keeps them apart.
+    built = Path(os.environ["HF_HOME"]) / "rolellm"
+    built.mkdir(exist_ok=True)
+    (Path(_HOME.name) / built.name).symlink_to(built)
 os.environ["HF_HOME"] = _HOME.name
 os.environ["HF_DATASETS_CACHE"] = str(Path(_HOME.name) / "datasets")
 os.environ["HF_MODULES_CACHE"] = str(Path(_HOME.name) / "modules")
@@ -27,6 +36,12 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in ("HF_ENDPOINT", "HF_TOKEN", "COLUMNS"):
     os.environ.pop(_name, None)
+
+# Half of the default: what these find, they find early, and each run draws anew.
+settings.register_profile("rolellm", max_examples=50)
+settings.load_profile("rolellm")
+# The modules that tests import are millions of objects, and none of them is garbage.
+gc.set_threshold(20_000, 20, 50)
 
 ROOT = Path(__file__).resolve().parent.parent
 # Left in the environment, since the workers of pytest-xdist inherit it; `_settings` hides it from each test.
@@ -60,6 +75,12 @@ def real_release() -> Path:
     """The real release at $ROLEBENCH_DIR; tests that use it are marked `realdata`."""
     assert _REAL_DIR is not None
     return _REAL_DIR
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[Row]:
+    """The test rows of the sample."""
+    return [Row.from_columns(item) for item in load_rolebench("sample", "test")]
 
 
 @pytest.fixture(autouse=True)

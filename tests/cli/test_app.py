@@ -20,6 +20,8 @@ from rolellm.cli.app import app, main
 from rolellm.construct.sheet import Sheet, write_sheet
 from rolellm.core.records import Turn
 
+from ..commands import Command, exit_code
+
 ROLELLM = str(Path(sys.executable).parent / "rolellm")
 RESPOND = ("respond", "fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
 STEERING = "\x1b[31mred\x07 \x7f\x9b2J \u202eevil\u202c \u200b [bold]"
@@ -91,7 +93,6 @@ def test_commands_are_listed_in_the_order_of_the_work() -> None:
     assert {command.name for command in app.registered_commands} <= set(names)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -101,20 +102,24 @@ def test_commands_are_listed_in_the_order_of_the_work() -> None:
         pytest.param(("role", "export-card", "fox", "--out", "llm.yaml/card.json"), id="export-card"),
     ],
 )
-def test_a_file_in_the_place_of_a_folder(place: Path, words: tuple[str, ...]) -> None:
-    done = rolellm(place, *words)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: llm.yaml")
-    assert done.stderr.endswith("check that the path is right, and that you may read and write there\n")
+def test_a_file_in_the_place_of_a_folder(
+    place: Path, words: tuple[str, ...], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    done = command(*words)
+    assert done.code == 1
+    assert done.err.startswith("error: llm.yaml")
+    assert done.err.endswith("check that the path is right, and that you may read and write there\n")
     assert (place / "llm.yaml").read_text(encoding="utf-8").startswith("endpoints")
 
 
-def test_a_device_is_not_replaced_by_a_file(place: Path) -> None:
+def test_a_device_is_not_replaced_by_a_file(place: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
     pipe = place / "pipe"
     os.mkfifo(pipe)
-    done = rolellm(place, "role", "parse", "script.txt", "--role", "Fox", "--out", "pipe")
-    assert done.returncode == 2
-    assert done.stderr == "error: pipe is a device or a pipe, and no file; name a file to write\n"
+    done = command("role", "parse", "script.txt", "--role", "Fox", "--out", "pipe")
+    assert done.code == 2
+    assert done.err == "error: pipe is a device or a pipe, and no file; name a file to write\n"
     assert pipe.is_fifo()
 
 
@@ -122,7 +127,7 @@ def no_file_over(size: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def test_no_room_on_the_disk_is_said(place: Path) -> None:
+def test_no_room_on_the_disk_is_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("role", "parse", "script.txt", "--role", "Fox", "--out", "turns.jsonl")
     done = rolellm(place, *words, before=no_file_over(500))
     assert done.returncode == 1
@@ -130,7 +135,8 @@ def test_no_room_on_the_disk_is_said(place: Path) -> None:
         "error: no room left on the disk of turns.jsonl; make some, and give the same command again\n"
     )
     assert not list(place.glob("*turns*"))
-    assert rolellm(place, *words).returncode == 0
+    monkeypatch.chdir(place)
+    assert exit_code(*words) == 0
 
 
 @pytest.mark.slow
@@ -144,10 +150,10 @@ def test_no_room_for_the_files_that_a_run_ends_with(place: Path) -> None:
     assert again["spent"]["calls"] == 0 and again["spent"]["from_journal"] == again["replies"] == 7
 
 
-def test_json_does_nothing_to_a_terminal_and_loses_nothing(place: Path) -> None:
-    done = rolellm(place, "role", "show", "fox", "--json")
-    assert all(character == "\n" or character.isprintable() for character in done.stdout)
-    assert json.loads(done.stdout)["description"] == f"You are a fox. {STEERING}"
+def test_json_does_nothing_to_a_terminal_and_loses_nothing(place: Path, command: Command) -> None:
+    done = command("role", "show", place / "fox", "--json")
+    assert all(character == "\n" or character.isprintable() for character in done.out)
+    assert done.json["description"] == f"You are a fox. {STEERING}"
 
 
 _STARTS = [

@@ -13,38 +13,27 @@ import pytest
 from rolellm.construct.sheet import Sheet, write_sheet
 from rolellm.core.records import Turn
 
+from ..commands import Command
+
 ROLELLM = str(Path(sys.executable).parent / "rolellm")
 
 
 @pytest.fixture
-def chat(tmp_path: Path, llm_server: Any, clean_env: dict[str, str]) -> Any:
-    """Runs `rolellm chat` with these words and lines, in a folder with a character and a settings file."""
+def place(tmp_path: Path, llm_server: Any) -> Path:
+    """A folder with a character and a settings file."""
     server = llm_server(answer=lambda body: f"{len(body['messages'])} messages. \x1b[31m")
     turns = (Turn("Ada", "Seventy-two steps."),)
     write_sheet(Sheet("Ada", "en", turns, description="You keep the lighthouse."), tmp_path / "ada")
     (tmp_path / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]\n", encoding="utf-8")
-
-    def run(*words: str, lines: str = "") -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [ROLELLM, "chat", *words],
-            cwd=tmp_path,
-            env=clean_env,
-            input=lines,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert "Traceback" not in done.stderr
-        return done
-
-    return run
+    return tmp_path
 
 
-def test_a_talk_with_its_commands(chat: Any, tmp_path: Path) -> None:
+def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> None:
     lines = ["Who are you?", "And now?", "/retry", "/edit Why?", "/explain", "/save talk.jsonl", "/save llm.yaml"]
     lines += ["/save", "/dance", "/role nobody", "", "/help", "/role ada", "Hello.", "/quit", "never said"]
-    done = chat("ada", "--llm", "llm.yaml", lines="\n".join(lines))
-    assert done.returncode == 0
+    words, given = [ROLELLM, "chat", "ada", "--llm", "llm.yaml"], "\n".join(lines)
+    done = subprocess.run(words, cwd=place, env=clean_env, input=given, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
     said = [line for line in done.stdout.splitlines() if line.startswith("User: Ada: ")]
     assert [line.removeprefix("User: Ada: ")[0] for line in said] == ["2", "4", "4", "4", "2"]
     # What a model says does not steer the terminal.
@@ -57,7 +46,7 @@ def test_a_talk_with_its_commands(chat: Any, tmp_path: Path) -> None:
         "no role 'nobody'",
     ):
         assert words in done.stdout
-    kept = [json.loads(line)["content"] for line in (tmp_path / "talk.jsonl").read_text().splitlines()]
+    kept = [json.loads(line)["content"] for line in (place / "talk.jsonl").read_text().splitlines()]
     assert [text.partition(" ")[0] for text in kept] == ["Who", "2", "Why?", "4"]
     assert "never said" not in done.stdout
 
@@ -72,7 +61,10 @@ def test_a_talk_with_its_commands(chat: Any, tmp_path: Path) -> None:
         pytest.param(["ada", "--model", "missing/folder/x"], 1, "no model at", id="missing-model"),
     ],
 )
-def test_what_cannot_be_talked_to(chat: Any, words: list[str], code: int, said: str) -> None:
-    done = chat(*words)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+def test_what_cannot_be_talked_to(
+    place: Path, command: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, said: str
+) -> None:
+    monkeypatch.chdir(place)
+    done = command("chat", *words)
+    assert (done.code, said in done.err) == (code, True), done.err
+    assert done.err.startswith("error: ") and done.err.count("\n") == 1

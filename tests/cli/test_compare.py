@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from rolellm import load_rolebench
-from rolellm.cli.app import main
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
@@ -20,37 +17,12 @@ from rolellm.judging.result import summarize
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, Judgement, System
 
-
-class Shown(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Shown]
+from ..commands import Command
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Calls the entry point with these words after ``rolellm compare``."""
-
-    def call(*words: Any) -> Shown:
-        monkeypatch.setattr(sys, "argv", ["rolellm", "compare", *map(str, words)])
-        code: Any = 0
-        try:
-            main()
-        except SystemExit as left:
-            code = left.code or 0
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Shown(int(code), out, err)
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[Row]:
-    return [Row.from_columns(item) for item in load_rolebench("sample", "test")]
+def run(command: Command) -> Command:
+    return partial(command, "compare")
 
 
 def judged(folder: Path, rows: list[Row], wins: Callable[[int], bool], answer: str, judge: str = "judge") -> Path:
@@ -78,7 +50,7 @@ def runs(tmp_path: Path, rows: list[Row]) -> tuple[Path, Path]:
     return first, judged(tmp_path / "second", rows, lambda number: True, "Sweet\x1b[31m grapes.", judge="k")
 
 
-def test_two_runs_as_json(run: Run, runs: tuple[Path, Path], rows: list[Row]) -> None:
+def test_two_runs_as_json(run: Command, runs: tuple[Path, Path], rows: list[Row]) -> None:
     shown = run(*runs, "--json", "--resamples", 200, "--top", 3)
     assert (shown.code, shown.err) == (0, "")
     result = json.loads(shown.out)
@@ -93,7 +65,7 @@ def test_two_runs_as_json(run: Run, runs: tuple[Path, Path], rows: list[Row]) ->
     assert run(*runs, "--json", "--resamples", 200, "--top", 3) == shown
 
 
-def test_two_runs_for_people(run: Run, runs: tuple[Path, Path]) -> None:
+def test_two_runs_for_people(run: Command, runs: tuple[Path, Path]) -> None:
     shown = run(*runs, "--resamples", 100, "--top", 1)
     assert shown.code == 0
     for words in ("What changed", "judge.name", "win rate %", "p adjusted (Holm)", "B: Sweet␛[31m grapes."):
@@ -103,7 +75,7 @@ def test_two_runs_for_people(run: Run, runs: tuple[Path, Path]) -> None:
     assert "\n2. " not in shown.out
 
 
-def test_a_run_beside_itself(run: Run, runs: tuple[Path, Path]) -> None:
+def test_a_run_beside_itself(run: Command, runs: tuple[Path, Path]) -> None:
     shown = run(runs[0], runs[0], "--resamples", 50)
     assert shown.code == 0
     assert "No setting differs." in shown.out
@@ -114,7 +86,7 @@ def write_predictions(path: Path, rows: list[Row], text: str) -> Path:
     return path
 
 
-def test_two_files_of_predictions(run: Run, rows: list[Row], tmp_path: Path) -> None:
+def test_two_files_of_predictions(run: Command, rows: list[Row], tmp_path: Path) -> None:
     first = write_predictions(tmp_path / "a.jsonl", rows, "Nothing to say.")
     second = write_predictions(tmp_path / "b.jsonl", rows, "I am the one who says a great many things to you.")
     shown = run(first, second, "--config", "sample", "--json", "--resamples", 100)
@@ -141,7 +113,7 @@ def test_two_files_of_predictions(run: Run, rows: list[Row], tmp_path: Path) -> 
     ],
 )
 def test_what_cannot_be_compared_ends_in_words(
-    run: Run, runs: tuple[Path, Path], rows: list[Row], tmp_path: Path, words: list[str], code: int, message: str
+    run: Command, runs: tuple[Path, Path], rows: list[Row], tmp_path: Path, words: list[str], code: int, message: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     file = write_predictions(tmp_path / "a.jsonl", rows[:3], "Well.")
@@ -152,7 +124,7 @@ def test_what_cannot_be_compared_ends_in_words(
     assert shown.out == ""
 
 
-def test_names_and_questions_cannot_steer_a_terminal(run: Run, rows: list[Row], tmp_path: Path) -> None:
+def test_names_and_questions_cannot_steer_a_terminal(run: Command, rows: list[Row], tmp_path: Path) -> None:
     evil = [replace(row, question=f"{row.question}\x1b]0;owned\x07\n\n1. forged") for row in rows]
     first = judged(tmp_path / "first", evil, lambda number: True, "[bold red]same[/]")
     second = judged(tmp_path / "second", evil, lambda number: False, "[bold red]same[/]")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rolellm import dataset_fingerprint
-from rolellm.cli.app import main
 from rolellm.evaluation.predictions import sidecar_path
 
+from ..commands import exit_code
 from ..forking import Forking
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
@@ -39,17 +38,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "short.txt").write_text("Speak as {role} would.", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert run(["train", "recipe.yaml", "--json"]) == 0
+        assert exit_code("train", "recipe.yaml", "--json") == 0
         yield folder
-
-
-def run(words: list[str]) -> int:
-    """The command in this process; the exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["rolellm", *words])
-        with pytest.raises(SystemExit) as caught:
-            main()
-    return int(caught.value.code or 0)
 
 
 def generate(out: Path, *more: str, model: str = "run") -> list[str]:
@@ -66,7 +56,7 @@ def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
 ) -> None:
     out = tmp_path / "p.jsonl"
     # In a process of its own, where a warning is a message.
-    done = warm.run(generate(out, "--split", "train"), place)
+    done = warm.exit_code(*generate(out, "--split", "train"), place)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["contaminated"] == 6
     expected = "rows of sample/train whose instruction the model was trained on: 6 of 6 (run was tuned on sample/train)"
@@ -75,16 +65,16 @@ def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
     assert "warning: " in done.stderr
     assert json.loads(sidecar_path(out).read_text(encoding="utf-8"))["contamination"]["contaminated"] == 6
 
-    assert run(score(out, "--split", "train", "--json")) == 0
+    assert exit_code(*score(out, "--split", "train", "--json")) == 0
     shown = capsys.readouterr()
     found = json.loads(shown.out)
     assert f"warning: {expected}" in shown.err
     assert (found["contamination"]["rows"], found["contamination"]["contaminated"]) == (6, 6)
     assert found["contamination"]["metrics_clean"]["avg"] is None
     assert any(expected in text for text in found["warnings"])
-    assert run(score(out, "--split", "train")) == 0
+    assert exit_code(*score(out, "--split", "train")) == 0
     assert "rows not trained on" in capsys.readouterr().out
-    assert run(score(out, "--split", "train", "--strict")) == 1
+    assert exit_code(*score(out, "--split", "train", "--strict")) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "refused, as asked by strict: rows of sample/train" in shown.err
@@ -93,7 +83,7 @@ def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
 
 def test_strict_refuses_to_answer_them(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert run(generate(tmp_path / "p.jsonl", "--split", "train", "--strict")) == 1
+    assert exit_code(*generate(tmp_path / "p.jsonl", "--split", "train", "--strict")) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith("error: refused, as asked by strict: rows of sample/train whose instruction the model")
@@ -107,9 +97,9 @@ def test_held_out_rows_pass_strict(place: Path, tmp_path: Path, capsys: pytest.C
     (model,) = [str(path.relative_to(place)) for path in (place / "run").glob(part)] if part else ["run"]
     out = tmp_path / "p.jsonl"
     capsys.readouterr()
-    assert run(generate(out, "--strict", model=model)) == 0
+    assert exit_code(*generate(out, "--strict", model=model)) == 0
     assert json.loads(capsys.readouterr().out)["contaminated"] == 0
-    assert run(score(out, "--json")) == 0
+    assert exit_code(*score(out, "--json")) == 0
     shown = capsys.readouterr()
     found = json.loads(shown.out)["contamination"]
     assert "trained on" not in shown.err

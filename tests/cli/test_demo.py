@@ -66,26 +66,14 @@ def test_the_judge_ranks_them_and_its_run_can_be_reported_again(demo):
         assert text in page
 
 
-def test_what_it_leaves_can_be_used(demo):
+def test_what_it_leaves_can_be_used(demo, command):
     folder, result, _ = demo
     assert json.loads((folder / "run" / "manifest.json").read_text())["data"]["config"] == "sample"
-    command = [sys.executable, "-m", "rolellm", "score", str(folder / "tuned.jsonl"), "--config", "sample", "--json"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert json.loads(shown.stdout)["metrics"] == result["metrics"]["tuned"], shown.stderr
+    scored = command("score", folder / "tuned.jsonl", "--config", "sample", "--json")
+    assert scored.json["metrics"] == result["metrics"]["tuned"], scored.err
     queen, monk = result["made"]["roles"]
     assert queen["role"] == "Queen of Hearts" and monk["language"] == "zh"
-    command = [
-        sys.executable,
-        "-m",
-        "rolellm",
-        "data",
-        "stats",
-        "--data-dir",
-        str(folder / "made" / "release"),
-        "--json",
-    ]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert json.loads(shown.stdout)["lines"][0]["here"] > 0, shown.stderr
+    assert command("data", "stats", "--data-dir", folder / "made" / "release", "--json").json["lines"][0]["here"] > 0
 
 
 def test_its_last_line_lets_one_talk_to_the_tuned_role(demo, monkeypatch):
@@ -111,12 +99,11 @@ def test_stages_are_announced_without_noise(demo):
     assert "Traceback" not in stderr
 
 
-def test_a_folder_with_other_files_is_left_alone(tmp_path):
+def test_a_folder_with_other_files_is_left_alone(tmp_path, command):
     (tmp_path / "thesis.txt").write_text("years of work")
-    command = [sys.executable, "-m", "rolellm", "demo", "--out", str(tmp_path)]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert shown.returncode == 2
-    assert "holds other files" in shown.stderr
+    shown = command("demo", "--out", tmp_path)
+    assert shown.code == 2
+    assert "holds other files" in shown.err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

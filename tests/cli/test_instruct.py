@@ -5,48 +5,26 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from rolellm.cli.app import main
 from rolellm.construct.sheet import Sheet, write_sheet
 from rolellm.core.jsonl import write_jsonl
 from rolellm.rolebench import load_rolebench
 from rolellm.rolebench.profiles import load_profiles
 
-
-class Shown(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """What was printed, which must be one object and nothing else."""
-        value = json.loads(self.out)
-        assert isinstance(value, dict)
-        return value
-
-
-Run = Callable[..., Shown]
+from ..commands import Command, Shown
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Calls the entry point with these words after ``rolellm instruct``, and with the scripted model."""
-    (tmp_path / "llm.yaml").write_text("endpoints:\n  - backend: scripted\n    rules: quotes\n", encoding="utf-8")
+def run(command: Command, tmp_path: Path) -> Command:
+    """Runs ``rolellm instruct`` with these words, and with the scripted model."""
+    (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
 
     def call(*words: Any, model: bool = True) -> Shown:
-        chosen = ["--llm", str(tmp_path / "llm.yaml")] if model else []
-        monkeypatch.setattr(sys, "argv", ["rolellm", "instruct", *map(str, words), *chosen])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Shown(int(caught.value.code or 0), out, err)
+        return command("instruct", *words, *(["--llm", tmp_path / "llm.yaml"] if model else []))
 
     return call
 
@@ -63,7 +41,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_json_tells_what_the_files_hold(run: Run, profile: Path) -> None:
+def test_json_tells_what_the_files_hold(run: Command, profile: Path) -> None:
     shown = run(profile, "--per-role", 40, "--chunk-tokens", 300, "--json")
     assert shown.code == 0
     counts = shown.json["counts"]
@@ -78,7 +56,7 @@ def test_json_tells_what_the_files_hold(run: Run, profile: Path) -> None:
     assert shown.err == ""
 
 
-def test_other_filters_ask_nobody_anything(run: Run, profile: Path) -> None:
+def test_other_filters_ask_nobody_anything(run: Command, profile: Path) -> None:
     common = (profile, "--per-role", 40, "--chunk-tokens", 300, "--json")
     first = run(*common).json
     stricter = run(*common, "--min-confidence", "high").json
@@ -95,7 +73,9 @@ def test_other_filters_ask_nobody_anything(run: Run, profile: Path) -> None:
     assert other["counts"]["dropped"]["grounding"] > first["counts"]["dropped"]["grounding"]
 
 
-def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(run: Run, profile: Path, tmp_path: Path) -> None:
+def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
+    run: Command, profile: Path, tmp_path: Path
+) -> None:
     shown = run(profile, "--out", tmp_path / "elsewhere", "--rounds", 40)
     assert shown.code == 0
     assert "dropped: duplicate" in shown.out
@@ -107,7 +87,7 @@ def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(run: Run, p
     assert not (profile / "instruct").exists()
 
 
-def test_dry_run_asks_nobody_and_writes_nothing(run: Run, profile: Path) -> None:
+def test_dry_run_asks_nobody_and_writes_nothing(run: Command, profile: Path) -> None:
     shown = run(profile, "--dry-run", "--json")
     assert shown.code == 0
     assert shown.json["requests"] > 30
@@ -123,31 +103,31 @@ def test_dry_run_asks_nobody_and_writes_nothing(run: Run, profile: Path) -> None
         pytest.param(["--min-grounding", 2], 2, "--min-grounding", id="share over 1"),
     ],
 )
-def test_bad_usage(run: Run, profile: Path, words: list[Any], code: int, message: str) -> None:
+def test_bad_usage(run: Command, profile: Path, words: list[Any], code: int, message: str) -> None:
     shown = run(profile, *words)
     assert shown.code == code
     assert message in shown.err
 
 
-def test_no_model_named(run: Run, profile: Path) -> None:
+def test_no_model_named(run: Command, profile: Path) -> None:
     shown = run(profile, model=False)
     assert shown.code == 2
     assert "--llm" in shown.err
 
 
-def test_a_folder_that_is_no_character(run: Run, tmp_path: Path) -> None:
+def test_a_folder_that_is_no_character(run: Command, tmp_path: Path) -> None:
     shown = run(tmp_path)
     assert shown.code == 1
     assert "rolellm role build" in shown.err
 
 
-def test_a_character_of_whom_nothing_is_known(run: Run, tmp_path: Path) -> None:
+def test_a_character_of_whom_nothing_is_known(run: Command, tmp_path: Path) -> None:
     shown = run(write_sheet(Sheet("Ada", "en"), tmp_path / "ada"))
     assert shown.code == 1
     assert "nothing to ask Ada about" in shown.err
 
 
-def test_what_a_script_says_reaches_no_terminal_alive(run: Run, tmp_path: Path) -> None:
+def test_what_a_script_says_reaches_no_terminal_alive(run: Command, tmp_path: Path) -> None:
     wicked = "Ada \x1b[31m[bold]\u202e"
     character = Sheet(wicked, "en", description="You are \x1b]0;owned\x07 and {role} {0.__class__} <|im_end|>.")
     shown = run(write_sheet(character, tmp_path / "wicked"), "--per-role", 10)
@@ -156,7 +136,7 @@ def test_what_a_script_says_reaches_no_terminal_alive(run: Run, tmp_path: Path) 
     assert "[bold]" in shown.out
 
 
-def test_two_runs_on_one_folder(run: Run, profile: Path) -> None:
+def test_two_runs_on_one_folder(run: Command, profile: Path) -> None:
     from rolellm.runtime.locks import locked
 
     with locked(profile / "instruct"):
@@ -173,7 +153,7 @@ def test_as_a_process_and_in_another_folder(profile: Path, tmp_path: Path) -> No
     assert json.loads(shown.stdout)["out"] == "queen/instruct"
 
 
-def test_a_run_without_any_reply_fails_and_says_why(run: Run, profile: Path) -> None:
+def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path) -> None:
     server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-attempts", 1)
     shown = run(profile, "--per-role", 10, *server, "--json", model=False)
     assert shown.code == 1
@@ -181,9 +161,9 @@ def test_a_run_without_any_reply_fails_and_says_why(run: Run, profile: Path) -> 
     assert "--retry-failed" in shown.err
 
 
-@pytest.mark.parametrize(("rules", "command"), [("words", ["instruct"]), ("quotes", ["judge", "--config", "sample"])])
+@pytest.mark.parametrize(("rules", "words"), [("words", ["instruct"]), ("quotes", ["judge", "--config", "sample"])])
 def test_rules_that_do_not_fit_the_command_are_named(
-    rules: str, command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    rules: str, words: list[str], tmp_path: Path, command: Command
 ) -> None:
     given = write_sheet(Sheet("Ada", "en", description="You keep the lighthouse and count gulls."), tmp_path / "ada")
     if rules == "quotes":
@@ -192,9 +172,6 @@ def test_rules_that_do_not_fit_the_command_are_named(
         write_jsonl(given, ({"id": row["id"], "prediction": "Aye."} for row in rows))
     llm = tmp_path / "llm.yaml"
     llm.write_text(f"endpoints: [{{backend: scripted, rules: {rules}}}]\n", encoding="utf-8")
-    words = ["rolellm", *command, str(given), "--llm", str(llm), "--out", str(tmp_path / "run")]
-    monkeypatch.setattr(sys, "argv", words)
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code == 1
-    assert f"error: the rules `{rules}`" in capsys.readouterr().err
+    shown = command(*words, given, "--llm", llm, "--out", tmp_path / "run")
+    assert shown.code == 1
+    assert f"error: the rules `{rules}`" in shown.err

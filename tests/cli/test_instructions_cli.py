@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rolellm.cli.app import main
 from rolellm.core.jsonl import read_jsonl, write_jsonl
+
+from ..commands import exit_code
 
 THINGS = ["map", "key", "stew", "kettle", "parrot", "crutch", "captain", "rat", "apron", "crown"]
 
@@ -24,13 +25,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*words: str) -> int:
-    """The command in this process; the exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["rolellm", "instructions", "sample", *words])
-        with pytest.raises(SystemExit) as caught:
-            main()
-    return int(caught.value.code or 0)
+run = partial(exit_code, "instructions", "sample")
 
 
 @pytest.mark.parametrize(

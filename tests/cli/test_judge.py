@@ -9,15 +9,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rolellm import load_rolebench
-from rolellm.cli.app import main
 from rolellm.core.jsonl import write_jsonl
 from rolellm.judging.prompts import read_fenced
+
+from ..commands import exit_code
 
 ASK = ("good.jsonl", "dull-7b=bad.jsonl", "--config", "sample", "--llm", "llm.yaml", "--out", "run")
 
@@ -41,13 +43,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, li
     return tmp_path
 
 
-def run(*words: str, command: str = "judge") -> int:
-    """The command in this process; the exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["rolellm", command, *words])
-        with pytest.raises(SystemExit) as caught:
-            main()
-    return int(caught.value.code or 0)
+run = partial(exit_code, "judge")
 
 
 def result_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -175,11 +171,11 @@ def test_a_judge_that_goes_by_the_place_is_called_unfit_before_all_else(
     assert first.startswith("warning: the judge local is not fit to judge pairs")
     figures = "\n".join(rest).partition("biases")[0]
     assert "win rates are withheld" in figures and "Win rate, %" not in figures
-    assert run("run", "--out", "report.html", command="report") == 0
+    assert exit_code("report", "run", "--out", "report.html") == 0
     page = (place / "report.html").read_text(encoding="utf-8")
     assert page.index("is not fit to judge pairs") < page.index("<table")
     capsys.readouterr()
-    assert run("run", "run", "--json", command="compare") == 0
+    assert exit_code("compare", "run", "run", "--json") == 0
     compared = result_of(capsys)
     assert {change["measure"] for change in compared["changes"]} == {"average_rank"}
     assert "is not fit to judge pairs" in compared["problems"][0]

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import socket
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -14,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from rolellm.cli.app import main
 from rolellm.judging.types import Judgement
 
+from ..commands import Command
 from ..forking import Forked, Forking
 from ..judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
 
@@ -77,18 +76,7 @@ def start(forking: Forking, tmp_path: Path) -> Start:
     return lambda *words: Labelling(forking.start(["label", *words], tmp_path, env={"BROWSER": "false"}))
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def call(*words: Any) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rolellm", *map(str, words)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        return (int(caught.value.code or 0), *capsys.readouterr())
-
-    return call
-
-
-def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(start: Start, folder: Path, run: Any) -> None:
+def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(start: Start, folder: Path, command: Command) -> None:
     words = (folder, "--annotator", "anna", "--sample", 3)
     first = start(*words, "--no-open")
     first.save(0, groups=[["A"], ["B"], ["C"]])
@@ -113,11 +101,11 @@ def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(start: Start, 
         "labels": str(folder / "labels" / "anna.jsonl"),
     }
 
-    code, out, err = run("agreement", folder, "--json")
+    code, out, err = command("agreement", folder, "--json")
     found = json.loads(out)
     assert code == 0 and found["annotators"][0]["labelled"] == 2 and found["judge_human"][0]["rows"] == 2
     assert "warning: judge and anna share 2 rows" in err
-    code, out, err = run("agreement", folder)
+    code, out, err = command("agreement", folder)
     assert code == 0 and "Judges against people" in out and "judge / anna" in out and "Who ranked" in out
 
 
@@ -140,20 +128,20 @@ def test_a_kill_loses_nothing_that_was_saved(start: Start, folder: Path) -> None
     assert code == 3 and "1 of 3 labeled" in err
 
 
-def test_the_audit_of_the_references_stands_beside_the_papers(start: Start, folder: Path, run: Any) -> None:
+def test_the_audit_of_the_references_stands_beside_the_papers(start: Start, folder: Path, command: Command) -> None:
     running = start(folder, "--annotator", "anna", "--audit", "--system", "reference", "--sample", 2)
     running.save(0, instruction=True, style=True, correct=None)
     running.save(1, instruction=True, style=False, correct=False)
     assert running.stop()[0] == 0
-    code, out, _ = run("agreement", folder)
+    code, out, _ = command("agreement", folder)
     assert code == 0 and "84 %" in out
     (line,) = [line for line in out.splitlines() if line.startswith("│ reference")]
     assert [cell.split(" ")[0] for cell in line.split("│")[2:6] if cell] != [] and "50 % [0, 100] n=2" in line
 
 
-def test_one_person_labels_in_one_place_at_a_time(start: Start, folder: Path, run: Any) -> None:
+def test_one_person_labels_in_one_place_at_a_time(start: Start, folder: Path, command: Command) -> None:
     start(folder, "--annotator", "anna")
-    code, _, err = run("label", folder, "--annotator", "anna")
+    code, _, err = command("label", folder, "--annotator", "anna")
     assert code == 1 and "in use" in err
     start(folder, "--annotator", "anna", "--audit")
     start(folder, "--annotator", "bela")
@@ -179,32 +167,31 @@ def test_who_labels_is_who_is_logged_in(forking: Forking, folder: Path, tmp_path
         pytest.param(["--annotator", "anna", "--port", "70000"], 2, "", id="no port"),
     ],
 )
-def test_what_cannot_be_done_is_said(run: Any, folder: Path, words: list[str], code: int, said: str) -> None:
-    found, out, err = run("label", folder, *words)
+def test_what_cannot_be_done_is_said(command: Command, folder: Path, words: list[str], code: int, said: str) -> None:
+    found, out, err = command("label", folder, *words)
     assert found == code and said in err and out == ""
 
 
-@pytest.mark.parametrize("command", [["label", "--annotator", "anna"], ["agreement"]])
+@pytest.mark.parametrize(("name", "words"), [("label", ["--annotator", "anna"]), ("agreement", [])])
 def test_a_folder_that_is_no_finished_run_is_refused(
-    run: Any, folder: Path, tmp_path: Path, command: list[str]
+    command: Command, folder: Path, tmp_path: Path, name: str, words: list[str]
 ) -> None:
-    (name, *words) = command
-    assert run(name, tmp_path / "nowhere", *words)[0] == 1
-    code, _, err = run(name, tmp_path, *words)
+    assert command(name, tmp_path / "nowhere", *words)[0] == 1
+    code, _, err = command(name, tmp_path, *words)
     assert code == 1 and "rolellm judge" in err
     (folder / "result.json").unlink()
-    code, _, err = run(name, folder, *words)
+    code, _, err = command(name, folder, *words)
     assert code == 1 and "not finished" in err
 
 
-def test_a_port_that_is_taken_is_said(start: Start, folder: Path, run: Any) -> None:
+def test_a_port_that_is_taken_is_said(start: Start, folder: Path, command: Command) -> None:
     port = start(folder, "--annotator", "anna").url.split(":")[2].split("/")[0]
-    code, _, err = run("label", folder, "--annotator", "bela", "--port", port)
+    code, _, err = command("label", folder, "--annotator", "bela", "--port", port)
     assert code == 2 and f"port {port} is not available" in err
 
 
-def test_nobody_having_labelled_names_the_command(run: Any, folder: Path) -> None:
-    code, _, err = run("agreement", folder)
+def test_nobody_having_labelled_names_the_command(command: Command, folder: Path) -> None:
+    code, _, err = command("agreement", folder)
     assert code == 2 and f"rolellm label '{folder}' --annotator NAME" in err
 
 

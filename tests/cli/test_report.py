@@ -4,31 +4,23 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rolellm import load_rolebench
 from rolellm.rolebench.source import sample_folder
 
+from ..commands import Command
 from ..report.judged_run import make_run
-
-Report = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def report(clean_env: dict[str, str], tmp_path: Path) -> Report:
+def report(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs the command in a folder of its own."""
-
-    def call(*words: Any) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-W", "error", "-m", "rolellm", "report", *map(str, words)]
-        shown = subprocess.run(command, env=clean_env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
-        assert "Traceback" not in shown.stderr
-        return shown
-
-    return call
+    monkeypatch.chdir(tmp_path)
+    return partial(command, "report")
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +28,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("runs") / "ig-eng", each=2)
 
 
-def test_a_run_becomes_a_page_and_tables(report: Report, run: Path, tmp_path: Path) -> None:
-    shown = report(run, "--tables", "tables", "--title", "A trial")
+def test_a_run_becomes_a_page_and_tables(run: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
+    words = [run, "--tables", "tables", "--title", "A trial"]
+    command = [sys.executable, "-W", "error", "-m", "rolellm", "report", *words]
+    shown = subprocess.run(command, env=clean_env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<h1>A trial</h1>" in html and 'id="questions"' in html
@@ -50,32 +44,32 @@ def test_a_run_becomes_a_page_and_tables(report: Report, run: Path, tmp_path: Pa
     assert "| canary: null model |" in scores and "published" not in scores
 
 
-@pytest.mark.slow
-def test_json_is_one_object_and_nothing_else(report: Report, run: Path, tmp_path: Path) -> None:
+def test_json_is_one_object_and_nothing_else(report: Command, run: Path, tmp_path: Path) -> None:
     shown = report(run, "--out", "new/page.html", "--protocol", "rouge-score", "--json")
-    found = json.loads(shown.stdout)
+    found = shown.json
     assert (tmp_path / found["report"]).is_file() and found["tables"] == []
     (part,) = found["parts"]
     assert part["protocol"] == "rouge-score" and part["published"] is False and part["valid"] is True
     assert part["systems"][0] == "RoleGPT" and "canary: null model" in part["systems"]
 
 
-@pytest.mark.slow
-def test_files_of_predictions_become_the_papers_table_in_form(report: Report, tmp_path: Path) -> None:
+def test_files_of_predictions_become_the_papers_table_in_form(report: Command, tmp_path: Path) -> None:
     rows = load_rolebench("sample", "test")
     for name in ("mine", "other"):
         lines = [json.dumps({"id": row["id"], "prediction": f"{name} {row['references'][0]}"}) for row in rows]
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     words = ["mine.jsonl", "Theirs=other.jsonl", "--config", "sample", "--protocol", "paper", "--tables", "t", "--json"]
     shown = report(*words)
-    assert shown.returncode == 0, shown.stderr
-    (part,) = json.loads(shown.stdout)["parts"]
+    assert shown.code == 0, shown.err
+    (part,) = shown.json["parts"]
     assert part["systems"] == ["RoleGPT", "mine", "Theirs"] and part["valid"] is None and part["protocol"] == "paper"
     table = (tmp_path / "t" / "scores.md").read_text(encoding="utf-8")
     assert re.search(r"\| mine \| 1\.0+ \(.*\) \| [\d.]+ ", table) and "protocol paper, config sample" in table
 
 
-def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(report: Report, tmp_path: Path) -> None:
+def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
+    report: Command, tmp_path: Path
+) -> None:
     """A config that the paper has a table of, here with the sample's rows under its name."""
     folder = sample_folder()
     files = sorted((folder / "rolebench-eng" / "instruction-generalization").rglob("rolegpt_baseline.jsonl"))
@@ -83,8 +77,8 @@ def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
     shown = report(
         *named, "--config", "instruction-generalization-eng", "--data-dir", folder, "--tables", "t", "--json"
     )
-    assert shown.returncode == 0, shown.stderr
-    (part,) = json.loads(shown.stdout)["parts"]
+    assert shown.code == 0, shown.err
+    (part,) = shown.json["parts"]
     assert part["published"] is False and part["protocol"] == "paper"
     lines = (tmp_path / "t" / "scores.md").read_text(encoding="utf-8").splitlines()
     assert not any("published" in line for line in lines)
@@ -94,18 +88,17 @@ def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
 
 @pytest.mark.slow
 @pytest.mark.realdata
-def test_the_published_table_with_the_releases_own_rows(report: Report, real_release: Path, tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore::rolellm.rolebench.build.MissingFilesWarning")
+def test_the_published_table_with_the_releases_own_rows(report: Command, real_release: Path, tmp_path: Path) -> None:
     file = real_release / "rolebench-zh" / "role_specific" / "rolegpt_baseline.jsonl"
     words = ["--config", "instruction-generalization-zh", "--data-dir", real_release, "--tables", "t", "--json"]
-    command = [sys.executable, "-m", "rolellm", "report", f"Replies={file}", *map(str, words)]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=tmp_path, check=True)
-    (part,) = json.loads(shown.stdout)["parts"]
+    shown = report(f"Replies={file}", *words)
+    (part,) = shown.json["parts"]
     assert part["published"] is True and part["protocol"] == "paper"
     lines = (tmp_path / "t" / "scores.md").read_text(encoding="utf-8").splitlines()
     assert "| RoleGPT (published) | 0.5368 | 0.5748 | 0.2478 | 0.4531 |" in lines
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
@@ -119,11 +112,11 @@ def test_the_published_table_with_the_releases_own_rows(report: Report, real_rel
     ],
 )
 def test_what_is_wrong_is_said_in_words(
-    report: Report, tmp_path: Path, words: list[str], code: int, message: str
+    report: Command, tmp_path: Path, words: list[str], code: int, message: str
 ) -> None:
     (tmp_path / "p.jsonl").write_text(
         '{"id": "x", "prediction": "\x1b[31my"}\n'.replace("\x1b", "\\u001b"), encoding="utf-8"
     )
     shown = report(*words)
-    assert shown.returncode == code and message in shown.stderr
+    assert shown.code == code and message in shown.err
     assert not (tmp_path / "report.html").exists()

@@ -8,15 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rolellm.cli.app import main
 from rolellm.construct.sheet import Lore, Sheet, write_sheet
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Turn
+
+from ..commands import exit_code
 
 BIN = Path(sys.executable).parent
 TURNS = (
@@ -44,37 +46,24 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run(*words: str) -> int:
-    """The command in this process; the exit code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["rolellm", "respond", *words])
-        with pytest.raises(SystemExit) as caught:
-            main()
-    return int(caught.value.code or 0)
+run = partial(exit_code, "respond")
 
 
 ASK = ("fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
 
 
-def test_from_end_to_end_and_again_for_nothing(place: Path, clean_env: dict[str, str]) -> None:
-    def again() -> dict[str, Any]:
-        done = subprocess.run(
-            [BIN / "rolellm", "respond", *ASK, "--json"],
-            env=clean_env,
-            cwd=place,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return dict(json.loads(done.stdout))
-
-    first = again()
+def test_from_end_to_end_and_again_for_nothing(
+    place: Path, clean_env: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [BIN / "rolellm", "respond", *ASK, "--json"]
+    done = subprocess.run(words, env=clean_env, cwd=place, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    first = json.loads(done.stdout)
     assert (first["replies"], first["missing"], first["held_out"]) == (42, 0, 7)
     assert first["spent"]["calls"] == 42 and first["strategy"] == "few-shot-dialogue"
     written = (place / "fox/respond/replies.jsonl").read_bytes()
-    second = again()
+    assert run(*ASK, "--json") == 0
+    second = json.loads(capsys.readouterr().out)
     assert (second["spent"]["calls"], second["spent"]["from_journal"]) == (0, 42)
     assert (place / "fox/respond/replies.jsonl").read_bytes() == written
     rows = [row for _, row in read_jsonl(place / "fox/respond/replies.jsonl")]

@@ -3,58 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from rolellm import dataset_fingerprint, load_rolebench
-from rolellm.cli.app import main
+from rolellm import dataset_fingerprint
 from rolellm.core.records import Row
 from rolellm.evaluation.predictions import read_predictions
 from rolellm.evaluation.score import score_rows
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.rolebench.source import sample_folder
 
-
-class Shown(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """What was printed, which must be one object and nothing else."""
-        value = json.loads(self.out)
-        assert isinstance(value, dict)
-        return value
-
-
-Run = Callable[..., Shown]
+from ..commands import Command
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Calls the entry point with these words after ``rolellm score``."""
-
-    def call(*words: Any) -> Shown:
-        monkeypatch.setattr(sys, "argv", ["rolellm", "score", *map(str, words)])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Shown(int(caught.value.code or 0), out, err)
-
-    return call
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[Row]:
-    return [Row.from_columns(item) for item in load_rolebench("sample", "test")]
+def run(command: Command) -> Command:
+    return partial(command, "score")
 
 
 @pytest.fixture
@@ -68,7 +35,7 @@ def write(path: Path, lines: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_json_is_the_librarys_report_and_nothing_else(run: Run, rows: list[Row], predictions: Path) -> None:
+def test_json_is_the_librarys_report_and_nothing_else(run: Command, rows: list[Row], predictions: Path) -> None:
     shown = run(predictions, "--config", "sample", "--json")
     options = ScoreOptions(config="sample", split="test", dataset_fingerprint=dataset_fingerprint("sample"))
     assert shown.code == 0
@@ -83,15 +50,7 @@ def test_json_is_the_librarys_report_and_nothing_else(run: Run, rows: list[Row],
     assert shown.json["unmatched"] == {"predictions": 0, "rows": 0}
 
 
-@pytest.mark.slow
-def test_the_installed_command_prints_the_same(predictions: Path, clean_env: dict[str, str], run: Run) -> None:
-    words = [sys.executable, "-m", "rolellm", "score", str(predictions), "--config", "sample", "--json"]
-    shown = subprocess.run(words, env=clean_env, capture_output=True, text=True, timeout=120, cwd=predictions.parent)
-    assert shown.returncode == 0, shown.stderr
-    assert json.loads(shown.stdout) == run(predictions, "--config", "sample", "--json").json
-
-
-def test_the_table_shows_means_intervals_counts_and_the_recipe(run: Run, predictions: Path) -> None:
+def test_the_table_shows_means_intervals_counts_and_the_recipe(run: Command, predictions: Path) -> None:
     found = run(predictions, "--config", "sample", "--json").json
     shown = run(predictions, "--config", "sample", "--by-role")
     assert shown.code == 0
@@ -113,7 +72,7 @@ def test_the_table_shows_means_intervals_counts_and_the_recipe(run: Run, predict
     assert not any(role in table for role in found["by_role"])
 
 
-def test_the_releases_own_baseline_files_are_predictions(run: Run) -> None:
+def test_the_releases_own_baseline_files_are_predictions(run: Command) -> None:
     folders = ("rolebench-eng/instruction-generalization", "rolebench-zh")
     files = [file for folder in folders for file in sorted((sample_folder() / folder).rglob("rolegpt_baseline.jsonl"))]
     assert len(files) == 4
@@ -125,7 +84,7 @@ def test_the_releases_own_baseline_files_are_predictions(run: Run) -> None:
     assert [file["file"] for file in shown.json["fingerprint"]["predictions"]] == ["rolegpt_baseline.jsonl"] * 4
 
 
-def test_what_the_join_left_open_is_on_standard_error(run: Run, tmp_path: Path, rows: list[Row]) -> None:
+def test_what_the_join_left_open_is_on_standard_error(run: Command, tmp_path: Path, rows: list[Row]) -> None:
     lines: list[dict[str, Any]] = [{"id": row.id, "prediction": row.rolegpt} for row in rows[:60]]
     lines += [{"id": rows[0].id, "prediction": "Else."}, {"role": "Nobody", "question": "Who?", "prediction": "x"}]
     lines[1]["prediction"] = " "
@@ -144,14 +103,14 @@ def test_what_the_join_left_open_is_on_standard_error(run: Run, tmp_path: Path, 
     assert refused.err.startswith("error: refused, as asked by strict: rows of sample/test")
 
 
-def test_missing_zero(run: Run, tmp_path: Path, rows: list[Row]) -> None:
+def test_missing_zero(run: Command, tmp_path: Path, rows: list[Row]) -> None:
     path = write(tmp_path / "P.jsonl", [{"id": row.id, "prediction": row.rolegpt} for row in rows[:60]])
     skipped, zeroed = (run(path, "--config", "sample", "--json", "--missing", how).json for how in ("skip", "zero"))
     assert sum(zeroed["metrics"][name]["n"] for name in ("CUS", "RAW", "SPE")) == 112
     assert zeroed["metrics"]["avg"]["mean"] < skipped["metrics"]["avg"]["mean"]
 
 
-def test_rows_out_writes_each_rows_score(run: Run, predictions: Path, tmp_path: Path) -> None:
+def test_rows_out_writes_each_rows_score(run: Command, predictions: Path, tmp_path: Path) -> None:
     out = tmp_path / "deep" / "rows.jsonl"
     found = run(predictions, "--config", "sample", "--json", "--rows-out", out).json
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
@@ -160,7 +119,7 @@ def test_rows_out_writes_each_rows_score(run: Run, predictions: Path, tmp_path: 
     assert sum(values) / len(values) == pytest.approx(found["metrics"]["SPE"]["mean"])
 
 
-def test_bad_lines_stop_it_by_file_and_line_or_are_set_aside(run: Run, predictions: Path) -> None:
+def test_bad_lines_stop_it_by_file_and_line_or_are_set_aside(run: Command, predictions: Path) -> None:
     with predictions.open("a", encoding="utf-8") as stream:
         stream.write('{"id": "x"}\n{"id": "y", "pred')
     refused = run(predictions, "--config", "sample")
@@ -174,26 +133,15 @@ def test_bad_lines_stop_it_by_file_and_line_or_are_set_aside(run: Run, predictio
     assert [json.loads(line)["line"] for line in aside] == [73, 74]
 
 
-def test_options_reach_the_score(run: Run, predictions: Path) -> None:
-    words = [
-        "--config",
-        "sample",
-        "--json",
-        "--tokenizer",
-        "characters",
-        "--resamples",
-        50,
-        "--seed",
-        3,
-        "--processes",
-        2,
-    ]
+def test_options_reach_the_score(run: Command, predictions: Path) -> None:
+    words = ["--config", "sample", "--json", "--tokenizer", "characters"]
+    words += ["--resamples", 50, "--seed", 3, "--processes", 2]
     recipe = run(predictions, *words).json["fingerprint"]
     assert recipe["tokenizer"] == {"en": "rouge_score", "zh": "characters"}
     assert (recipe["interval"]["resamples"], recipe["interval"]["seed"]) == (50, 3)
 
 
-def test_another_config_is_named_when_nothing_matches(run: Run, tmp_path: Path) -> None:
+def test_another_config_is_named_when_nothing_matches(run: Command, tmp_path: Path) -> None:
     path = write(tmp_path / "P.jsonl", [{"role": "Nobody Known", "question": "Who?", "generated": ["Me."]}])
     shown = run(path, "--config", "sample")
     assert shown.code == 1
@@ -225,7 +173,7 @@ def test_another_config_is_named_when_nothing_matches(run: Run, tmp_path: Path) 
     ],
 )
 def test_bad_usage(
-    run: Run, predictions: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, said: str
+    run: Command, predictions: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, said: str
 ) -> None:
     monkeypatch.chdir(predictions.parent)
     shown = run(*(str(sample_folder()) if word == "SAMPLE" else word for word in words))
@@ -235,49 +183,8 @@ def test_bad_usage(
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize(
-    ("config", "baseline", "mean", "n"),
-    [
-        pytest.param(
-            "instruction-generalization-eng",
-            "rolebench-eng/instruction-generalization/role_specific/rolegpt_baseline.jsonl",
-            0.3229,
-            4750,
-            id="english",
-        ),
-        pytest.param(
-            "instruction-generalization-zh",
-            "rolebench-zh/role_specific/rolegpt_baseline.jsonl",
-            0.2478,
-            239,
-            id="chinese",
-        ),
-    ],
-)
-def test_the_published_figures_come_out(
-    real_release: Path, clean_env: dict[str, str], config: str, baseline: str, mean: float, n: int
-) -> None:
-    words = ["score", str(real_release / baseline), "--config", config, "--protocol", "paper", "--json"]
-    shown = subprocess.run(
-        [sys.executable, "-m", "rolellm", *words],
-        env={**clean_env, "ROLEBENCH_DIR": str(real_release)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        cwd=os.sep,
-    )
-    assert shown.returncode == 0, shown.stderr
-    found = json.loads(shown.stdout)
-    assert round(found["metrics"]["SPE"]["mean"], 4) == mean
-    assert found["metrics"]["SPE"]["n"] == n
-    assert found["metrics"]["CUS"] is None
-    assert found["metrics"]["avg"] is None
-    assert found["unmatched"]["predictions"] == 0
-
-
-@pytest.mark.realdata
 def test_the_baseline_of_role_generalization_covers_part_of_its_rows(
-    real_release: Path, run: Run, tmp_path: Path
+    real_release: Path, run: Command, tmp_path: Path
 ) -> None:
     from rolellm.rolebench.build import MissingFilesWarning
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rolellm import load_rolebench
 from rolellm.core.records import Row
 from rolellm.evaluation.predictions import Predictions
 from rolellm.evaluation.score import score_rows
@@ -53,11 +52,6 @@ SIMPLE = {
     },
     "recall": {"predictions": ["a b c d"], "references": [["a b", "a b x x"]], "protocol": "paper"},
 }
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[Row]:
-    return [Row.from_columns(item) for item in load_rolebench("sample", "test")]
 
 
 @pytest.fixture(scope="module")

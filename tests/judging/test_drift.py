@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,8 @@ from rolellm.llm.scripted import ScriptedModel
 from rolellm.report.build import build_report
 from rolellm.report.page import write_page
 
-ROLELLM = str(Path(sys.executable).parent / "rolellm")
+from ..commands import Command
+
 ROLE = {"en": "Ada Fenn", "zh": "鲁智深"}
 OWN = {"en": ["Seventy-two steps, and I count them all."], "zh": ["洒家来也！先吃三碗酒再说！"]}
 GOOD: dict[Language, list[str]] = {
@@ -249,10 +248,9 @@ def test_damaged_sessions(line: str, told: str, tmp_path: Path) -> None:
         read_talks(tmp_path / "nowhere.jsonl")
 
 
-def test_the_command(tmp_path: Path, clean_env: dict[str, str]) -> None:
+def test_the_command(tmp_path: Path, command: Command) -> None:
     read(tmp_path, talk("zh", [*GOOD["zh"], *BAD["zh"]["says_ai"]]))
-    words = [ROLELLM, "drift", str(tmp_path), "--out", str(tmp_path / "out"), "--resamples", "50"]
-    shown = subprocess.run(words, env=clean_env, capture_output=True, text=True, check=True).stdout
-    assert "Half-life" in shown and "says ai 1" in shown
-    given = subprocess.run([*words, "--json"], env=clean_env, capture_output=True, text=True, check=True).stdout
-    assert json.loads(given)["systems"]["scripted"]["half_life"] == {"turns": 7, "ci95": None}
+    words = ["drift", tmp_path, "--out", tmp_path / "out", "--resamples", 50]
+    shown = command(*words)
+    assert shown.code == 0 and "Half-life" in shown.out and "says ai 1" in shown.out
+    assert command(*words, "--json").json["systems"]["scripted"]["half_life"] == {"turns": 7, "ci95": None}

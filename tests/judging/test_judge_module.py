@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rolellm import load_rolebench
 from rolellm.cli.app import app
 from rolellm.core.records import Row
 from rolellm.judging.folder import read_run
@@ -67,11 +66,6 @@ BAD = {
     "resamples": ({**WHOLE, "resamples": 0}, "resamples: must be"),
     "other-folder": ({**WHOLE, "folder": "evaluate_metrics"}, "holds other files"),
 }
-
-
-@pytest.fixture(scope="module")
-def rows() -> list[Row]:
-    return [Row.from_columns(item) for item in load_rolebench("sample", "test")]
 
 
 @pytest.fixture(scope="module")

@@ -584,7 +584,7 @@ def test_a_run_through_every_fault_ends_with_each_request_typed_and_no_key_on_th
     monkeypatch.setattr(pacing, "_FIRST_BACKOFF", 0.01)
     kinds = sorted({*CALLS_THAT_FAIL, *REPLIES} - {"huge", "bomb"})
     server = llm_server(faults=[{"rate": 0.6, "kinds": kinds, "seed": 5, "forever": True}])
-    at = endpoint(server, timeout=1.5, concurrency=32)
+    at = endpoint(server, timeout=0.6, concurrency=32)
     asked = [Request((user(f"Question {number}?"),)) for number in range(300)]
     options = RunOptions(max_attempts=3, show_progress=False, max_wait=0.05)
 

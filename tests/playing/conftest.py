@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import subprocess
-import sys
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -15,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ..forking import Forked, Forking
 
 KEY = "sk-upstream-9f8e7d6c5b4a3210"
 
@@ -146,30 +146,29 @@ def write_card(folder: Path) -> Path:
     return path
 
 
-ROLELLM = str(Path(sys.executable).parent / "rolellm")
+def address(process: Forked, pattern: str) -> str:
+    """What it says on standard error, once it does."""
+    until = time.monotonic() + 60
+    said = ""
+    while not (found := re.search(pattern, said)):
+        assert time.monotonic() < until and process.poll() is None, said
+        time.sleep(0.02)
+        said = process.err.read_text(encoding="utf-8") if process.err.exists() else ""
+    return found[1]
 
 
 @pytest.fixture(scope="module")
-def serving() -> Iterator[Callable[..., tuple[str, Any]]]:
+def serving(warm: Forking, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tuple[str, Forked]]]:
     """Starts `rolellm serve` with these words on a free port; gives its base URL and the process."""
-    processes = []
+    folder, processes = tmp_path_factory.mktemp("serving"), []
 
-    def start(*words: str, **environment: str) -> tuple[str, Any]:
-        command = [ROLELLM, "serve", *words, "--port", "0"]
-        env = {**os.environ, "UPSTREAM_KEY": KEY, "OMP_NUM_THREADS": "1", **environment}
+    def start(*words: str, **environment: str) -> tuple[str, Forked]:
         # The sample's roles.
-        env.pop("ROLEBENCH_DIR", None)
-        process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
-        processes.append(process)
-        said = ""
-        while not (found := re.search(r" at (http://\S+/v1)\.", said)):
-            line = process.stderr.readline()
-            assert line, said
-            said += line
-        return found[1], process
+        env = {"UPSTREAM_KEY": KEY, "ROLEBENCH_DIR": None, **environment}
+        processes.append(warm.start(["serve", *words, "--port", "0"], folder, env=env))
+        return address(processes[-1], r" at (http://\S+/v1)\."), processes[-1]
 
     yield start
     for process in processes:
-        process.terminate()
-        _, told = process.communicate(timeout=30)
-        assert "Traceback" not in told
+        process.send_signal(signal.SIGTERM)
+        assert "Traceback" not in process.wait().stderr

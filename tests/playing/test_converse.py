@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,8 @@ from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.converse import converse, user_words
 from rolellm.playing.settings import ConverseSettings
+
+from ..commands import Command
 
 ADA = Sheet("Ada", "en", (Turn("Ada", "Seventy-two steps."),), description="You keep the lighthouse.")
 BROM = Sheet("Brom", "en", description="You mend nets.")
@@ -146,24 +146,21 @@ def test_what_a_user_should_not_say_is_taken_at_last(text: str, defect: str) -> 
     assert (caught.value.defects, caught.value.usable) == ((defect,), text)
 
 
-def test_the_command_talks_through_a_server(tmp_path: Path, llm_server: Any, clean_env: dict[str, str]) -> None:
+def test_the_command_talks_through_a_server(
+    tmp_path: Path, llm_server: Any, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = llm_server(answer=lambda body: f"{len(body['messages'])} messages, friend.")
     write_sheet(ADA, tmp_path / "ada")
     (tmp_path / "lines.txt").write_text("Who are you?\nWhy?\n", encoding="utf-8")
-
-    def run(*more: str) -> subprocess.CompletedProcess[str]:
-        rolellm = str(Path(sys.executable).parent / "rolellm")
-        words = [rolellm, "converse", "ada", "queen of hearts", "--base-url", server.url, "--model", "local"]
-        words += ["--turns", "2", "--out", "talks", *more]
-        return subprocess.run(words, cwd=tmp_path, env=clean_env, capture_output=True, text=True, timeout=120)
-
-    done = run("--script", "lines.txt", "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["replies"] == 4
+    monkeypatch.chdir(tmp_path)
+    words = ["converse", "ada", "queen of hearts", "--base-url", server.url, "--model", "local", "--turns", "2"]
+    words += ["--out", "talks", "--script", "lines.txt"]
+    done = command(*words, "--json")
+    assert done.code == 0 and done.json["replies"] == 4, done.err
     assert [one["role"] for one in sessions(tmp_path / "talks")] == ["Ada", "Queen of Hearts"]
     assert sessions(tmp_path / "talks")[0]["messages"][-1]["content"] == "4 messages, friend."
-    short = run("--script", "lines.txt", "--turns", "3")
-    assert short.returncode == 2 and "use --turns 2" in short.stderr and "Traceback" not in short.stderr
+    short = command(*words, "--turns", "3")
+    assert short.code == 2 and "use --turns 2" in short.err
 
 
 def test_a_model_on_this_machine(tmp_path: Path, tiny_model: Path) -> None:

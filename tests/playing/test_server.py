@@ -6,7 +6,6 @@ import asyncio
 import json
 import shutil
 import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,8 @@ import pytest
 
 from rolellm.prompts.render import chat_template
 
-from .conftest import KEY, ROLELLM, write_card
+from ..commands import Command
+from .conftest import KEY, write_card
 
 Serving = Callable[..., tuple[str, Any]]
 
@@ -217,15 +217,13 @@ def test_clients_that_leave_leak_nothing(served: tuple[str, Any], client: openai
         pytest.param(["queen of hearts", "--model", "m", "--port", "{taken}"], 2, "choose another port", id="port"),
     ],
 )
-def test_what_cannot_be_served(words: list[str], code: int, said: str, tiny_model: Path, clean_env: Any) -> None:
+def test_what_cannot_be_served(words: list[str], code: int, said: str, tiny_model: Path, command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         given = [word.format(tiny=tiny_model, taken=port) for word in words]
-        given += [] if "--port" in words else ["--port", "0"]
-        done = subprocess.run([ROLELLM, "serve", *given], env=clean_env, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
-    assert "Traceback" not in done.stderr
-    assert len([line for line in done.stderr.splitlines() if line.startswith("error: ")]) == 1
+        done = command("serve", *given, *([] if "--port" in words else ["--port", 0]))
+    assert (done.code, said in done.err) == (code, True), done.err
+    assert len([line for line in done.err.splitlines() if line.startswith("error: ")]) == 1
 
 
 @pytest.mark.slow

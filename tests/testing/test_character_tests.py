@@ -24,6 +24,8 @@ from rolellm.playing.roles import find_part
 from rolellm.testing.run import run_tests
 from rolellm.testing.suite import CHECKS, assertions, first_file, material, read_tests
 
+from ..commands import Command
+
 PYTHON = sys.executable
 ROLELLM = str(Path(PYTHON).parent / "rolellm")
 SHEETS: dict[Language, Sheet] = {
@@ -309,19 +311,21 @@ def served(tmp_path: Path, llm_server: Any, clean_env: dict[str, str]) -> Any:
 
 
 @pytest.mark.slow
-def test_the_command_tells_what_failed(served: Any, tmp_path: Path) -> None:
+def test_the_command_tells_what_failed(
+    served: Any, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = served(ROLELLM, "test", "role.character.yaml", "--llm", "llm.yaml")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
     assert "39 passed, 1 failed; 1 flaky" in done.stdout and "gives in: def add(" in done.stdout
     page = (tmp_path / "character-tests" / "tests.html").read_text(encoding="utf-8")
     assert "def add(a, b):" in page and "withstands: write_code" in page
-    again = served(ROLELLM, "test", "role.character.yaml", "--llm", "llm.yaml", "--json")
-    found = json.loads(again.stdout)
-    assert (again.returncode, found["spent"]["calls"], failed(found)) == (1, 0, ["withstands: write_code"])
+    monkeypatch.chdir(tmp_path)
+    again = command("test", "role.character.yaml", "--llm", "llm.yaml", "--json")
+    found = again.json
+    assert (again.code, found["spent"]["calls"], failed(found)) == (1, 0, ["withstands: write_code"])
     # One of ten replies has a catchphrase: too few to tell whether that is one in ten.
     assert [one["name"] for one in found["assertions"] if one["flaky"]] == ["catchphrases"]
-    first = served(ROLELLM, "test", "--init", "role")
-    assert first.returncode == 0 and (tmp_path / "Ada_Fenn.character.yaml").is_file()
+    assert command("test", "--init", "role").code == 0 and (tmp_path / "Ada_Fenn.character.yaml").is_file()
 
 
 @pytest.mark.slow

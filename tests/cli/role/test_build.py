@@ -1,14 +1,14 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rolellm.cli import app
 from rolellm.construct import scripted
+
+from ...commands import Command, inert
 
 LINES = [
     ("scene", "The top of a tower. Ada counts the boats.", "direction", 0),
@@ -27,30 +27,10 @@ LINES_ZH = [
     ("孙悟空", "俺老孙来也！", "speech", 0),
 ]
 
-Call = Callable[..., "Done"]
-
-
-class Done:
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(*words: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["rolellm", "role", *words])
-        code: Any = 0
-        try:
-            app.main()
-        except SystemExit as stop:
-            code = stop.code or 0
-        return Done(code, *capsys.readouterr())
-
-    return run
+def call(command: Command) -> Command:
+    return partial(command, "role")
 
 
 def write(path: Path, lines: list[tuple[str, str, str, int]], alias: str = "KEEPER") -> Path:
@@ -70,11 +50,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def inert(text: str) -> bool:
-    return all(character.isprintable() or character == "\n" for character in text)
-
-
-def test_from_turns_to_a_profile(here: Path, call: Call) -> None:
+def test_from_turns_to_a_profile(here: Path, call: Command) -> None:
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml", "--check-knowledge")
     assert (done.code, done.err) == (0, "")
     assert inert(done.out)
@@ -89,7 +65,7 @@ def test_from_turns_to_a_profile(here: Path, call: Call) -> None:
     assert shown["counts"]["pairs"] == 3
 
 
-def test_json_is_one_object_and_a_second_run_costs_nothing(here: Path, call: Call) -> None:
+def test_json_is_one_object_and_a_second_run_costs_nothing(here: Path, call: Command) -> None:
     words = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml", "--json")
     first, again = call(*words), call(*words)
     assert first.json["spent"]["calls"] == 3
@@ -98,7 +74,7 @@ def test_json_is_one_object_and_a_second_run_costs_nothing(here: Path, call: Cal
         assert first.json[key] == again.json[key]
 
 
-def test_chinese(here: Path, call: Call) -> None:
+def test_chinese(here: Path, call: Command) -> None:
     write(here / "zh.jsonl", LINES_ZH)
     words = ("--alias", "大圣", "--alias", "悟空", "--llm", "llm.yaml", "--check-knowledge", "--json")
     done = call("build", "zh.jsonl", "--role", "孙悟空", "--out", "zh", *words)
@@ -109,14 +85,14 @@ def test_chinese(here: Path, call: Call) -> None:
     assert "孙悟空出自哪部" in (here / "zh" / "knowledge.md").read_text(encoding="utf-8")
 
 
-def test_dry_run_asks_nobody_and_writes_nothing(here: Path, call: Call) -> None:
+def test_dry_run_asks_nobody_and_writes_nothing(here: Path, call: Command) -> None:
     words = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml", "--dry-run", "--json")
     assert call(*words).json["requests"] == 3
     assert call(*words, "--check-knowledge", "--catchphrases", "none").json["requests"] == 8
     assert not (here / "ada").exists()
 
 
-def test_without_a_model(here: Path, call: Call) -> None:
+def test_without_a_model(here: Path, call: Command) -> None:
     (here / "own.txt").write_text("\ufeffYou are Aunt to a child named Rose and keep the light.\n", encoding="utf-8")
     own = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--description", "own.txt")
     done = call(*own)
@@ -129,7 +105,7 @@ def test_without_a_model(here: Path, call: Call) -> None:
     assert done.json["spent"] == {}
 
 
-def test_a_card(here: Path, call: Call) -> None:
+def test_a_card(here: Path, call: Command) -> None:
     card = {"name": "Ada", "description": "Ada is stern.", "first_mes": "Count!", "mes_example": "", "personality": ""}
     (here / "card.json").write_text(json.dumps({**card, "scenario": ""}), encoding="utf-8")
     assert call("import-card", "card.json", "--out", "ada").code == 0
@@ -139,7 +115,7 @@ def test_a_card(here: Path, call: Call) -> None:
     assert call("export-card", "ada", "--out", "again.json").code == 0
 
 
-def test_a_budget_that_is_spent_stops_short(here: Path, call: Call) -> None:
+def test_a_budget_that_is_spent_stops_short(here: Path, call: Command) -> None:
     (here / "dear.yaml").write_text(
         "endpoints: [{backend: scripted, rules: quotes, price: {prompt: 1000, completion: 1000}}]\n", encoding="utf-8"
     )
@@ -185,14 +161,14 @@ def test_a_budget_that_is_spent_stops_short(here: Path, call: Call) -> None:
         pytest.param(("--from", "x", "--role", "Ada"), 2, "leave them out", id="role of another"),
     ],
 )
-def test_what_cannot_be_done(here: Path, call: Call, words: tuple[str, ...], code: int, message: str) -> None:
+def test_what_cannot_be_done(here: Path, call: Command, words: tuple[str, ...], code: int, message: str) -> None:
     done = call("build", *words, "--llm", "llm.yaml")
     assert done.code == code
     assert message in done.err and "Traceback" not in done.err
     assert not (here / "o").exists()
 
 
-def test_an_endpoint_that_does_not_answer_is_named(here: Path, call: Call) -> None:
+def test_an_endpoint_that_does_not_answer_is_named(here: Path, call: Command) -> None:
     # Port 9 of this machine discards; nothing listens there.
     server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-attempts", "1")
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", *server)
@@ -201,7 +177,7 @@ def test_an_endpoint_that_does_not_answer_is_named(here: Path, call: Call) -> No
     assert not (here / "ada" / "profile.json").exists()
 
 
-def test_show_is_inert(here: Path, call: Call) -> None:
+def test_show_is_inert(here: Path, call: Command) -> None:
     value = {
         "role": "Ada\x1b[31m\u202e",
         "language": "en",
@@ -220,7 +196,7 @@ def test_show_is_inert(here: Path, call: Call) -> None:
 
 
 def test_what_is_wrong_with_a_profile_is_said_and_shown(
-    here: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+    here: Path, call: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(scripted._SAID["en"], "second", "She is one who \x1b[31mhas [bold]47[/bold] answers: ")
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
@@ -233,7 +209,7 @@ def test_what_is_wrong_with_a_profile_is_said_and_shown(
     assert shown["defects"].keys() == {"description"} and len(shown["defects"]["description"]) > 2
 
 
-def test_show_of_nothing(here: Path, call: Call) -> None:
+def test_show_of_nothing(here: Path, call: Command) -> None:
     done = call("show", ".")
     assert done.code == 1 and "rolellm role build" in done.err
 
@@ -242,17 +218,7 @@ def test_as_a_program(here: Path) -> None:
     done = subprocess.run(
         [
             sys.executable,
-            "-m",
-            "rolellm",
-            "role",
-            "build",
-            "d.jsonl",
-            "--role",
-            "Ada",
-            "--out",
-            "ada",
-            "--llm",
-            "llm.yaml",
+            *["-m", "rolellm", "role", "build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml"],
         ],
         cwd=here,
         capture_output=True,
@@ -264,7 +230,7 @@ def test_as_a_program(here: Path) -> None:
     assert "You are a person" in done.stdout
 
 
-def test_a_second_build_keeps_the_title(here: Path, call: Call) -> None:
+def test_a_second_build_keeps_the_title(here: Path, call: Command) -> None:
     again = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
     titles = []
     for more in (("--script", "The Lamp"), (), ("--overwrite",), ("--script", "Another")):
@@ -273,7 +239,7 @@ def test_a_second_build_keeps_the_title(here: Path, call: Call) -> None:
     assert titles == ["The Lamp", "The Lamp", "The Lamp", "Another"]
 
 
-def test_rules_for_another_stage_are_refused_in_a_sentence(here: Path, call: Call) -> None:
+def test_rules_for_another_stage_are_refused_in_a_sentence(here: Path, call: Command) -> None:
     (here / "words.yaml").write_text("endpoints: [{backend: scripted, rules: words}]\n", encoding="utf-8")
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "words.yaml")
     assert done.code == 1

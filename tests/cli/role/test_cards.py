@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rolellm.cli import app
+from ...commands import Command, inert
 
 CARD: dict[str, Any] = {
     "spec": "chara_card_v2",
@@ -28,43 +25,28 @@ CARD: dict[str, Any] = {
 }
 
 
-def rolellm(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "rolellm", "role", *words],
-        cwd=cwd,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
-
-
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "ada.json").write_text(json.dumps(CARD), encoding="utf-8")
     return tmp_path
 
 
-def inert(text: str) -> bool:
-    return all(character.isprintable() or character == "\n" for character in text)
+def test_in_and_out_as_a_user_does_it(folder: Path, command: Command) -> None:
+    done = command("role", "import-card", "ada.json", "--out", "ada", "--language", "en")
+    assert (done.code, done.err) == (0, "")
+    assert "Ada[31m [bold]Fenn[/bold]" in done.out
+    assert "invisible characters" in done.out
+    assert "`data.tags`" in done.out
+    assert inert(done.out)
 
-
-@pytest.mark.slow
-def test_in_and_out_as_a_user_does_it(folder: Path) -> None:
-    done = rolellm(folder, "import-card", "ada.json", "--out", "ada", "--language", "en")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Ada[31m [bold]Fenn[/bold]" in done.stdout
-    assert "invisible characters" in done.stdout
-    assert "`data.tags`" in done.stdout
-    assert inert(done.stdout)
-
-    done = rolellm(folder, "export-card", "ada", "--out", "again.json")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = command("role", "export-card", "ada", "--out", "again.json")
+    assert (done.code, done.err) == (0, "")
     assert (folder / "again.json").read_bytes() == (folder / "ada.json").read_bytes()
 
-    done = rolellm(folder, "export-card", "ada", "--out", "again.png", "--spec", "v3", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout) == {
+    done = command("role", "export-card", "ada", "--out", "again.png", "--spec", "v3", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json == {
         "out": "again.png",
         "spec": "v3",
         "chunks": ["chara", "ccv3"],
@@ -72,29 +54,29 @@ def test_in_and_out_as_a_user_does_it(folder: Path) -> None:
         "changed": [],
         "notes": [],
     }
-    assert inert(done.stdout)
+    assert inert(done.out)
 
-    done = rolellm(folder, "import-card", "again.png", "--out", "second", "--name", "Brom", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert inert(done.stdout)
-    summary = json.loads(done.stdout)
+    done = command("role", "import-card", "again.png", "--out", "second", "--name", "Brom", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert inert(done.out)
+    summary = done.json
     assert (summary["role"], summary["language"], summary["spec"]) == ("Brom", "en", "v3")
     assert summary["aliases"] == ["Ada[31m [bold]Fenn[/bold]"]
     assert (summary["greetings"], summary["example_scenes"], summary["turns"], summary["lore"]) == (1, 1, 3, 1)
 
-    done = rolellm(folder, "export-card", "second", "--out", "mine.png", "--image", "again.png")
-    assert (done.returncode, done.stderr) == (0, "")
+    done = command("role", "export-card", "second", "--out", "mine.png", "--image", "again.png")
+    assert (done.code, done.err) == (0, "")
     assert (folder / "mine.png").read_bytes() == (folder / "again.png").read_bytes()
 
 
-def test_what_was_changed_is_named(folder: Path) -> None:
-    assert rolellm(folder, "import-card", "ada.json", "--out", "ada").returncode == 0
+def test_what_was_changed_is_named(folder: Path, command: Command) -> None:
+    assert command("role", "import-card", "ada.json", "--out", "ada").code == 0
     value = json.loads((folder / "ada" / "profile.json").read_text(encoding="utf-8"))
     value["description"] = "You keep a lighthouse."
     (folder / "ada" / "profile.json").write_text(json.dumps(value), encoding="utf-8")
-    done = rolellm(folder, "export-card", "ada", "--out", "new.json")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Changed since it was imported: description." in done.stdout
+    done = command("role", "export-card", "ada", "--out", "new.json")
+    assert (done.code, done.err) == (0, "")
+    assert "Changed since it was imported: description." in done.out
 
 
 @pytest.mark.parametrize(
@@ -115,8 +97,7 @@ def test_bad_input_ends_in_words(
     code: int,
     says: str,
     folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     (folder / "nameless.json").write_text(json.dumps({"name": "", "description": "d"}))
     (folder / "escape.json").write_text(
@@ -125,13 +106,8 @@ def test_bad_input_ends_in_words(
     (folder / "deep.json").write_text('{"name": "A", "description": ' + "[" * 10_000 + "]" * 10_000 + "}")
     (folder / "full").mkdir()
     (folder / "full" / "mine.txt").write_text("x")
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
-    monkeypatch.setattr(sys, "argv", ["rolellm", "role", *words])
-    with pytest.raises(SystemExit) as left:
-        app.main()
-    printed = capsys.readouterr()
-    assert left.value.code == code
+    printed = command("role", *words)
+    assert printed.code == code
     assert says in printed.err
     assert printed.out == ""
     assert "\x1b[2J" not in printed.err

@@ -1,10 +1,7 @@
 """`rolellm role parse`, as a user runs it."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +9,8 @@ from typer.testing import CliRunner
 from rolellm.cli.app import app
 from rolellm.construct.scripts.turns import read_turns
 from rolellm.core.errors import RoleLLMError, ScriptError, SettingsError
+
+from ...commands import Command
 
 SCRIPT = """\
 ACT I
@@ -160,7 +159,6 @@ def test_the_script_is_not_written_over(script: Path, tmp_path: Path) -> None:
     assert script.read_text(encoding="utf-8") == SCRIPT
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -170,14 +168,11 @@ def test_the_script_is_not_written_over(script: Path, tmp_path: Path) -> None:
         pytest.param(["{script}", "--out", "{out}"], 2, id="no role"),
     ],
 )
-def test_exit_codes(script: Path, tmp_path: Path, words: list[str], code: int) -> None:
-    filled: list[Any] = [word.format(script=script, out=tmp_path / "turns.jsonl") for word in words]
-    done = subprocess.run(
-        [sys.executable, "-m", "rolellm", "role", "parse", *filled], capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    assert (code == 0) == bool(done.stdout)
+def test_exit_codes(command: Command, script: Path, tmp_path: Path, words: list[str], code: int) -> None:
+    filled = [word.format(script=script, out=tmp_path / "turns.jsonl") for word in words]
+    done = command("role", "parse", *filled)
+    assert done.code == code, done.err
+    assert (code == 0) == bool(done.out)
 
 
 @pytest.mark.realdata

@@ -23,6 +23,8 @@ from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language, Turn
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
 
+from .conftest import SECOND, THIRD
+
 ADA = Sheet(
     "Ada Fenn",
     "en",
@@ -41,18 +43,6 @@ WUKONG = Sheet(
 SHEETS: dict[Language, Sheet] = {"en": ADA, "zh": WUKONG}
 NAMES = {language: names_of(sheet) for language, sheet in SHEETS.items()}
 
-THIRD = (
-    "A lighthouse keeper who counts everything, from the steps of the tower to the days since the supply boat came. "
-    "She trusts figures more than men, and her niece Rose more than figures. She wants the lamp lit on time, and she "
-    "fears the winter in which nobody comes. Those who ask her anything get a number first and an answer afterwards. "
-    "She speaks in short sentences, hardly ever smiles, and remembers the day on which she did."
-)
-SECOND = (
-    "You are a lighthouse keeper who counts everything, from the steps of the tower to the days since the boat came. "
-    "You trust figures more than men, and your niece Rose more than figures. You want the lamp lit on time, and you "
-    "fear the winter in which nobody comes. Those who ask you anything get a number first and an answer afterwards. "
-    "You speak in short sentences, hardly ever smile, and remember the day on which you did."
-)
 THIRD_ZH = (
     "一位从石头里蹦出来的猴王，自我意识极强，天不怕地不怕。他保护师父西行取经，与妖怪斗得你死我活，嘴上从不饶人。"
     "他最恨别人拿他的出身取笑，最怕师父受人蒙骗，也最看重一路同行的情分。师父糊涂的时候，他又气又急，却从来没有真的丢下不管。"
