@@ -175,8 +175,8 @@ def _own_modules() -> list[str]:
     top = Path(rolellm.__file__).parent
     parts = [path.relative_to(top.parent).with_suffix("").parts for path in sorted(top.rglob("*.py"))]
     names = [".".join(part[:-1] if part[-1] == "__init__" else part) for part in parts]
-    # inspect_ai is installed in an environment of its own.
-    return [name for name in names if not name.endswith(("__main__", ".inspect_tasks"))]
+    # These harnesses are installed in environments of their own.
+    return [name for name in names if not name.endswith(("__main__", ".inspect_tasks", ".lighteval_tasks"))]
 
 
 @pytest.fixture(scope="module")

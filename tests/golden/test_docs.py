@@ -24,6 +24,8 @@ OTHERS = {
     # Of lm_eval and inspect.
     *("--apply_chat_template", "--gen_kwargs", "--include_path", "--log_samples", "--model_args", "--output_path"),
     *("--tasks", "--log-format", "--log-dir", "--model-role", "--to"),
+    # Of lighteval.
+    *("--custom-tasks", "--save-details"),
     # Of pytest, where the plugin of `rolellm test` adds one.
     *("--character-model", "--cache-clear"),
 }
