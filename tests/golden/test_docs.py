@@ -25,7 +25,7 @@ OTHERS = {
     *("--apply_chat_template", "--gen_kwargs", "--include_path", "--log_samples", "--model_args", "--output_path"),
     *("--tasks", "--log-format", "--log-dir", "--model-role", "--to"),
     # Of lighteval.
-    *("--custom-tasks", "--save-details"),
+    *("--custom-tasks", "--output-dir", "--save-details"),
     # Of pytest, where the plugin of `rolellm test` adds one.
     *("--character-model", "--cache-clear"),
 }
