@@ -160,6 +160,7 @@ BASE = Request((system("a"), user("b")), schema=Schema("s", {"type": "object"}))
                 "frequency_penalty": 1.0,
                 "seed": 1,
                 "stop": ("x",),
+                "top_logprobs": 5,
             }.items()
         ),
     ],
@@ -172,9 +173,8 @@ def test_a_request_that_differs_misses(tmp_path: Path, other: Request) -> None:
         assert client.spent.from_journal == 0
         client.ask([BASE, replace(other, tag="a tag is no part of it")])
     assert sum(model.seen.values()) == 2
-    assert {item.name for item in fields(Sampling)} == set(BASE.payload()["sampling"]), (
-        "every sampling setting is in the key"
-    )
+    whole = replace(BASE, sampling=Sampling(top_logprobs=1)).payload()["sampling"]
+    assert {item.name for item in fields(Sampling)} == set(whole), "every sampling setting is in the key"
 
 
 def test_another_model_misses(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import ROLELLM, write_card
+from .conftest import write_card
+
+ROLELLM = str(Path(sys.executable).parent / "rolellm")
 
 GREETING = "Seventy-two steps, User. Sit down."
 HOSTILE = (
