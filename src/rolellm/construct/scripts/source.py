@@ -23,7 +23,10 @@ _FOREIGN: Final = {
     b"{\\rtf": "an RTF document",
 }
 _SAMPLE: Final = 1 << 16
-_NAME_IT: Final = "If it is a text at all, name its encoding (--encoding), such as gb18030, big5, utf-16 or cp1252; or save it as UTF-8"
+_NAME_IT: Final = (
+    "If it is a text at all, name its encoding (--encoding), such as gb18030, big5, utf-16 or cp1252; or save it as "
+    "UTF-8"
+)
 
 
 def _guessed(data: bytes, path: Path | None) -> str:
