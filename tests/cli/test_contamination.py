@@ -56,7 +56,7 @@ def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
 ) -> None:
     out = tmp_path / "p.jsonl"
     # In a process of its own, where a warning is a message.
-    done = warm.exit_code(*generate(out, "--split", "train"), place)
+    done = warm.run(generate(out, "--split", "train"), place)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["contaminated"] == 6
     expected = "rows of sample/train whose instruction the model was trained on: 6 of 6 (run was tuned on sample/train)"
