@@ -80,7 +80,7 @@ def assert_as_rouge(sample: list[tuple[str, str]], language: str) -> None:
         pytest.param(ROLES, "en", 150, id="english-role-generalization"),
         pytest.param(CHINESE, "zh", 60, id="chinese"),
         pytest.param(CHINESE_GENERAL, "zh", 60, id="chinese-general"),
-        pytest.param(ENGLISH, "en", 3000, id="english-many", marks=pytest.mark.slow),
+        pytest.param(ENGLISH, "en", None, id="english-all", marks=pytest.mark.slow),
         pytest.param(ROLES, "en", None, id="english-role-generalization-all", marks=pytest.mark.slow),
         pytest.param(CHINESE, "zh", None, id="chinese-all", marks=pytest.mark.slow),
         pytest.param(CHINESE_GENERAL, "zh", None, id="chinese-general-all", marks=pytest.mark.slow),
