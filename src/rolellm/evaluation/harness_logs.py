@@ -111,14 +111,14 @@ def _details_meta(path: Path) -> dict[str, Any] | None:
         return None
     found = read_json(results)
     config, model = found.get("config_tasks", {}).get(task, {}), found.get("config_general", {}).get("model_config", {})
+    given = model.get("generation_parameters") or {}
     return {
         "config": config.get("hf_subset"),
         "split": next(iter(config.get("evaluation_splits", ())), None),
         "model": model.get("model_name"),
         "prompt": {key: model.get(key) for key in ("system_prompt", "override_chat_template", "add_special_tokens")},
-        "decoding": {"max_new_tokens": config.get("generation_size"), **_given(model.get("generation_parameters"))},
+        "decoding": {
+            "max_new_tokens": config.get("generation_size"),
+            **{k: v for k, v in given.items() if v is not None},
+        },
     }
-
-
-def _given(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {name: value for name, value in (values or {}).items() if value is not None}

@@ -79,11 +79,6 @@ class Pair:
         """Whether the order changed nothing."""
         return self.first == self.second
 
-    @property
-    def means_something(self) -> bool:
-        """Whether it is no mere effect of the order: by agreement, or because the odds of both orders are known."""
-        return self.agrees or self.lead is not None
-
 
 def _rank(one: Judgement, name: str, aside: Collection[str]) -> float | None:
     """1, and 1 more for each one ranked above, half for each tie; those aside are not counted."""
@@ -339,7 +334,8 @@ class Tally:
         agreed: dict[str, list[bool]] = defaultdict(list)
         for by_name in self.verdicts.pairs.values():
             for name, by_judge in by_name.items():
-                agreed[name] += [pair.means_something for pair in by_judge.values()]
+                # What is judged by odds need not agree.
+                agreed[name] += [pair.agrees for pair in by_judge.values() if pair.lead is None]
         judges = {judge for of in self.verdicts.pairs.values() for by_judge in of.values() for judge in by_judge}
         if judges == set(self.verdicts.undecided["pairwise"]):
             return frozenset(agreed)

@@ -107,7 +107,9 @@ def _in_pairs(tally: Tally) -> dict[str, Any] | None:
         if name not in tally.comparison.canaries
     ]
     agreed = {
-        judge: tally.joined((row, float(of[judge].means_something)) for row, of in models if judge in of)
+        judge: tally.joined(
+            (row, float(of[judge].agrees)) for row, of in models if judge in of and of[judge].lead is None
+        )
         for judge in tally.verdicts.judges["pairwise"]
     }
     return {**found, "by_judge": tally.estimates(agreed, shares=True)}

@@ -354,9 +354,9 @@ class LocalModel:
         """
         import torch
 
-        self.load()
-        with torch.inference_mode():
-            logits = self._model(torch.tensor([list(prompt)], device=self.device)).logits[0, -1]
+        one = Decoding(max_new_tokens=1)
+        made = self._generate_raw([prompt], one, ["0"], output_logits=True, return_dict_in_generate=True)
+        logits = made.logits[0][0]
         likeliest = torch.log_softmax(logits.float(), -1).topk(min(most, len(logits)))
         found = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
         return [(self.tokenizer.decode([token]), value) for token, value in found]
@@ -400,6 +400,14 @@ class LocalModel:
     def _generate(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], **more: Any
     ) -> list[list[int]]:
+        output = self._generate_raw(prompts, decoding, keys, **more)
+        replies: list[list[int]] = output[:, max(map(len, prompts)) :].tolist()
+        return replies
+
+    def _generate_raw(
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], **more: Any
+    ) -> Any:
+        """What transformers' own ``generate`` gives for prompts padded on the left."""
         import torch
         from transformers import GenerationConfig
 
@@ -417,15 +425,13 @@ class LocalModel:
             pad_token_id=padding,
         )
         with torch.inference_mode():
-            output = self._model.generate(
+            return self._model.generate(
                 input_ids=torch.tensor(ids, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),
                 generation_config=config,
                 logits_processor=_processors(decoding, keys, longest),
                 **more,
             )
-        replies: list[list[int]] = output[:, longest:].tolist()
-        return replies
 
     @property
     def _padding(self) -> int:

@@ -233,7 +233,7 @@ def _accepted(cue: Cue, cast: Cast, asked: set[str], *, first: bool, last: bool)
         return False
     if cue.way in ("bare", "small") and (last or name not in cast.names):
         return False
-    # In capitals and known, it is no verse that ends in a colon.
+    # A known name in capitals: not a line of verse that happens to end in a colon.
     sure = cue.way in ("colon", "bracket", "gap") or (is_same and cue.way == "colon alone" and cue.name.isupper())
     if not first and (cue.way == "stop alone" or (cast.parted and not (sure and is_same))):
         return False
