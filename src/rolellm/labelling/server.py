@@ -9,6 +9,7 @@ else.
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import signal
 import socket
@@ -81,7 +82,7 @@ class LabelServer(ThreadingHTTPServer):
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
-            reason = error.strerror or error
+            reason = os.strerror(error.errno) if error.errno else error
             raise SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port") from error
         self.hosts = frozenset({f"{HOST}:{self.server_port}", f"localhost:{self.server_port}"})
         self.url = f"http://{HOST}:{self.server_port}/{self.token}/"

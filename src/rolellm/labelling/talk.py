@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import html
+import os
 import random
 import socket
 import threading
@@ -115,7 +116,7 @@ class TalkPage:
             with socket.create_server((_HOST, port)) as free:
                 port = free.getsockname()[1]
         except OSError as error:
-            reason = error.strerror or error
+            reason = os.strerror(error.errno) if error.errno else error
             raise SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port") from error
         # No other name that is pointed at this machine gets in.
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["*"] if share else [_HOST, "localhost"])

@@ -86,7 +86,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     '; did you mean Hamlet?'
     """
     names = {fold(one): one for one in known}
-    close = difflib.get_close_matches(fold(name[:200]), names, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(fold(name[:200]), names, n=3)
     if close:
         return f"; did you mean {' or '.join(names[one] for one in close)}?"
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rolellm.core.errors import ModelError
 from rolellm.prompts.render import chat_template
@@ -17,6 +17,9 @@ from rolellm.prompts.settle import REPLY, TURNS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+# Whether a prompt is too long is checked where that matters, and said in words of ours.
+_QUIET: Final = {"verbose": False}
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]]) -> list[int]:
@@ -94,7 +97,7 @@ class PromptEncoder:
         return str(_apply(self._tokenizer, messages, add_generation_prompt=True, tokenize=False))
 
     def _plain(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False, **_QUIET)["input_ids"]
         return ids
 
 
@@ -179,7 +182,7 @@ def _apply(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]
     _eos(tokenizer)
     template = None if tokenizer.chat_template else chat_template("rolellama")
     try:
-        return tokenizer.apply_chat_template(list(messages), chat_template=template, **options)
+        return tokenizer.apply_chat_template(list(messages), chat_template=template, tokenizer_kwargs=_QUIET, **options)
     except (jinja2.TemplateError, ValueError) as error:
         roles = ", ".join(message["role"] for message in messages)
         raise ModelError(f"the tokenizer's chat template cannot take the turns {roles}: {error}") from error
