@@ -1,33 +1,46 @@
-"""How well the speakers of a novel are found, without a model and with one, and how fast it is read.
+"""How well the speakers of novels are found, without a model and with one.
 
-    python benchmarks/attribution.py --script NOVEL.txt --labels LABELS.jsonl --role NAME [--llm FILE.yaml --out DIR]
+    python benchmarks/attribution.py --script NOVEL.txt --labels LABELS.jsonl --role NAME [--alias NAME ...]
+    python benchmarks/attribution.py --pdnc FOLDER [--only NOVEL ...]
+    python benchmarks/attribution.py --wp FILE
+    ... [--llm FILE.yaml --out DIR --sample 100]
 
 A label is ``{"offset", "speaker", "also"}``: a character inside the quotation marks, counted in the decoded file from
-0, who speaks (null of what nobody says), and other names of that person. `right` is the share of labelled quotations
-with one of these names, or that nobody is said to speak where nobody does; `open` the share for which nobody was found;
-`precision` the share of right ones among those for which somebody was. For the role, precision is how many of the
-quotations given to it are its own, and recall how many of its own are given to it. Figures that begin with `unasked_`
-are of a reading that was not told the role's names, `model_` with a model's answers. A model is asked only about
-passages that hold a labelled quotation; the folder keeps its replies. Speed is CPU time on copies of the script.
+0, who speaks (null of what nobody says), and other names of that person. ``--pdnc`` is the folder ``data`` of the
+Project Dialogism Novel Corpus (arXiv 2204.05836, github.com/Priya22/project-dialogism-novel-corpus): 28 English novels
+and 37,131 quotations, of each of which the first part counts. A speaker's names are those of the corpus, and what the
+words next to the quotation call the speaker. ``--wp`` is a file ``*_unsplit.txt`` of World of Plainness
+(github.com/YueChenkkk/SPC-Novel-Speaker-Identification): passages of a Chinese novel, each with one labeled quotation;
+``name_list.txt`` is in the same folder or above it.
+
+`right` is the share of labeled quotations given to one of the speaker's names, or to nobody where nobody speaks them;
+`open` the share for which nobody was found; `precision` the share of right ones among the others. The reading was not
+told any name, but for the figures that begin with `role_`: precision is how many of the quotations given to the role
+are its own, and recall how many of its own are given to it. The role of a novel of the corpus is whoever speaks most.
+With a model, only passages that hold a labeled quotation are asked about; `--sample` draws that many labels a novel.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import time
+import ast
+import csv
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
-from common import environment, peak_memory_mb, report
+from common import environment, report
 
 from rolellm.construct.attribution import attribute, passages_in
-from rolellm.construct.scripts.novel import read_novel
 from rolellm.construct.scripts.parse import Reading, read_script
-from rolellm.construct.scripts.reading import Hints, Source, key
+from rolellm.construct.scripts.reading import key
 from rolellm.construct.scripts.source import source_of
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
@@ -35,100 +48,185 @@ from rolellm.llm.llm import LLM
 
 @dataclass(frozen=True)
 class Label:
-    """Who speaks the quotation at a place; nobody without names."""
+    """Who speaks the quotation at a place, nobody without names; how, and in which words, the text says so."""
 
     offset: int
     names: frozenset[str]
+    kind: str = ""
+    told: str = ""
 
 
-def load_labels(path: Path) -> list[Label]:
-    """The labels of a file."""
-    return [
+@dataclass(frozen=True)
+class Novel:
+    """A text with its labels, and the names of its role."""
+
+    name: str
+    script: Path | str
+    labels: Sequence[Label]
+    role: Sequence[str] = ()
+
+
+def of_jsonl(script: Path, files: Sequence[Path], names: Sequence[str]) -> Novel:
+    """A novel with labels of our own form."""
+    labels = [
         Label(value["offset"], frozenset(key(name) for name in (value["speaker"], *value.get("also", ())) if name))
+        for path in files
         for _, value in read_jsonl(path)
     ]
+    return Novel(script.name, script, labels, names)
 
 
-def index_at(reading: Reading) -> Callable[[int], int]:
-    """A function from an offset of the decoded file to the place of its turn."""
+def of_pdnc(folder: Path) -> Novel:
+    """A novel of the Project Dialogism Novel Corpus."""
+    with (folder / "character_info.csv").open(encoding="utf-8", newline="") as file:
+        people = [{row["Main Name"], *ast.literal_eval(row["Aliases"])} for row in csv.DictReader(file)]
+    with (folder / "quotation_info.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    called = {row["speaker"]: {row["speaker"]}.union(*(one for one in people if row["speaker"] in one)) for row in rows}
+    labels = [
+        Label(
+            ast.literal_eval(row["quoteByteSpans"])[0][0],
+            frozenset(map(key, called[row["speaker"]])),
+            row["quoteType"].lower(),
+            key(row["referringExpression"]),
+        )
+        for row in rows
+    ]
+    ((most, _),) = Counter(row["speaker"] for row in rows).most_common(1)
+    return Novel(folder.name, folder / "novel_text.txt", labels, [most, *sorted(called[most] - {most})])
+
+
+# In a passage of World of Plainness, the line with the labeled quotation.
+_MIDDLE: Final = 10
+
+
+def of_wp(file: Path) -> Iterator[Novel]:
+    """The passages of World of Plainness."""
+    names = next(folder / "name_list.txt" for folder in file.parents if (folder / "name_list.txt").is_file())
+    people = [set(line.split()[1:]) for line in names.read_text(encoding="utf-8-sig").splitlines()]
+    for block in re.split(r"Instance index: \d+\n", file.read_text(encoding="utf-8"))[1:]:
+        text, _, about = block.partition("Speaker: ")
+        speaker, kind = re.findall(r"^(?:Category: )?(\S+)$", about, re.MULTILINE)
+        lines = text.rstrip("\n").split("\n")
+        # The corpus parts sentences: here what follows a colon or a quotation is of the same paragraph again.
+        before, after = (
+            re.sub("(?<=[:：])\n|(?<=”)\n(?!“)", "", "\n".join(part)) for part in (lines[:_MIDDLE], lines[_MIDDLE:])
+        )
+        is_same = before[-1:] in ":：" or (before[-1:] == "”" and after[0] != "“")
+        whole = f"{before}{'' if is_same else chr(10)}{after}"
+        place = whole.index("“", len(before)) + 1
+        called = {speaker}.union(*(one for one in people if speaker in one))
+        yield Novel("World of Plainness", whole, [Label(place, frozenset(map(key, called)), kind)])
+
+
+def said_at(reading: Reading, labels: Sequence[Label]) -> tuple[list[int], list[str | None]]:
+    """For each label, the place of its turn and the key of the speaker that was found; nothing where none was."""
     starts = [reading.source.place(turn.start, turn.end)[0] for turn in reading.found]
     # A label may point at white space that the turn has left out.
-    return lambda offset: max(0, bisect_right(starts, offset + 2) - 1)
+    places = [max(0, bisect_right(starts, label.offset + 2) - 1) for label in labels]
+    turns = [reading.found[place] for place in places]
+    return places, [key(turn.speaker) if turn.kind == "speech" and turn.speaker else None for turn in turns]
 
 
-def figures_of(reading: Reading, labels: Sequence[Label], names: Sequence[str]) -> dict[str, float | None]:
-    """What the module's docstring says."""
-    at, role = index_at(reading), {key(name) for name in names}
-    turns = [reading.found[at(label.offset)] for label in labels]
-    said = [key(turn.speaker) if turn.kind == "speech" and turn.speaker else None for turn in turns]
-    right = [name in label.names if label.names else name is None for name, label in zip(said, labels, strict=True)]
-    named = [is_right for name, is_right in zip(said, right, strict=True) if name is not None]
-    own = [bool(label.names & role) for label in labels]
-    given = [name in role or (is_right and is_own) for name, is_right, is_own in zip(said, right, own, strict=True)]
-    both = sum(is_own and is_given for is_own, is_given in zip(own, given, strict=True))
+def is_right(said: str | None, label: Label) -> bool:
+    """Whether the speaker is the label's."""
+    if not label.names:
+        return said is None
+    return said in label.names or (said is not None and f" {said} " in f" {label.told} ")
+
+
+def shares(found: Sequence[tuple[str | None, Label]]) -> dict[str, float | None]:
+    """What the module's docstring says of all speakers."""
+    named = [is_right(said, label) for said, label in found if said is not None]
     return {
-        "right": sum(right) / len(labels),
-        "open": sum(turn.kind == "speech" and turn.speaker is None for turn in turns) / len(labels),
+        "right": sum(is_right(said, label) for said, label in found) / len(found),
+        "open": 1 - len(named) / len(found),
         "precision": sum(named) / len(named) if named else None,
+    }
+
+
+def of_role(reading: Reading, novel: Novel) -> dict[str, float | None]:
+    """Precision and recall of what is given to the role."""
+    role = set(map(key, novel.role))
+    own = [bool(label.names & role) for label in novel.labels]
+    said = said_at(reading, novel.labels)[1]
+    given = [
+        name in role or (name is not None and name in label.names and mine)
+        for name, label, mine in zip(said, novel.labels, own, strict=True)
+    ]
+    both = sum(mine and one for mine, one in zip(own, given, strict=True))
+    return {
         "role_precision": both / sum(given) if any(given) else None,
         "role_recall": both / sum(own) if any(own) else None,
     }
 
 
-def with_model(reading: Reading, labels: Sequence[Label], llm: LLM, folder: Path) -> Reading:
-    """The novel with the speakers that a model finds in the passages that hold a labelled quotation."""
-    at = index_at(reading)
-    wanted = {at(label.offset) for label in labels}
+def with_model(reading: Reading, labels: Sequence[Label], llm: LLM, client: Client) -> Reading:
+    """The novel with the speakers that a model finds in the passages that hold a labeled quotation."""
+    wanted = set(said_at(reading, labels)[0])
     passages = [
         passage
         for passage in passages_in(reading, llm.counter)
         if wanted & {place for places in passage.asked for place in places}
     ]
-    with Client(folder, llm.models, llm.options) as client:
-        return attribute(reading, passages, client)[0]
+    return attribute(reading, passages, client)[0]
 
 
-def seconds_per_mb(source: Source, hints: Hints, megabytes: float) -> tuple[float, float]:
-    """CPU seconds for a megabyte of UTF-8, and the megabytes read."""
-    size = len(source.text.encode())
-    copies = max(1, round(megabytes * 1e6 / size))
-    long = source_of("\n\n".join([source.text] * copies))
-    start = time.process_time()
-    read_novel(long, hints)
-    read = copies * size / 1e6
-    return (time.process_time() - start) / read, read
+def read(novel: Novel, names: Sequence[str] = ()) -> Reading:
+    """The novel, read by rule."""
+    script = novel.script if isinstance(novel.script, Path) else source_of(novel.script)
+    return read_script(script, names, format="novel")
 
 
 def main() -> None:
-    """Read the script, compare with the labels, print."""
+    """Read the texts, compare with the labels, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--script", type=Path, required=True, help="the novel")
-    parser.add_argument("--labels", type=Path, required=True, nargs="+", help="JSON Lines of labels")
-    parser.add_argument("--role", required=True, help="the role")
+    parser.add_argument("--script", type=Path, help="a novel")
+    parser.add_argument("--labels", type=Path, default=[], nargs="+", help="JSON Lines of its labels")
+    parser.add_argument("--role", help="its role")
     parser.add_argument("--alias", action="append", default=[], help="another name of the role; may be repeated")
+    parser.add_argument("--pdnc", type=Path, help="the corpus' folder `data`")
+    parser.add_argument("--only", nargs="*", default=[], help="novels of the corpus")
+    parser.add_argument("--wp", type=Path, help="a file of passages")
     parser.add_argument("--llm", type=Path, help="settings of the model to ask")
     parser.add_argument("--out", type=Path, help="folder for the model's replies")
-    parser.add_argument("--megabytes", type=float, nargs="*", default=[5.0], help="sizes for the speed; none: skip it")
+    parser.add_argument("--sample", type=int, help="labels a novel, or passages")
     parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    if options.llm and not options.out:
-        parser.error("--llm needs --out DIR")
+    given = parser.parse_args()
+    if bool(given.llm) != bool(given.out):
+        parser.error("--llm and --out DIR go together")
+    novels: list[Novel] = []
+    if given.script:
+        novels.append(of_jsonl(given.script, given.labels, [given.role, *given.alias]))
+    if given.pdnc:
+        folders = sorted(path.parent for path in given.pdnc.glob("*/quotation_info.csv"))
+        novels += [of_pdnc(folder) for folder in folders if not given.only or folder.name in given.only]
+    if given.wp:
+        novels += sorted(of_wp(given.wp), key=lambda novel: hash_json(novel.script))[: given.sample]
 
-    names = [options.role, *options.alias]
-    labels = [label for path in options.labels for label in load_labels(path)]
-    # As for everybody, and as for the role.
-    plain, reading = (read_script(options.script, given, format="novel") for given in ((), names))
-    figures: dict[str, object] = dict(figures_of(reading, labels, names))
-    figures |= {f"unasked_{name}": value for name, value in figures_of(plain, labels, names).items()}
-    if options.llm:
-        asked = with_model(replace(reading), labels, LLM.of(options.llm), options.out)
-        figures |= {f"model_{name}": value for name, value in figures_of(asked, labels, names).items()}
-    for megabytes in options.megabytes:
-        seconds, read = seconds_per_mb(reading.source, reading.hints, megabytes)
-        figures[f"seconds_per_mb_at_{read:.0f}_mb"] = seconds
-    figures["peak_memory_mb"] = peak_memory_mb()
-    result = {"ratios": {}, "figures": figures, "n": len(labels), **environment()}
-    report("attribution", result, [f"{options.script.name}: {json.dumps(names, ensure_ascii=False)}"], options.json)
+    found: list[tuple[str, str | None, Label]] = []
+    figures: dict[str, Any] = {}
+    llm = LLM.of(given.llm) if given.llm else None
+    with Client(given.out, llm.models, llm.options) if llm else nullcontext() as client:
+        for novel in novels:
+            labels = sorted(novel.labels, key=lambda label: hash_json(label.offset))[: given.sample]
+            reading = read(novel)
+            if client and llm:
+                reading = with_model(reading, labels, llm, client)
+            found += [
+                (novel.name, said, label) for said, label in zip(said_at(reading, labels)[1], labels, strict=True)
+            ]
+            if novel.role and not llm:
+                of = f"{novel.name}_" if len(novels) > 1 else ""
+                figures |= {of + name: share for name, share in of_role(read(novel, novel.role), novel).items()}
+    for novel in dict.fromkeys(name for name, _, _ in found):
+        here = shares([(said, label) for name, said, label in found if name == novel])
+        figures |= {f"{novel}_{name}": share for name, share in here.items() if len(novels) > 1}
+    for kind in sorted({label.kind for _, _, label in found}):
+        here = shares([(said, label) for _, said, label in found if label.kind == kind])
+        figures |= {f"{kind}_{name}": share for name, share in here.items() if kind}
+    figures |= shares([(said, label) for _, said, label in found])
+    report("attribution", {"ratios": {}, "figures": figures, "n": len(found), **environment()}, [], given.json)
 
 
 if __name__ == "__main__":

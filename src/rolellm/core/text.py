@@ -8,7 +8,7 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: A Chinese character.
@@ -103,13 +103,11 @@ def safe_name(name: str, *, fallback: str = "unnamed") -> str:
 
 
 @functools.cache
-def chinese_words() -> Callable[[str], list[str]]:
-    """Words by jieba's precise mode with its hidden Markov model for unlisted words: the defaults of ``jieba.cut``.
+def _cutter() -> Any:
+    """A tokenizer of jieba's: our own, so that dictionaries that a program adds to the global one change nothing.
 
-    Width and case are folded; words without a letter or digit are dropped. The tokenizer is our own instance, so
-    dictionaries that a program adds to jieba's global one change nothing. It is filled from the packaged dictionary by
-    hand, because jieba's own start logs to stderr and trusts (or writes) a cache file in the shared temporary folder.
-    That takes about a second.
+    It is filled from the packaged dictionary by hand, because jieba's own start logs to stderr and trusts (or writes) a
+    cache file in the shared temporary folder.
     """
     with warnings.catch_warnings():
         # jieba 0.42 has invalid escapes in its source, and imports pkg_resources where there is one.
@@ -118,6 +116,28 @@ def chinese_words() -> Callable[[str], list[str]]:
     cutter = jieba.Tokenizer()
     cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
     cutter.initialized = True
+    return cutter
+
+
+@functools.cache
+def chinese_tags() -> Callable[[str], list[tuple[str, str]]]:
+    """Words with jieba's parts of speech: ``nr`` begins the tags of persons' names."""
+    cutter = _cutter()
+    from jieba import posseg
+
+    # Its constructor would read the dictionary again, for another second.
+    tagger = object.__new__(posseg.POSTokenizer)
+    tagger.tokenizer, tagger.word_tag_tab = cutter, posseg.dt.word_tag_tab
+    return functools.lru_cache(1 << 16)(lambda text: [(pair.word, pair.flag) for pair in tagger.cut(text)])
+
+
+@functools.cache
+def chinese_words() -> Callable[[str], list[str]]:
+    """Words by jieba's precise mode with its hidden Markov model for unlisted words: the defaults of ``jieba.cut``.
+
+    Width and case are folded; words without a letter or digit are dropped. The first call takes about a second.
+    """
+    cutter = _cutter()
 
     def words(text: str) -> list[str]:
         # Case is folded last: jieba's dictionary knows words such as "T恤" in this case only.

@@ -19,7 +19,7 @@ LABELS = Path(__file__).resolve().parent.parent / "labels"
 
 def figures(root: Path, script: Path, labels: Path, *more: str) -> dict[str, Any]:
     command = [sys.executable, str(root / "benchmarks" / "attribution.py"), "--script", str(script)]
-    command += ["--labels", str(labels), "--megabytes", "--json", *more]
+    command += ["--labels", str(labels), "--json", *more]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -60,16 +60,16 @@ def test_ten_chapters_are_ten_scenes(script: Path) -> None:
 
 
 def test_the_benchmark_prints_one_object(root: Path, tmp_path: Path) -> None:
-    text = '悟空道："来！"众猴道："来了！"悟空笑道："好！"又道："去！"'
+    text = '孔明道："来！"众将道："来了！"孔明笑道："好！"又道："去！"'
     (tmp_path / "novel.txt").write_text(text, encoding="utf-8")
     rows = [
-        {"offset": text.index("来！"), "speaker": "行者", "also": ["悟空"]},
-        {"offset": text.index("来了"), "speaker": "众猴"},
-        {"offset": text.index("好！"), "speaker": "悟空"},
-        {"offset": text.index("去！"), "speaker": "悟空"},
+        {"offset": text.index("来！"), "speaker": "诸葛亮", "also": ["孔明"]},
+        {"offset": text.index("来了"), "speaker": "众将"},
+        {"offset": text.index("好！"), "speaker": "孔明"},
+        {"offset": text.index("去！"), "speaker": "孔明"},
     ]
     (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    result = figures(root, tmp_path / "novel.txt", tmp_path / "labels.jsonl", "--role", "悟空")
+    result = figures(root, tmp_path / "novel.txt", tmp_path / "labels.jsonl", "--role", "孔明")
     assert {"ratios", "figures", "n", "versions", "hardware"} <= result.keys()
     assert result["n"] == 4
     found = result["figures"]

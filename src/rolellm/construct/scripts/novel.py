@@ -14,6 +14,7 @@ from typing import Final
 from rolellm.construct.scripts.quotes import Paragraph, Quotation, around, find_quotations, read_paragraphs
 from rolellm.construct.scripts.reading import OPENERS, Found, Hints, Source, trim
 from rolellm.core.records import Language, TurnKind
+from rolellm.core.text import chinese_tags
 
 
 def read_novel(source: Source, hints: Hints) -> list[Found]:
@@ -78,6 +79,8 @@ _VERBS: Final = (
     "rejoined|repeated|responded|retorted|whispered|murmured|muttered|shouted|declared|began|called|says|replies|"
     "answers|cries|asks|adds|whispers"
 )
+# Any other is one where only a speaker can follow: "…," smiled Tom.
+_ANY: Final = rf"(?:{_VERBS}|spoke|thought|sang|swore|put\s+in|went\s+on|broke\s+in|burst\s+out|[a-z]+ed)"
 _TITLE: Final = r"(?:(?:Mr|Mrs|Ms|Messrs|Mme|Mlle|Dr|St|Prof|Capt|Col|Gen|Lt|Sgt|Rev)\b\.?|M\.|Miss\b)"
 _WORD: Final = rf"(?!{_TITLE})[A-Z\u00c0-\u00de](?:[\w-]|[’'](?!s\b)(?=\w)|(?<=\b[A-Z])\.)*"
 # A name in English: a run of capitalized words, with its title or article; ``I`` is one, too.
@@ -85,39 +88,26 @@ _NAME: Final = (
     rf"(?>[Tt]he\s+)?(?>(?:{_TITLE}\s+)?{_WORD}(?:\s+(?:(?:of\s+the|of|de\s+la|de|du|van|von|the)\s+)?{_WORD})*)"
     r"(?![\w’'])(?!\s+(?:and|or)\s+(?:the\s+|his\s+|her\s+)?[A-Z])"
 )
-# Chinese verbs of saying.
-_SAYS: Final = (
-    "(?:说|說|问|問|答|回|回答|笑|喝|叫|喊|骂|罵|叹|嘆|歎|怒|哭|泣|应|應|叱|奏|告|禀|稟|谢|謝|谏|諫|劝|勸|嚷|对|對|呼|插嘴|接口)?"
-    "(?:道|曰)|说|說|问|問|答|喊"
+# Chinese verbs of saying, at the end of what is told; 听说 is none.
+_SAYS: Final = re.compile("(?<![听聽闻聞])(?:(?:说|說)[着著道]?|(?:问|問|答|喊|叫|嚷|骂|罵|喝)道?|道|曰)$")
+# What parts clauses and sentences, for a class of characters. Persons are listed with 、, which parts none.
+_PARTS: Final = r"，；,;…—\s"
+_ENDS: Final = r"。！？!?.：:“”‘’「」『』\"'《》（）()"
+# Behind a name, these make another subject: 孔明的, 宝玉和.
+_NOT_ALONE: Final = (*"的之和与與及等家、", "媳妇", "媳婦")
+# What speakers do, and adverbs, that open clauses and end no name.
+_ACTS: Final = (
+    "说說道曰言问問答叫喊喝骂罵叱谓謂奏告禀稟谏諫劝勸呼应應回笑叹嘆歎怒喜惊驚哭泣听聽闻聞见見看想指拜跪入出大高低忙急便又乃遂亦也即因却卻就都皆"
+    "复復方才再忽先只正连連还還仍更"
 )
-# How it is said.
-_MANNER: Final = (
-    "(?:大怒|大笑|大喜|大惊|大驚|大叫|大喝|冷笑|微笑|含笑|苦笑|失笑|陪笑|叹息|连忙|連忙|急忙|慌忙|厉声|厲聲|高声|高聲|大声|大聲|低声|低聲|"
-    "轻声|轻轻|悄悄|缓缓|慢慢|只得|正色|抚掌|拍手|点头|點頭|摇头|搖頭|拱手|欠身|拜谢|顿首|叩头|从容|慨然|勃然|愤然|继续|接着|"
-    "大|高|进|佯|暗|还|哭|泣|笑|怒|喜|惊|驚|叹|嘆|歎|忙|急|便|又|乃|遂|亦|也|即|因|却|卻|就|都|皆|復|复|方|才|再|忽|先|跪|拜|地)"
-)
-# What parts clauses; for a class of characters.
-_PUNCTUATION: Final = r"。！？；，、：:,.!?;…—\s“”‘’「」『』\"'《》（）()"
-# What is not a part of names, and makes more of a clause than a name and a verb.
-_NO_NAME: Final = re.compile(
-    "[他她它我你您俺咱吾汝尔爾某谁誰其此这這那哪之的了着著在与與和同对對向把被将將使令教叫唤喚命请請谓謂问問告语語言语说說话話道曰报報"
-    "见見看听聽闻聞想只却卻又便就也都皆亦乃遂即且而所是有无無不未既已再忽正方才是为為以因于於到至来來去上下出入起前后後里裡内外中间時时"
-    "个個们們众眾等人者一二三四五六七八九十两兩百千诗詩词詞书書古常俗偈歌赋赞声聲心口手头頭身笑哭怒喜惊叹骂喝叱指责拜谢]"
-)
-# The commonest family names: a name of three characters begins with one, else its last is more often a verb.
-_FAMILIES: Final = frozenset(
-    "赵趙钱錢孙孫李周吴吳郑鄭王冯馮陈陳褚卫衛蒋蔣沈韩韓杨楊朱秦许許何吕呂施张張孔曹严嚴华華金魏陶姜戚谢謝邹鄒喻苏蘇潘葛范範彭鲁魯韦韋马馬"
-    "方俞任袁柳鲍鮑史唐费費薛雷贺賀倪汤湯罗羅毕畢郝安常于傅卞齐齊康余元顾顧孟黄黃萧蕭尹姚邵汪毛狄贝貝明戴宋庞龐熊纪紀舒屈项項祝董梁杜阮"
-    "翟權楼樓蓝藍季贾賈江童郭梅林钟鐘徐邱骆駱高夏蔡田樊胡凌霍万萬卢盧莫丁邓鄧洪包石崔吉龚龔程邢裴陆陸荣榮翁荀甄曲封储段侯武刘劉龙龍叶葉司黎白蒲赖"
-    "乔喬闻党譚谭牛边邊燕温莊庄晏柴瞿阎閻连習习向古易廖耿匡文寇广欧歐沃师巩聂晁冷辛简饶曾沙丰关關查红游权盖荊荆公欧阳诸諸葛宁寧仇祖刁暴"
-)
-_ADVERB: Final = r"(?:\s+(?!reply\b|only\b)\w+ly)?"
+_ADVERB: Final = r"(?:\s+(?:then|again|(?!reply\b|only\b)\w+ly))?"
 _AFTER: Final = re.compile(
-    rf"[\s,—–-]*(?:(?:{_VERBS})(?:\s+out)?{_ADVERB}\s+(?P<inverted>{_NAME})|(?P<straight>{_NAME}){_ADVERB}\s+(?:{_VERBS})"
+    rf"[\s,—–-]*(?:{_ANY}(?:\s+out)?{_ADVERB}\s+(?P<inverted>{_NAME})"
+    rf"|(?P<straight>{_NAME}){_ADVERB}\s+(?:(?P<sure>{_VERBS})|{_ANY})"
     r"(?=\s*[,.;:—–]|\s*$|\s+(?:\w+ly|to|with|in|as|at|after|from)\b))"
 )
 _BEFORE: Final = re.compile(
-    rf"(?:^\s*|[.!?][”’\"')]*\s+|,\s+)(?:(?:And|But|Then|So|Now|At\s+(?:last|length|this)),?\s+)?(?P<straight>{_NAME}){_ADVERB}"
+    rf"(?:^\s*|[.!?][”’\"')]*\s+|,\s+)(?:(?:And|But|Then|So|Now|Presently|At\s+(?:last|length|this)),?\s+)?(?P<straight>{_NAME}){_ADVERB}"
     rf"\s+(?:{_VERBS})(?:\s+(?:out|again|\w+ly|(?:to|with|in|at)\s+[^.,:;!?—“”\"]{{1,50}}))?\s*[,:—–-]+\s*$"
 )
 _NEW_SENTENCE: Final = re.compile(r"(?<!Mr)(?<!Mrs)(?<!Ms)(?<!Dr)(?<!St)[.;:!?]\s+\S")
@@ -125,7 +115,7 @@ _NEW_SENTENCE: Final = re.compile(r"(?<!Mr)(?<!Mrs)(?<!Ms)(?<!Dr)(?<!St)[.;:!?]\
 
 def _english_after(after: str, ending: str, _: Iterable[str]) -> tuple[str, str] | None:
     match = _AFTER.match(after)
-    if match is None or (match["straight"] and ending not in ",!?—–-"):
+    if match is None or (match["straight"] and ending not in (",!?—–-" if match["sure"] else ",")):
         return None
     name = _plain(match["inverted"] or match["straight"])
     return (name, after[match.end() :]) if name else None
@@ -142,43 +132,58 @@ def _plain(name: str) -> str | None:
     return " ".join(words) if words and words != ["the"] else None
 
 
-_LAST_CLAUSE: Final = re.compile(rf"[^{_PUNCTUATION}]*$")
-_FIRST_CLAUSE: Final = re.compile(rf"\s*(?P<clause>[^{_PUNCTUATION}]{{2,16}})(?:[。，,.]|$)")
-_SPOKEN_BY: Final = re.compile(rf"(?P<name>.*?){_MANNER}{{0,2}}(?:{_SAYS})$")
+_LAST_SENTENCE: Final = re.compile(rf"[^{_ENDS}]*$")
+_FIRST_CLAUSE: Final = re.compile(rf"\s*(?P<clause>[^{_PARTS}{_ENDS}]{{2,24}})(?:[。，,.]|$)")
 
 
 def _chinese_after(after: str, _: str, names: Iterable[str]) -> tuple[str, str] | None:
     match = _FIRST_CLAUSE.match(after)
-    name = _spoken_by(match["clause"], names, opens=True) if match else None
+    name = _subject(match["clause"], names) if match else None
     return (name, after[match.end() :]) if match and name else None
 
 
 def _chinese_before(before: str, names: Iterable[str]) -> str | None:
-    # Longer ones are no name and verb; and a paragraph may be a page.
+    # A paragraph may be a page.
     told = before[-_FAR:].rstrip()
-    told = told[:-1] if told.endswith(("：", ":", "，", ",")) else told
-    match = _LAST_CLAUSE.search(told)
-    # A clause after a comma has its subject before that.
-    opens = match is not None and told[: match.start()].rstrip()[-1:] in ("", *'。！？…”」』"')
-    return _spoken_by(match[0], names, opens=opens) if match else None
+    match = _LAST_SENTENCE.search(told[:-1] if told.endswith(("：", ":", "，", ",")) else told)
+    return _subject(match[0], names) if match else None
 
 
-def _spoken_by(clause: str, names: Iterable[str], *, opens: bool) -> str | None:
-    """Who speaks by a clause that is a name, perhaps its manner, and a verb of saying."""
-    for name in sorted(names, key=len, reverse=True):
-        if clause.startswith(name) and (match := _SPOKEN_BY.fullmatch(clause, len(name))) and not match["name"]:
-            return name
-    match = _SPOKEN_BY.fullmatch(clause) if opens else None
-    name = match["name"] if match else ""
-    is_name = len(name) == _SHORT or (len(name) == _LONG and name[0] in _FAMILIES)
-    return name if is_name and not _NO_NAME.search(name) else None
+def _subject(sentence: str, names: Iterable[str]) -> str | None:
+    """Who says something, if the sentence ends so: the name that opens the last of its clauses that have a subject."""
+    says = _SAYS.search(sentence)
+    # Without its verb: jieba takes 小明说 for 小 and 明说.
+    for clause in reversed(re.split(f"[{_PARTS}]+", sentence[: says.start()]) if says else ()):
+        if (subject := _opening(clause, names) if clause else None) is not None:
+            return None if not subject or clause[len(subject) :].startswith(_NOT_ALONE) else subject
+    return None
 
 
-_SHORT, _LONG = 2, 3
+def _opening(clause: str, names: Iterable[str]) -> str | None:
+    """The name that a clause opens with; empty for another subject, nothing where there is none."""
+    if known := max((name for name in names if clause.startswith(name)), key=len, default=""):
+        return known
+    (word, tag), (following, next_tag) = [*chinese_tags()(clause[:_OPENING]), ("", "")][:2]
+    if not tag.startswith("nr"):
+        # A single character may be somebody's given name: 操曰. Another subject follows 只见.
+        is_given = len(word) == 1 and word not in _ACTS
+        is_subject = tag[:1] in ("n", "r", "m") or is_given or word.endswith(("见", "見"))
+        return "" if is_subject else None
+    if len(word) == 1 and next_tag.startswith("n") and len(following) <= _GIVEN:
+        # A family name, and what jieba does not know as a name: 曹先生, 匡超人.
+        word += following
+    # jieba takes a verb for the end of a name that it does not know: 贾政道.
+    name = word.rstrip(_ACTS)
+    return name if len(name) > 1 and not _NO_NAME.search(name) else ""
+
+
+_NO_NAME: Final = re.compile("[其何此这這那他她它我你吾您谁誰左右亦且谓謂众眾伏仰]|^令人")
+# How much of a clause is looked at for its subject, and the longest given name, in characters.
+_OPENING, _GIVEN = 4, 2
 _FAR: Final = 200
 _AFTERS: Final = {"en": _english_after, "zh": _chinese_after}
 _BEFORES: Final = {"en": _english_before, "zh": _chinese_before}
-_SAID_LAST: Final = {"en": re.compile(rf"(?<![\w-])(?:{_VERBS})$"), "zh": re.compile(f"(?:{_SAYS})$")}
+_SAID_LAST: Final = {"en": re.compile(rf"(?<![\w-])(?:{_VERBS})$"), "zh": _SAYS}
 
 
 def _speakers(
