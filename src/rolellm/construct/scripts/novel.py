@@ -95,11 +95,13 @@ _PARTS: Final = r"，；,;…—\s"
 _ENDS: Final = r"。！？!?.：:“”‘’「」『』\"'《》（）()"
 # Behind a name, these make another subject: 孔明的, 宝玉和.
 _NOT_ALONE: Final = (*"的之和与與及等家、", "媳妇", "媳婦")
-# What speakers do, and adverbs, that open clauses and end no name.
-_ACTS: Final = (
-    "说說道曰言问問答叫喊喝骂罵叱谓謂奏告禀稟谏諫劝勸呼应應回笑叹嘆歎怒喜惊驚哭泣听聽闻聞见見看想指拜跪入出大高低忙急便又乃遂亦也即因却卻就都皆"
-    "复復方才再忽先只正连連还還仍更"
+# What speakers do, and adverbs: jieba takes these for the end of a name that it does not know, 贾政道 …
+_ENDINGS: Final = (
+    "说說道曰言问問答叫喊喝骂罵叱谓謂奏告禀稟谏諫劝勸呼笑叹嘆歎怒惊驚哭泣听聽闻聞见見看想指拜跪"
+    "大入出忙急便又乃遂亦也即因却卻就都皆复復"
 )
+# … and these, too, open clauses without a subject.
+_ACTS: Final = _ENDINGS + "应應回喜高低方才再忽先只正连連还還仍更"
 _ADVERB: Final = r"(?:\s+(?:then|again|(?!reply\b|only\b)\w+ly))?"
 _AFTER: Final = re.compile(
     rf"[\s,—–-]*(?:{_ANY}(?:\s+out)?{_ADVERB}\s+(?P<inverted>{_NAME})"
@@ -132,13 +134,15 @@ def _plain(name: str) -> str | None:
     return " ".join(words) if words and words != ["the"] else None
 
 
-_LAST_SENTENCE: Final = re.compile(rf"[^{_ENDS}]*$")
+# Words in quotation marks are a part of it.
+_LAST_SENTENCE: Final = re.compile(rf"(?:[^{_ENDS}]|“[^“”。！？]{{1,12}}”)*$")
 _FIRST_CLAUSE: Final = re.compile(rf"\s*(?P<clause>[^{_PARTS}{_ENDS}]{{2,24}})(?:[。，,.]|$)")
 
 
 def _chinese_after(after: str, _: str, names: Iterable[str]) -> tuple[str, str] | None:
     match = _FIRST_CLAUSE.match(after)
-    name = _subject(match["clause"], names) if match else None
+    # Whoever hears it said, or says nothing, is another.
+    name = _subject(match["clause"], names) if match and not re.search("[听聽闻聞没沒]", match["clause"]) else None
     return (name, after[match.end() :]) if match and name else None
 
 
@@ -167,13 +171,13 @@ def _opening(clause: str, names: Iterable[str]) -> str | None:
     if not tag.startswith("nr"):
         # A single character may be somebody's given name: 操曰. Another subject follows 只见.
         is_given = len(word) == 1 and word not in _ACTS
-        is_subject = tag[:1] in ("n", "r", "m") or is_given or word.endswith(("见", "見"))
+        is_subject = tag[:1] in ("n", "r", "m") or is_given or word[-1] in "见見" or following[-1:] in ("见", "見")
         return "" if is_subject else None
     if len(word) == 1 and next_tag.startswith("n") and len(following) <= _GIVEN:
         # A family name, and what jieba does not know as a name: 曹先生, 匡超人.
         word += following
     # jieba takes a verb for the end of a name that it does not know: 贾政道.
-    name = word.rstrip(_ACTS)
+    name = word.rstrip(_ENDINGS)
     return name if len(name) > 1 and not _NO_NAME.search(name) else ""
 
 
