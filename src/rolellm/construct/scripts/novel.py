@@ -142,22 +142,25 @@ _FIRST_CLAUSE: Final = re.compile(rf"\s*(?P<clause>[^{_PARTS}{_ENDS}]{{2,24}})(?
 def _chinese_after(after: str, _: str, names: Iterable[str]) -> tuple[str, str] | None:
     match = _FIRST_CLAUSE.match(after)
     # Whoever hears it said, or says nothing, is another.
-    name = _subject(match["clause"], names) if match and not re.search("[听聽闻聞没沒]", match["clause"]) else None
-    return (name, after[match.end() :]) if match and name else None
+    if match is None or not _SAYS.search(match["clause"]) or re.search("[听聽闻聞没沒]", match["clause"]):
+        return None
+    name = _subject(match["clause"], names)
+    return (name, after[match.end() :]) if name else None
 
 
 def _chinese_before(before: str, names: Iterable[str]) -> str | None:
     # A paragraph may be a page.
     told = before[-_FAR:].rstrip()
-    match = _LAST_SENTENCE.search(told[:-1] if told.endswith(("：", ":", "，", ",")) else told)
-    return _subject(match[0], names) if match else None
+    is_colon = told.endswith(("：", ":"))
+    match = _LAST_SENTENCE.search(told[:-1] if is_colon or told.endswith(("，", ",")) else told)
+    # Behind a colon, whatever is done is said: 黛玉摇摇头：“…”.
+    return _subject(match[0], names) if match and (is_colon or _SAYS.search(match[0])) else None
 
 
 def _subject(sentence: str, names: Iterable[str]) -> str | None:
-    """Who says something, if the sentence ends so: the name that opens the last of its clauses that have a subject."""
-    says = _SAYS.search(sentence)
+    """Whose sentence it is: the name that opens the last of its clauses that have a subject."""
     # Without its verb: jieba takes 小明说 for 小 and 明说.
-    for clause in reversed(re.split(f"[{_PARTS}]+", sentence[: says.start()]) if says else ()):
+    for clause in reversed(re.split(f"[{_PARTS}]+", _SAYS.sub("", sentence))):
         if (subject := _opening(clause, names) if clause else None) is not None:
             return None if not subject or clause[len(subject) :].startswith(_NOT_ALONE) else subject
     return None
