@@ -184,7 +184,7 @@ def _opening(clause: str, names: Iterable[str]) -> str | None:
     return name if len(name) > 1 and not _NO_NAME.search(name) else ""
 
 
-_NO_NAME: Final = re.compile("[其何此这這那他她它我你吾您谁誰左右亦且谓謂众眾伏仰]|^令人")
+_NO_NAME: Final = re.compile("[其何此这這那他她它我你吾您谁誰左右亦且谓謂曰见見听聽众眾伏仰呼按执執]|^令人")
 # How much of a clause is looked at for its subject, and the longest given name, in characters.
 _OPENING, _GIVEN = 4, 2
 _FAR: Final = 200
