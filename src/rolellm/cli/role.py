@@ -167,7 +167,7 @@ def _healthy(parsed: Parsed) -> str:
     said += f"; {parsed.left_out:.0%} of the text in no turn"
     spoken = parsed.spoken_in
     if spoken not in ("en", "zh", None):
-        said += f"; the language is probably {spoken}: only plays, transcripts and other explicit formats are supported"
+        said += f"; the language is probably {spoken}, and prompts exist in English and Chinese only"
     return f"Health: {said}."
 
 

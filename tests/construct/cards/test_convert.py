@@ -287,8 +287,8 @@ def test_lorebook_entries(make_card: MakeCard) -> None:
         Lore("Now.", ("e",), constant=True),
     )
     assert [note for note in reading.notes if "lorebook" in note] == [
-        "2 of 7 lorebook entries are disabled; they stay in the card",
-        "1 of 7 lorebook entries have no content; they stay in the card",
+        "lorebook entries disabled: 2 of 7; kept in the card",
+        "lorebook entries without content: 1 of 7; kept in the card",
     ]
 
 

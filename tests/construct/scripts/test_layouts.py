@@ -139,6 +139,7 @@ WHATSAPP = """\
 I looked everywhere (twice).
 [05/05/23, 5:29:00 PM] ~ bo: in the door: where else
 [05/05/23, 5:29:30 PM] \u200e+44 20 7946 0000 joined using an invite link
+[05/05/23, 5:29:40 PM] Ada L.: \u200eimage omitted
 [05/05/23, 5:30:01 PM] Ada L.: Thanks
 """
 
@@ -148,6 +149,7 @@ ANDROID = """\
 
 I looked everywhere (twice).
 20/06/19, 16:00 - ~ bo: in the door: where else
+20/06/19, 16:01 - Ada L.: <Media omitted>
 20/06/19, 16:02 - Ada L.: Thanks
 """
 
@@ -157,6 +159,35 @@ IRC = """\
 [10:20] <@bo> in the door: where else
 [10:21] * bo grins
 [10:21] <ada_l> thanks (twice)
+"""
+
+XCHAT = """\
+**** BEGIN LOGGING AT Mon May 20 10:19:00 2013
+May 20 10:20:00 <ada_l>\tbo: who has the keys?
+May 20 10:20:30 <@bo>\tin the door: where else
+May 20 10:21:00 <ada_l>\tthanks (twice)
+"""
+
+RUN_IN = """\
+ACTE I
+
+ADA Qui est là ?
+
+LE MEUNIER, ouvrant la porte Personne, mon amie !
+
+ADA, bas J'entends des pas.
+
+LE MEUNIER Non, c'est le vent.
+"""
+
+MARKDOWN = """\
+ADA: ¿Quién tiene las llaves?
+
+BO *(sin mirarla)*: En la puerta.
+
+ADA: Gracias.
+
+BO: De nada.
 """
 
 DISCORD = """\
@@ -349,6 +380,32 @@ LAYOUTS = [
         id="Discord, copied",
     ),
     pytest.param(
+        XCHAT,
+        "ada_l",
+        "transcript",
+        [("ada_l", "bo: who has the keys?"), *_KEYS, ("ada_l", "thanks (twice)")],
+        id="XChat, dates without a year",
+    ),
+    pytest.param(
+        RUN_IN,
+        "Ada",
+        "play",
+        [
+            ("Ada", "Qui est là ?"),
+            ("LE MEUNIER", "Personne, mon amie !"),
+            ("Ada", "J'entends des pas."),
+            ("LE MEUNIER", "Non, c'est le vent."),
+        ],
+        id="nothing between name and speech",
+    ),
+    pytest.param(
+        MARKDOWN,
+        "Ada",
+        "transcript",
+        [("Ada", "¿Quién tiene las llaves?"), ("BO", "En la puerta."), ("Ada", "Gracias."), ("BO", "De nada.")],
+        id="italic directions before the colon",
+    ),
+    pytest.param(
         WECHAT,
         "阿达",
         "transcript",
@@ -438,6 +495,15 @@ def test_tables(delimiter: str, tmp_path: Path) -> None:
     ]
     text = file.read_bytes().decode()
     assert [text[turn.start : turn.end].split(delimiter)[0] for turn in parsed.turns] == ["Ada", "Bo", "Ada"]
+
+
+def test_a_table_of_r() -> None:
+    text = '"name" "line"\n"1" "Ada" "Who \\"has\\" the keys?"\n"2" "Bo" "In the door."\n'
+    parsed = parse_script(source_of(text), "Ada")
+    assert [(turn.speaker, turn.content) for turn in parsed.turns] == [
+        ("Ada", 'Who "has" the keys?'),
+        ("Bo", "In the door."),
+    ]
 
 
 def test_json_lines_and_columns(tmp_path: Path) -> None:

@@ -334,11 +334,11 @@ def _lore(card: Card, names: Names, notes: list[str]) -> tuple[tuple[Lore, ...],
         )
         found.append((place, decorators, lore))
     for kind, what in (
-        ("disabled", "are disabled; they stay in the card"),
-        ("empty", "have no content; they stay in the card"),
+        ("disabled", "disabled"),
+        ("empty", "without content"),
     ):
         if counts[kind]:
-            notes.append(f"{counts[kind]:,} of {len(card.entries):,} lorebook entries {what}")
+            notes.append(f"lorebook entries {what}: {counts[kind]:,} of {len(card.entries):,}; kept in the card")
     return tuple(lore for _, _, lore in found), tuple((place, decorators) for place, decorators, _ in found)
 
 

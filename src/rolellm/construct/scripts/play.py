@@ -34,7 +34,7 @@ from rolellm.construct.scripts.reading import (
 from rolellm.construct.scripts.screenplay import joined
 from rolellm.core.text import HAN
 
-Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "bare", "small"]
+Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "run", "bare", "small"]
 
 _TITLE: Final = (
     r"(?:(?:MRS|MR|MS|DR|ST|MME|MLLE|PROF|REV|Mrs|Mr|Ms|Dr|St|Mme|Mlle|Prof|Rev|M)\. ?|(?:[A-Z]\. ?){1,3}|\d{1,2}\. ?)?"
@@ -49,6 +49,11 @@ _WORDS: Final = rf"{_WORD}(?: {_WORD}){{0,5}}"
 _PADDED: Final = r"[\u4e00-\u9fff][ \u3000]{1,2}[\u4e00-\u9fff]"
 _GAP: Final = re.compile(
     rf"{_MARGIN}(?P<name>{_PADDED}|{_WORDS}){_ASIDE}?(?P<gap>[ \t\u3000]*(?:\t|\u3000|  )[ \t\u3000]*)(?![－—–-]+\s)\S"
+)
+# A French play: DE GUICHE, tout près d'elle Vous m'affolez !
+_RUN: Final = re.compile(
+    rf"{_MARGIN}(?P<name>[^\W\d_a-zß-ÿ]{{2}}[^\Wa-zß-ÿ]*(?:[ '’.-]+[^\W\d_a-zß-ÿ]{{2}}[^\Wa-zß-ÿ]*){{0,3}})"
+    r"(?P<aside>, [^\W\dA-Z_][^.!?:;\n]{0,80}?)? +(?=[^\W\d_a-zß-ÿ](?:[^\W\dA-Z_]|['’ ])|\.\.\.|…)"
 )
 _OPEN: Final = re.compile(rf"{_MARGIN}(?P<name>{_WORDS}) (?=\([^()\n]*$)")
 _ENTER: Final = re.compile(
@@ -100,6 +105,8 @@ def _cues_of(line: str) -> Sequence[Cue]:
     gap = _GAP.match(line) if "\t" in line or not line.lstrip()[1:2].islower() else None
     if gap and (not any(map(str.islower, gap["name"])) or "\t" in gap["gap"]):
         cues.append(Cue(bare(gap["name"]), gap.end("gap"), gap.span("aside") if gap["aside"] else (0, 0), "gap"))
+    if (run := _RUN.match(line)) and run["name"].isupper():
+        cues.append(Cue(bare(run["name"]), run.end(), run.span("aside") if run["aside"] else (0, 0), "run"))
     match = _CUE.match(line)
     if match is None:
         return cues
@@ -168,7 +175,7 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
             if alone or (cue.opens and not first) or (cue.way in ("bare", "small") and last):
                 continue
-            if key(cue.name) in asked or is_name(cue.name, loose=cue.way == "small"):
+            if key(cue.name) in asked or is_name(cue.name, loose=cue.way in ("small", "gap")):
                 found.setdefault(cue.way, {}).setdefault(key(cue.name), []).append(_Named(line, first, cue.name))
                 if cue.opens or cue.aside[1]:
                     directed.add(key(cue.name))
@@ -209,7 +216,9 @@ def _is_plain(name: str, way: Way) -> bool:
     if way == "gap":
         plain = name == name.upper() and len(name) > 1
     else:
-        plain = way not in ("stop", "bare", "small") or (name.isupper() and len(name) > 2 and not _ROMAN.match(name))
+        plain = way not in ("stop", "bare", "small", "run") or (
+            name.isupper() and len(name) > 2 and not _ROMAN.match(name)
+        )
     return plain and is_name(name, once=True)
 
 
@@ -228,13 +237,15 @@ def read_play(source: Source, hints: Hints) -> list[Found]:
 
 def _accepted(cue: Cue, cast: Cast, asked: set[str], *, first: bool, last: bool) -> bool:
     name, is_same = key(cue.name), cue.way == cast.way or (cue.way, cast.way) == ("bare", "gap")
-    if cue.way in ("bare", "small", "capital", "gap") and not is_same:
+    if cue.way in ("bare", "small", "capital", "gap", "run") and not is_same:
         # A line of the persons of the play, a short sentence, a table.
         return False
     if cue.way in ("bare", "small") and (last or name not in cast.names):
         return False
     # A known name in capitals: not a line of verse that happens to end in a colon.
-    sure = cue.way in ("colon", "bracket", "gap") or (is_same and cue.way == "colon alone" and cue.name.isupper())
+    sure = cue.way in ("colon", "bracket", "gap", "run") or (
+        is_same and cue.way == "colon alone" and cue.name.isupper()
+    )
     if not first and (cue.way == "stop alone" or (cast.parted and not (sure and is_same))):
         return False
     # A crowd that speaks once is named as everyone else is.

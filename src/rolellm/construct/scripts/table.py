@@ -106,10 +106,13 @@ def _rows(text: str, asked: frozenset[str] = frozenset()) -> Iterator[_Row]:
         return
     lines = lines_of(text)
     head = next((line.text for line in lines if not line.blank), "")
-    delimiter = max(_DELIMITERS, key=head.count)
+    # R parts quoted fields by spaces.
+    delimiter = " " if re.fullmatch(r'"[^"]*"(?: "[^"]*")+\s*', head) else max(_DELIMITERS, key=head.count)
     if delimiter not in head:
         return
-    reader = csv.reader((line.text + "\n" for line in lines), delimiter=delimiter)
+    reader = csv.reader(
+        (line.text + "\n" for line in lines), delimiter=delimiter, escapechar="\\" if delimiter == " " else None
+    )
     names: list[str] = []
     begun = 0
     try:
@@ -118,6 +121,8 @@ def _rows(text: str, asked: frozenset[str] = frozenset()) -> Iterator[_Row]:
             if not names:
                 names = [name.strip() for name in fields]
             elif any(fields):
+                if delimiter == " " and len(fields) > len(names):
+                    names.insert(0, "row")
                 yield _Row(dict(zip(names, fields, strict=False)), lines[first].start, lines[begun - 1].end)
     except csv.Error as error:
         raise ScriptError(f"the row at line {begun + 1} cannot be read ({error}); fix it") from error

@@ -34,11 +34,13 @@ _LABEL: Final = re.compile(
     r"(?:[\[(（【]?\d{1,2}[:：]\d{2}(?:[:：]\d{2})?(?:[.,]\d{1,3})?[\])）】]?[ \t]{0,4}[-–—]?[ \t]{0,4})?"
     r"(?P<mark>[*_]{0,3})"
     r"(?P<name>[^\W_](?:(?:[^:：()（）\[\]【】<>*_\"“”「」『』\n]|(?<=\w)_(?=\w)){0,58}[^\s:：()（）\[\]【】<>*_\"“”「」『』])?)"
-    r"[*_]{0,3}[ \t\u3000]{0,4}"
+    r"[*_]{0,3}[ \t\u3000]{0,4}[*_]{0,3}"
     r"(?P<aside>\([^()\n]{0,120}\)|（[^（）\n]{0,120}）|\[[^\[\]\n]{0,120}\]|【[^【】\n]{0,120}】)?[ \t\u3000]{0,4}"
     r"[*_]{0,3}(?P<colon>[:：])[*_]{0,3}"
 )
-_DATE: Final = r"\d{1,4}[-./年 ](?:\d{1,2}|[^\W\d_]{3,9}\.?)[-./月 ]\d{1,4}日?"
+_DATE: Final = (
+    r"(?:\d{1,4}[-./年 ](?:\d{1,2}|[^\W\d_]{3,9}\.?)[-./月 ]\d{1,4}日?|[^\W\d_]{3,9}\.? \d{1,2}(?:,? \d{4})?)"
+)
 _TIME: Final = r"(?:[上下]午)?\d{1,2}[:.：]\d{2}(?:[:.：]\d{2})?(?:[.,]\d{1,6})?(?:\s?[AaPp]\.?\s?[Mm]\b\.?)?"
 _BOTH: Final = rf"{_DATE},?[ T]{{0,3}}(?:at )?{_TIME}"
 _STAMP: Final = rf"(?:[\[(](?:{_BOTH}|{_TIME})[\])]|(?:{_BOTH}|{_TIME}))"
@@ -61,6 +63,7 @@ _OPENINGS: Final = tuple(
     )
 )
 _IRC, _RENPY = 0, 5
+_NOTICE: Final = re.compile(r"<[^<>\n]{3,60}>\s*")
 # Ren'Py: define e = Character("Eileen").
 _CHARACTER: Final = re.compile(r"^\s*define (\w+) *= *Character\( *_?\(?[\"']([^\"'\n]+)", re.MULTILINE)
 _TOLD: Final = re.compile(r"\s*\"(?P<told>.+)\"\s*$")
@@ -124,7 +127,7 @@ def speakers_of(text: str, names: Sequence[str]) -> tuple[Sequence[Line], list[C
         opened: list[Cue | None] = [None] * len(lines)
         for place in likely:
             match = opening.match(lines[place].text)
-            name = match["name"].strip('~*" ') if match else ""
+            name = match["name"].strip().strip('~*"').strip() if match else ""
             opened[place] = Cue(name, match.end()) if match and name else None
         if (found := _repeated(opened, asked)) > count:
             best, count, kept = opened, found, number
@@ -166,6 +169,9 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
             if told := _TOLD.match(line.text, label.end - 1 if label else 0):
                 place = line.start + told.start("told"), line.start + told.end("told")
                 out.say(called.get(label.name, label.name), *place) if label else out.tell("narration", *place)
+        elif label is not None and _is_notice(source, line.start + label.end, line.end):
+            out.close()
+            out.tell("narration", line.start + label.end, line.end)
         elif label is not None:
             out.open(label.name, line, label.end)
         elif out.is_open and kept != _IRC and not _STAMPED.match(line.text):
@@ -177,6 +183,12 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
             out.tell("narration", line.start, line.end)
     out.close()
     return out.found
+
+
+def _is_notice(source: Source, start: int, end: int) -> bool:
+    """Whether a message is the program's: ``<Media omitted>``, or behind an invisible mark, as in WhatsApp on iOS."""
+    is_marked = 0 < start < end and source.place(start, end)[0] > source.place(start - 1, start)[1]
+    return is_marked or _NOTICE.fullmatch(source.text, start, end) is not None
 
 
 class _Log(Collector):
