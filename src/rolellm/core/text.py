@@ -128,7 +128,19 @@ def chinese_tags() -> Callable[[str], list[tuple[str, str]]]:
     # Its constructor would read the dictionary again, for another second.
     tagger = object.__new__(posseg.POSTokenizer)
     tagger.tokenizer, tagger.word_tag_tab = cutter, posseg.dt.word_tag_tab
-    return functools.lru_cache(1 << 16)(lambda text: [(pair.word, pair.flag) for pair in tagger.cut(text)])
+    known: dict[str, str] = tagger.word_tag_tab
+
+    @functools.lru_cache(1 << 16)
+    def tags(text: str) -> list[tuple[str, str]]:
+        found = []
+        for word, tag in tagger.cut(text):
+            # To a name that it knows it may add a verb: 孔明唤.
+            name = next((word[:end] for end in range(len(word) - 1, 1, -1) if known.get(word[:end]) == "nr"), "")
+            is_longer = name and tag == "nr" and word not in known
+            found += [(name, tag), (word[len(name) :], "x")] if is_longer else [(word, tag)]
+        return found
+
+    return tags
 
 
 @functools.cache

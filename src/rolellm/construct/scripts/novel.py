@@ -172,6 +172,9 @@ def _opening(clause: str, names: Iterable[str]) -> str | None:
         return known
     (word, tag), (following, next_tag) = [*chinese_tags()(clause[:_OPENING]), ("", "")][:2]
     if not tag.startswith("nr"):
+        # Somebody, and nothing but how it is said: 祖师笑道.
+        if tag.startswith("n") and len(word) > 1 and {*clause[len(word) :]} <= {*_ACTS} and word[-1] not in _ACTS:
+            return "" if _NO_NAME.search(word) else word
         # A single character may be somebody's given name: 操曰. Another subject follows 只见.
         is_given = len(word) == 1 and word not in _ACTS
         is_subject = tag[:1] in ("n", "r", "m") or is_given or word[-1] in "见見" or following[-1:] in ("见", "見")
@@ -184,7 +187,9 @@ def _opening(clause: str, names: Iterable[str]) -> str | None:
     return name if len(name) > 1 and not _NO_NAME.search(name) else ""
 
 
-_NO_NAME: Final = re.compile("[其何此这這那他她它我你吾您谁誰左右亦且谓謂曰见見听聽众眾伏仰呼按执執]|^令人")
+_NO_NAME: Final = re.compile(
+    "[其何此这這那他她它我你吾您谁誰左右亦且谓謂曰见見听聽众眾伏仰呼按执執常俗古书書诗詩词詞歌偈赞讚口心嘴声聲信话話语語言上中里裡下]|^令人"
+)
 # How much of a clause is looked at for its subject, and the longest given name, in characters.
 _OPENING, _GIVEN = 4, 2
 _FAR: Final = 200
