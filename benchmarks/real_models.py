@@ -152,7 +152,7 @@ def verdicts(language: Language, given: argparse.Namespace) -> dict[str, Any]:
         out=given.out / f"{given.judge}-{language}",
         judges=[given.judge],
         name_probe=0,
-        canaries=False,
+        canaries=given.canaries,
         max_unscored=1.0,
     )
     (loser,) = (one.pairwise for one in result.models if one.kind == "model")
@@ -167,6 +167,9 @@ def verdicts(language: Language, given: argparse.Namespace) -> dict[str, Any]:
         "both orders agree": shown(bias.consistency),
         "the first answer wins": shown(bias.first_preferred),
         "the longer answer wins": shown(result.diagnostics.length.longer_preferred),
+        "canaries win": {
+            one.name: shown(one.pairwise and one.pairwise.win_rate) for one in result.models if one.kind == "canary"
+        },
         "problems": list(result.problems),
     }
 
@@ -205,6 +208,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--replies", type=int, default=5)
     parser.add_argument("--verdicts", type=int, default=10, help="rows a language that are judged in both orders")
+    parser.add_argument("--canaries", action="store_true", help="judge the canaries, too: three more pairs a row")
     parser.add_argument("--judge", default="role-pair", help="role-pair or role-odds")
     parser.add_argument("--data-dir", default=os.environ.get("ROLEBENCH_DIR"), help="judge rows of this release")
     parser.add_argument("--only-judge", action="store_true", help="leave the other stages out")
