@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language, Subset
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 REPO_ID = "ZenMoore/RoleBench"
 REVISION = "a57ed54f"

@@ -154,10 +154,9 @@ def lines_of(text: str) -> Sequence[Line]:
 
 def paragraphs_of(lines: Sequence[Line]) -> Sequence[tuple[Line, bool, bool]]:
     """The lines that are not blank, and whether they are the first and the last of their paragraph."""
-    full = [(line, not line.blank) for line in lines]
-    edge = [(Line(0, 0, ""), False)]
-    around = zip([*edge, *full], full, [*full[1:], *edge], strict=False)
-    return [(line, not before, not after) for (_, before), (line, told), (_, after) in around if told]
+    full = [not line.blank for line in lines]
+    around = zip(lines, full, [False, *full], [*full[1:], False], strict=False)
+    return [(line, not before, not after) for line, told, before, after in around if told]
 
 
 def trim(text: str, start: int, end: int, marks: str = "") -> tuple[int, int]:
@@ -425,7 +424,7 @@ _CONTINUED: Final = re.compile(
 )
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def key(name: str) -> str:
     """What two spellings of one name share: its words, without case, width, punctuation and apostrophes.
 
@@ -456,7 +455,7 @@ def bare(name: str) -> str:
     return SPACE_BETWEEN_HAN.sub("", " ".join(rest.split()))
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
     """Whether a text before a colon can be somebody's name.
 
