@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -490,8 +489,7 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
 
 def known_names(names: Iterable[str], asked: Iterable[str]) -> set[str]:
     """The keys of names asked for, and of what looks like a name; the more so if it comes only once."""
-    counts: Counter[str] = Counter()
-    spelled: dict[str, str] = {}
+    spelled: dict[str, list[str]] = {}
     for name in names:
-        counts[spelled.setdefault(key(name), name)] += 1
-    return {*map(key, asked)} | {key(name) for name, count in counts.items() if is_name(name, once=count == 1)}
+        spelled.setdefault(key(name), []).append(name)
+    return {*map(key, asked)} | {name for name, same in spelled.items() if is_name(same[0], once=len(same) == 1)}
