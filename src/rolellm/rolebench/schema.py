@@ -143,6 +143,8 @@ def get_config(name: str | None) -> Config:
 
 def schema_of(config: Config) -> pa.Schema:
     """The Arrow schema of a config's rows: texts, and lists of texts."""
+    import pyarrow as pa
+
     names: tuple[str, ...]
     if config.name == "roles":
         names = ("role", "language", "description", "catchphrases", "script")
