@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language, Subset
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 REPO_ID = "ZenMoore/RoleBench"
 REVISION = "a57ed54f"
@@ -141,6 +143,8 @@ def get_config(name: str | None) -> Config:
 
 def schema_of(config: Config) -> pa.Schema:
     """The Arrow schema of a config's rows: texts, and lists of texts."""
+    import pyarrow as pa
+
     names: tuple[str, ...]
     if config.name == "roles":
         names = ("role", "language", "description", "catchphrases", "script")

@@ -553,6 +553,8 @@ def test_a_screenplay_quotes_in_names() -> None:
 def test_names_with_underscores() -> None:
     parsed = parse_script(source_of("Ada_Pell: Tea?\nBo: No.\n_Ada_Pell_: (SIGHS) Why?\nBo: Well.\n"), "Ada Pell")
     assert (parsed.format, parsed.own, parsed.others) == ("transcript", {"Ada_Pell": 2}, {"Bo": 2})
+    parsed = parse_script(source_of("C._Pell: Tea?\nGuard_#1: No.\n" * 3), "C. Pell")
+    assert (parsed.own, parsed.others) == ({"C._Pell": 3}, {"Guard_#1": 3})
 
 
 def test_a_screenplay_shortens_names() -> None:

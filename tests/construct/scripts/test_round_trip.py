@@ -170,7 +170,7 @@ def test_any_text_is_read_in_any_format(format: Format) -> None:
         found = READERS[format](source, Hints("en", ("John",)))
         ends = [0]
         for item in found:
-            _check(item, source.text)
+            _check(item, source.text, exact=format != "screenplay")
             # One after the other, none inside another, scenes in their order.
             assert item.start >= ends[-1]
             ends.append(item.end)
@@ -180,8 +180,13 @@ def test_any_text_is_read_in_any_format(format: Format) -> None:
     check()
 
 
-def _check(item: Found, text: str) -> None:
-    assert item.content == " ".join(text[item.start : item.end].split())
+def _check(item: Found, text: str, *, exact: bool) -> None:
+    told = text[item.start : item.end]
+    if exact:
+        assert item.content == " ".join(told.split())
+    # A screenplay's notes and page furniture are left out of a turn.
+    rest = iter(told)
+    assert all(letter in rest for letter in "".join(item.content.split()))
     assert item.content or (item.kind == "speech" and item.speaker)
     assert item.speaker is None or item.speaker.strip()
 

@@ -95,12 +95,11 @@ class _Named(NamedTuple):
     name: str
 
 
-@lru_cache(maxsize=1 << 16)
 def _cues_of(line: str) -> Sequence[Cue]:
     """What a line would be, were it one that names a speaker; the likeliest first."""
-    cues: list[Cue] = []
     if heading_of(line) is not None or _ENTER.match(line):
-        return cues
+        return ()
+    cues: list[Cue] = []
     # Tried only where it can match: names in front of gaps are in capitals, or in a script that has none.
     gap = _GAP.match(line) if "\t" in line or not line.lstrip()[1:2].islower() else None
     if gap and (not any(map(str.islower, gap["name"])) or "\t" in gap["gap"]):
@@ -137,7 +136,8 @@ def _cues_of(line: str) -> Sequence[Cue]:
         # A direction that goes on in the next line; "stop" and "capital" name the same speakers here.
         way = "stop" if opened["name"].isupper() else "capital"
         cues.append(Cue(bare(opened["name"]), opened.end(), way=way, opens=True))
-    return cues
+    # Most lines have none: no list is kept for each.
+    return cues or ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,9 @@ class Cast:
 
 
 @lru_cache(maxsize=2)
-def _lines(text: str) -> Sequence[tuple[Line, bool, bool]]:
-    return paragraphs_of(joined(text))
+def _lines(text: str) -> Sequence[tuple[Line, bool, bool, Sequence[Cue]]]:
+    """The lines that are not blank, whether they begin and end a paragraph, and the cues that they may be."""
+    return [(*place, _cues_of(place[0].text)) for place in paragraphs_of(joined(text))]
 
 
 def cast_of(text: str, hints: Hints) -> Cast | None:
@@ -169,8 +170,8 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
     found: dict[Way, dict[str, list[_Named]]] = {}
     directed: set[str] = set()
     asked = {key(name) for name in hints.names}
-    for line, first, last in _lines(text):
-        for cue in _cues_of(line.text):
+    for line, first, last, cues in _lines(text):
+        for cue in cues:
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
             if alone or (cue.opens and not first) or (cue.way in ("bare", "small") and last):
@@ -227,9 +228,9 @@ def read_play(source: Source, hints: Hints) -> list[Found]:
     cast = cast_of(source.text, hints)
     out = Dialogue(source.text, cast.names if cast else ())
     asked = {key(name) for name in hints.names}
-    for line, first, last in _lines(source.text):
-        cues = _cues_of(line.text) if cast and cast.indent in (None, line.indent) else ()
-        cue = next((cue for cue in cues if cast and _accepted(cue, cast, asked, first=first, last=last)), None)
+    for line, first, last, cues in _lines(source.text):
+        likely = cues if cast and cast.indent in (None, line.indent) else ()
+        cue = next((cue for cue in likely if cast and _accepted(cue, cast, asked, first=first, last=last)), None)
         out.line(line, cue, first=first)
     out.close()
     return out.found

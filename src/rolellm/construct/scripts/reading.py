@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -154,10 +153,9 @@ def lines_of(text: str) -> Sequence[Line]:
 
 def paragraphs_of(lines: Sequence[Line]) -> Sequence[tuple[Line, bool, bool]]:
     """The lines that are not blank, and whether they are the first and the last of their paragraph."""
-    full = [(line, not line.blank) for line in lines]
-    edge = [(Line(0, 0, ""), False)]
-    around = zip([*edge, *full], full, [*full[1:], *edge], strict=False)
-    return [(line, not before, not after) for (_, before), (line, told), (_, after) in around if told]
+    full = [not line.blank for line in lines]
+    around = zip(lines, full, [False, *full], [*full[1:], False], strict=False)
+    return [(line, not before, not after) for line, told, before, after in around if told]
 
 
 def trim(text: str, start: int, end: int, marks: str = "") -> tuple[int, int]:
@@ -425,7 +423,7 @@ _CONTINUED: Final = re.compile(
 )
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def key(name: str) -> str:
     """What two spellings of one name share: its words, without case, width, punctuation and apostrophes.
 
@@ -456,7 +454,7 @@ def bare(name: str) -> str:
     return SPACE_BETWEEN_HAN.sub("", " ".join(rest.split()))
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
     """Whether a text before a colon can be somebody's name.
 
@@ -491,8 +489,7 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
 
 def known_names(names: Iterable[str], asked: Iterable[str]) -> set[str]:
     """The keys of names asked for, and of what looks like a name; the more so if it comes only once."""
-    counts: Counter[str] = Counter()
-    spelled: dict[str, str] = {}
+    spelled: dict[str, list[str]] = {}
     for name in names:
-        counts[spelled.setdefault(key(name), name)] += 1
-    return {*map(key, asked)} | {key(name) for name, count in counts.items() if is_name(name, once=count == 1)}
+        spelled.setdefault(key(name), []).append(name)
+    return {*map(key, asked)} | {name for name, same in spelled.items() if is_name(same[0], once=len(same) == 1)}
