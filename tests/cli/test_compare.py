@@ -52,7 +52,8 @@ def runs(tmp_path: Path, rows: list[Row]) -> tuple[Path, Path]:
 
 def test_two_runs_as_json(run: Command, runs: tuple[Path, Path], rows: list[Row]) -> None:
     shown = run(*runs, "--json", "--resamples", 200, "--top", 3)
-    assert (shown.code, shown.err) == (0, "")
+    # A slow machine sees progress.
+    assert shown.code == 0 and all(line.startswith("scoring:") for line in shown.err.splitlines())
     result = json.loads(shown.out)
     (win,) = [one for one in result["changes"] if one["measure"] == "win_rate"]
     assert win["after"]["mean"] == 1
