@@ -4,13 +4,14 @@ import os
 import resource
 import signal
 import threading
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import pytest
 
 from rolellm.core.errors import ModelError, StoppedShortError
 from rolellm.rocit.callbacks import heeding
 from rolellm.rocit.checkpoints import seal
+from rolellm.rocit.recipe import OutputRecipe, Recipe
 from rolellm.rocit.run_folder import RECIPE, stopped_short
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
@@ -74,6 +75,15 @@ def test_what_is_kept_is_said_from_what_is_there(tmp_path: Path) -> None:
     seal(tmp_path / "checkpoint-4", 4, {})
     assert stop("3") == f"step 4 is the last that {tmp_path} keeps\nResume with: GO ON"
     assert stop(None) == "nothing was done yet\nResume with: AGAIN"
+
+
+def test_ctrl_c_while_the_recipe_is_written_is_said(tmp_path: Path) -> None:
+    class Interrupted(PosixPath):
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(StoppedShortError, match="nothing was done yet"), stopped_short(tmp_path, again="A", resume="B"):
+        Recipe(output=OutputRecipe(dir=Interrupted("a"))).to_dict()
 
 
 @pytest.mark.parametrize("writer", ["torch", "safetensors", "python"])

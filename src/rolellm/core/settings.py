@@ -112,7 +112,7 @@ def dump(value: Any) -> Values:
     except PydanticSerializationError as error:
         # Ctrl-C within one of its serializers comes out as an error of its own.
         if isinstance(error.__cause__, KeyboardInterrupt):
-            raise error.__cause__ from None
+            raise KeyboardInterrupt from None
         raise
     return made
 

@@ -192,7 +192,7 @@ def _found_no_room(error: BaseException) -> bool:
         number = int(numbered[1])
     if number in NO_ROOM or re.search("PytorchStreamWriter|unexpected pos", str(error)):
         return True
-    cause = error.__cause__ or error.__context__
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return cause is not None and _found_no_room(cause)
 
 
