@@ -1,10 +1,10 @@
 """A real base tuned on real rows, answered and scored: untuned, at each checkpoint, RoleGPT's replies, and floors.
 
-    python benchmarks/real_rocit.py RECIPE.yaml --base FOLDER [--rows N] [--decoding-rows N]
+    python benchmarks/real_rocit.py RECIPE.yaml --base FOLDER [--test CONFIG] [--rows N] [--decoding-rows N]
 
-Test rows are drawn by their ids, half of them general (CUS, RAW), half role-specific (SPE), from those that the release
-has a RoleGPT reply for. The floors and the ceiling are those of `rolellm.evaluation.floors`. Every answer and score
-stays in the run's folder, and a stopped run continues where it was. Figures are means with 95 % intervals by a
+Test rows are drawn by their ids, half of them general (CUS, RAW), half role-specific (SPE), first from those that the
+release has a RoleGPT reply for. The floors and the ceiling are those of `rolellm.evaluation.floors`. Every answer and
+score stays in the run's folder, and a stopped run continues where it was. Figures are means with 95 % intervals by a
 bootstrap over questions.
 """
 
@@ -32,10 +32,10 @@ PROTOCOLS = ("paper", "rouge-score")
 
 def drawn(rows: Dataset, most: int) -> Dataset:
     """So many rows of a dataset, drawn by their ids, half of each subset."""
-    able = [(hash_json(row["id"]), place, row["subset"]) for place, row in enumerate(rows) if row["rolegpt"]]
+    keys = sorted((not row["rolegpt"], hash_json(row["id"]), place, row["subset"]) for place, row in enumerate(rows))
     found: list[int] = []
     for subset in ("general", "role_specific"):
-        found += [place for _, place, kind in sorted(able) if kind == subset][: most // 2]
+        found += [place for _, _, place, kind in keys if kind == subset][: most // 2]
     return rows.select(sorted(found))
 
 
@@ -56,6 +56,7 @@ def shown(by_protocol: dict[str, Summary]) -> dict[str, Any]:
 
 def markers(rows: Dataset, among: Dataset, training: Dataset) -> dict[str, dict[str, Any]]:
     """What scores are read between: floors, RoleGPT and the ceiling, each by its name."""
+    rows = rows.filter(lambda row: bool(row["rolegpt"]))
     answered = rows.select_columns(["id"]).add_column("prediction", rows["rolegpt"])
     scales = {one: rolellm.score(answered, among, protocol=one, training=training).scale for one in PROTOCOLS}
     found = {f"{one.kind}: {name}": name for scale in scales.values() for name, one in scale.markers.items()}
@@ -70,6 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", type=Path)
     parser.add_argument("--base", type=Path, required=True, help="the folder of the base")
+    parser.add_argument("--test", help="config of the test rows; by default the recipe's")
     parser.add_argument("--rows", type=int, default=120)
     parser.add_argument(
         "--decoding-rows", type=int, default=40, help="rows to compare checkpoints and decodings on; 0 skips it"
@@ -87,7 +89,8 @@ def main() -> None:
     run = out / "run"
     if not (run / "manifest.json").is_file():
         rolellm.train(recipe, out=run, resume=run.is_dir())
-    among = load_dataset("rolebench", recipe["data"]["config"], split="test")
+    config = arguments.test or recipe["data"]["config"]
+    among = load_dataset("rolebench", config, split="test")
     rows = drawn(among, arguments.rows)
     few = drawn(among, arguments.decoding_rows)
     options = {"max_new_tokens": arguments.max_new_tokens, "batch_size": 16}
@@ -96,7 +99,8 @@ def main() -> None:
     found = {}
     for name, model in models.items():
         found[name] = scored(rolellm.generate(model, rows, out=out / f"{name}.jsonl", **options))
-    found |= markers(rows, among, load_dataset("rolebench", recipe["data"]["config"], split="train"))
+    training = load_dataset("rolebench", recipe["data"]["config"], split=recipe["data"]["split"])
+    found |= markers(rows, among, training)
     for path in steps[:-1] if arguments.decoding_rows else ():
         answers = rolellm.generate(path, few, out=out / f"{path.name}.jsonl", **options)
         found[f"{path.name}, {len(few)} rows"] = scored(answers)
@@ -113,7 +117,7 @@ def main() -> None:
             }
     figures = {f"{name}, {figure}": value for name, of in found.items() for figure, value in of.items()}
     figures["seconds"] = json.loads((run / "manifest.json").read_text(encoding="utf-8"))["seconds"]
-    notes = [f"{arguments.recipe.name}: {len(rows)} test rows of {recipe['data']['config']}"]
+    notes = [f"{arguments.recipe.name}: {len(rows)} test rows of {config}"]
     report(
         "real_rocit",
         {"ratios": {}, "figures": figures, "n": len(rows), **environment("trl", "torch")},

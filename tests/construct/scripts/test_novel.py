@@ -25,6 +25,7 @@ def said(text, language, *names):
         pytest.param('Alice softly answered: "Come in."', "Alice", id="before, with a manner"),
         pytest.param('George replied:\n\n"Come in."', "George", id="a paragraph of its own"),
         pytest.param('"I knocked twice," I said.', "I", id="first person"),
+        pytest.param('"Come in," said Alice--"come in!"', "Alice", id="a dash"),
         pytest.param("'Come in,' said Alice.", "Alice", id="British"),
         pytest.param('"Come in," said she to Alice.', None, id="a pronoun"),
         pytest.param('"Come in," said the old man.', None, id="a description"),

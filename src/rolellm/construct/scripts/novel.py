@@ -131,7 +131,7 @@ def _english_before(before: str, _: Iterable[str]) -> str | None:
 def _plain(name: str) -> str | None:
     """A name on one line; nothing of what opens a sentence and names nobody."""
     words = list(dropwhile(lambda word: word.casefold() in OPENERS - {"the", "i"}, name.split()))
-    return " ".join(words) if words and words != ["the"] else None
+    return " ".join(words).rstrip("-") if words and words != ["the"] else None
 
 
 # Words in quotation marks are a part of it.
