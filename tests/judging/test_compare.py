@@ -209,6 +209,13 @@ def test_predictions_are_compared_by_rouge(simulator: Make, tmp_path: Path) -> N
     assert {one["name"] for one in result["settings"]} == {"predictions[0].sha256", "predictions[0].file"}
 
 
+def test_rows_that_a_file_does_not_answer_are_not_in_both(simulator: Make, tmp_path: Path) -> None:
+    rows = simulator({}, questions=10).rows
+    first = scored_side(predictions(tmp_path / "a.jsonl", rows[:6], lambda n: "None."), rows, SCORE)
+    second = scored_side(predictions(tmp_path / "b.jsonl", rows[4:], lambda n: "None."), rows, SCORE)
+    assert compare_sides(first, second, QUICK)["shared"]["rows"] == 2
+
+
 def test_a_run_and_predictions_are_no_pair(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.0}, questions=3)
     run = judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))

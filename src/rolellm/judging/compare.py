@@ -113,7 +113,8 @@ def scored_side(path: str | Path, rows: Sequence[Row], options: ScoreOptions) ->
     # What a run is given to score with is the same for both sides; what differs is in the predictions.
     settings = flatten({key: value for key, value in report.fingerprint.items() if key != "hash"})
     problems = [str(finding) for finding in report.findings if finding.refused]
-    return RunSide(str(path), "scored", rows, {path.name: texts}, measures, settings=settings, problems=problems)
+    answered = [row for row in rows if row.id in texts]
+    return RunSide(str(path), "scored", answered, {path.name: texts}, measures, settings=settings, problems=problems)
 
 
 def with_rouge(side: RunSide, names: Sequence[str], options: ScoreOptions) -> RunSide:

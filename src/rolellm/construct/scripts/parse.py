@@ -78,9 +78,11 @@ def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Fo
     Raises:
         ScriptError: When no score reaches 0.5; shows how the two nearest formats would read it.
     """
-    if hints.columns or (path is not None and path.suffix.lower() in _TABLES) or table.is_table(text):
-        return "table", {name: float(name == "table") for name in FORMATS}
     sample = _sampled(text)
+    # JSON that is cut off is none.
+    whole = text if sample.lstrip()[:1] in ("[", "{") else sample
+    if hints.columns or (path is not None and path.suffix.lower() in _TABLES) or table.is_table(whole):
+        return "table", {name: float(name == "table") for name in FORMATS}
     found: dict[Format, Sequence[int]] = {
         "subtitles": [line.start for line in lines_of(sample) if subtitles.TIMES.match(line.text)],
         "play": _play(sample, hints),

@@ -160,17 +160,21 @@ class Cast:
 
 
 @lru_cache(maxsize=2)
-def _lines(text: str) -> Sequence[tuple[Line, bool, bool, Sequence[Cue]]]:
+def _lines(text: str, asked: frozenset[str]) -> Sequence[tuple[Line, bool, bool, Sequence[Cue]]]:
     """The lines that are not blank, whether they begin and end a paragraph, and the cues that they may be."""
-    return [(*place, _cues_of(place[0].text)) for place in paragraphs_of(joined(text))]
+
+    def may_be_named(cue: Cue) -> bool:
+        return is_name(cue.name.rstrip(","), loose=True) or key(cue.name) in asked
+
+    return [(*place, tuple(filter(may_be_named, _cues_of(place[0].text)))) for place in paragraphs_of(joined(text))]
 
 
 def cast_of(text: str, hints: Hints) -> Cast | None:
     """Find out how a play names its speakers; nothing where nobody is named more than once or asked for."""
     found: dict[Way, dict[str, list[_Named]]] = {}
     directed: set[str] = set()
-    asked = {key(name) for name in hints.names}
-    for line, first, last, cues in _lines(text):
+    asked = frozenset(map(key, hints.names))
+    for line, first, last, cues in _lines(text, asked):
         for cue in cues:
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
@@ -189,7 +193,7 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
 
 
 def _kept(
-    text: str, way: Way, places: Mapping[str, Sequence[_Named]], asked: set[str], directed: set[str]
+    text: str, way: Way, places: Mapping[str, Sequence[_Named]], asked: frozenset[str], directed: set[str]
 ) -> Cast | None:
     """The cast, if this is the way: who is named often, and who but once in a manner that is surely a name's."""
     # A line of verse, too, has no stop now and then, and a refrain comes again.
@@ -202,9 +206,9 @@ def _kept(
         indent, count = indents.most_common(1)[0]
         # Where only the lines with names are so indented, a word is a name there.
         if not indent or sum(line.indent == indent for line in lines_of(text)) >= 2 * count:
-            once &= directed | {key(name) for name in set(_NAMED.findall(text))}
+            once &= directed | {key(name) for name in {match[0] for match in _NAMED.finditer(text)}}
             # One that now and then is a whole sentence, such as "Silence.".
-            small = Counter(_SMALL.findall(text))
+            small = Counter(match[0] for match in _SMALL.finditer(text))
             often = {name for name in often if name in asked or small[name] <= _AS_WORD * len(places[name])}
     kept = frozenset(often | once if often else ())
     cues = sorted((one.line.start, name, one.first) for name in kept for one in places[name])
@@ -227,8 +231,8 @@ def read_play(source: Source, hints: Hints) -> list[Found]:
     """The turns of a play. A speech continues over blank lines, up to the next name, heading or stage direction."""
     cast = cast_of(source.text, hints)
     out = Dialogue(source.text, cast.names if cast else ())
-    asked = {key(name) for name in hints.names}
-    for line, first, last, cues in _lines(source.text):
+    asked = frozenset(map(key, hints.names))
+    for line, first, last, cues in _lines(source.text, asked):
         likely = cues if cast and cast.indent in (None, line.indent) else ()
         cue = next((cue for cue in likely if cast and _accepted(cue, cast, asked, first=first, last=last)), None)
         out.line(line, cue, first=first)
@@ -236,7 +240,7 @@ def read_play(source: Source, hints: Hints) -> list[Found]:
     return out.found
 
 
-def _accepted(cue: Cue, cast: Cast, asked: set[str], *, first: bool, last: bool) -> bool:
+def _accepted(cue: Cue, cast: Cast, asked: frozenset[str], *, first: bool, last: bool) -> bool:
     name, is_same = key(cue.name), cue.way == cast.way or (cue.way, cast.way) == ("bare", "gap")
     if cue.way in ("bare", "small", "capital", "gap", "run") and not is_same:
         # A line of the persons of the play, a short sentence, a table.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -141,21 +141,20 @@ class Line(NamedTuple):
         return len(text) - len(text.lstrip())
 
 
+_LINE: Final = re.compile("^.*$", re.MULTILINE)
+
+
 @lru_cache(maxsize=2)
 def lines_of(text: str) -> Sequence[Line]:
     """The lines of a text; kept for the next reader of the same text."""
-    ends = [match.start() for match in re.finditer("\n", text)]
-    return [
-        Line(start, end, text[start:end])
-        for start, end in zip([0, *(end + 1 for end in ends)], [*ends, len(text)], strict=True)
-    ]
+    return [Line(*match.span(), match[0]) for match in _LINE.finditer(text)]
 
 
-def paragraphs_of(lines: Sequence[Line]) -> Sequence[tuple[Line, bool, bool]]:
+def paragraphs_of(lines: Sequence[Line]) -> Iterator[tuple[Line, bool, bool]]:
     """The lines that are not blank, and whether they are the first and the last of their paragraph."""
     full = [not line.blank for line in lines]
     around = zip(lines, full, [False, *full], [*full[1:], False], strict=False)
-    return [(line, not before, not after) for line, told, before, after in around if told]
+    return ((line, not before, not after) for line, told, before, after in around if told)
 
 
 def trim(text: str, start: int, end: int, marks: str = "") -> tuple[int, int]:
