@@ -12,6 +12,7 @@ from typing import Any
 
 from rolellm.construct.context_instruct.run import KEPT, Question, read_questions
 from rolellm.construct.rolegpt.respond import REPLIES
+from rolellm.construct.scripts.parse import spoken_language
 from rolellm.construct.scripts.turns import write_turns
 from rolellm.construct.settings import SplitRule
 from rolellm.construct.sheet import Sheet, read_sheet
@@ -292,6 +293,12 @@ class _Draft:
         if scripts:
             write_json(self.root / folder / "scripts.json", scripts)
         for role in roles:
+            said = " ".join(turn.content for turn in role.character.turns if turn.speaker == role.role)
+            if (spoken := spoken_language(said)) not in ("en", "zh", None):
+                self.made.notes.append(
+                    f"{role.role} seems to speak {spoken!r}; releases are in English or Chinese, and this role is among "
+                    f"the {FOLDERS[language]} ones"
+                )
             if role.character.turns:
                 name = f"{folder}/{folder}-{safe_name(role.role)}.jsonl"
                 turns = role.character.turns

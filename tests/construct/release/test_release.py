@@ -110,6 +110,14 @@ def test_chinese_roles_go_into_the_chinese_config(tmp_path: Path) -> None:
     assert any("role generalization needs at least two English roles" in note for note in summary.notes)
 
 
+def test_a_role_in_another_language_is_pointed_out(tmp_path: Path) -> None:
+    said = ("Ich habe dir doch gesagt, dass wir heute nicht mehr fahren.", "Was willst du denn noch von mir?")
+    write_sheet(Sheet("Faust", "en", tuple(Turn("Faust", text, "speech", 0) for text in said)), tmp_path / "de")
+    summary = write_release([gather(tmp_path / "de"), gather(make(tmp_path / "en", "Ann"))], tmp_path / "out")
+    (note,) = [note for note in summary.notes if "seems to speak" in note]
+    assert note.startswith("Faust seems to speak 'de'")
+
+
 def test_the_manifest_names_every_choice(tmp_path: Path) -> None:
     rule = SplitRule(test_share=0.3, held_out=("Bob",), seed=4)
     roles = [gather(make(tmp_path / name, name)) for name in ("Ann", "Bob")]
