@@ -82,6 +82,7 @@ def test_form(question: str, answer: str, language: Language, reason: str | None
         pytest.param("Ada, who came?", "That is not mentioned in here.", "en", id="not mentioned"),
         pytest.param("Ada, who came?", "There is no information on that.", "en", id="no information"),
         pytest.param("Ada, who came?", "I do not know the catchphrase.", "en", id="a word of our instructions"),
+        pytest.param("Ada, who came?", "The last person mentioned was Bob.", "en", id="who is mentioned"),
         pytest.param("Ada, who came?", "Unknown.", "en", id="unknown"),
         pytest.param("Ada, who came?", "I do not know.", "en", id="nothing but ignorance"),
         pytest.param("鲁智深，根据剧本，你做了什么？", "吃酒。", "zh", id="according to, Chinese"),
@@ -125,6 +126,7 @@ def test_pairs_that_stand_by_themselves(question: str, answer: str, language: La
         pytest.param("I'm afraid I cannot answer that question.", ADA, "refuses to answer", id="refusal"),
         pytest.param("I lit the lamp and then I went down to", ADA, "is not complete", id="cut off"),
         pytest.param("Ada Fenn is proud of her lamp.", ADA, "tells about the role", id="told about"),
+        pytest.param("Ada Fenn, who came first, had the oar.", ADA, "tells about the role", id="told about, who"),
         pytest.param("Keeper's lamp is the brightest of all.", ADA, "tells about the role", id="told about, by alias"),
         pytest.param(
             "The Queen stopped before the tree.", Sheet("Queen of Jam", "en"), "tells about the role", id="by title"

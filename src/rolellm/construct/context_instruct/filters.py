@@ -59,6 +59,7 @@ _SOURCE: Final = MappingProxyType[Language, re.Pattern[str]](
             r"|mentions?|describes?|shows?|suggests?|implies)\b"
             r"|\b(?:in|of|during) (?:the|this|that) (?:\w+ )?(?:script|screenplay|stage direction)\b"
             r"|\b(?:the|this|that|your|my) catchphrases?\b"
+            r"|\b(?:person|character|speaker|name)s? mentioned\b"
             r"|\b(?:scene|act|chapter) (?:\d+|[ivx]+|one|two|three|four|five)\b"
             r"|\b(?:in|during) (?:the|this|that) (?:first|second|third|last|opening|final|next) "
             r"(?:scene|act|chapter)\b",
@@ -126,7 +127,7 @@ _ADDRESSED: Final = MappingProxyType[Language, re.Pattern[str]](
 )
 _TOLD: Final = MappingProxyType[Language, str](
     {
-        "en": r"(?:'s\b|\s+(?:is|was|has|had|does|did|would|could|will|can|said|felt|thought|went|took|told|gave|knew"
+        "en": r"(?:'s\b|,\s+who\b|\s+(?:is|was|has|had|does|did|would|could|will|can|said|felt|thought|went|took|told|gave|knew"
         r"|[a-z]+(?:ed|s)))\b",
         "zh": r"(?:是|曾|会|说|道|认为|觉得|的|在|把|被|对|很|非常|喜欢|已|便|就|因|为了|想|要|有)",
     }
