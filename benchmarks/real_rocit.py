@@ -100,6 +100,8 @@ def main() -> None:
     for name, model in models.items():
         found[name] = scored(rolellm.generate(model, rows, out=out / f"{name}.jsonl", **options))
     training = load_dataset("rolebench", recipe["data"]["config"], split=recipe["data"]["split"])
+    if roles := recipe["data"]["roles"]:
+        training = training.filter(lambda row: row["role"] in roles)
     found |= markers(rows, among, training)
     for path in steps[:-1] if arguments.decoding_rows else ():
         answers = rolellm.generate(path, few, out=out / f"{path.name}.jsonl", **options)
