@@ -296,8 +296,8 @@ class _Draft:
             said = " ".join(turn.content for turn in role.character.turns if turn.speaker == role.role)
             if (spoken := spoken_language(said)) not in ("en", "zh", None):
                 self.made.notes.append(
-                    f"{role.role} seems to speak {spoken!r}; releases are in English or Chinese, and this role is among "
-                    f"the {FOLDERS[language]} ones"
+                    f"{role.role} seems to speak {spoken!r}; releases are in English or Chinese, and this role is "
+                    f"among the {FOLDERS[language]} ones"
                 )
             if role.character.turns:
                 name = f"{folder}/{folder}-{safe_name(role.role)}.jsonl"

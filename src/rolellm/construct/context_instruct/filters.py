@@ -127,8 +127,8 @@ _ADDRESSED: Final = MappingProxyType[Language, re.Pattern[str]](
 )
 _TOLD: Final = MappingProxyType[Language, str](
     {
-        "en": r"(?:'s\b|,\s+who\b|\s+(?:is|was|has|had|does|did|would|could|will|can|said|felt|thought|went|took|told|gave|knew"
-        r"|[a-z]+(?:ed|s)))\b",
+        "en": r"(?:'s\b|,\s+who\b|\s+(?:is|was|has|had|does|did|would|could|will|can|said|felt|thought|went|took|told"
+        r"|gave|knew|[a-z]+(?:ed|s)))\b",
         "zh": r"(?:是|曾|会|说|道|认为|觉得|的|在|把|被|对|很|非常|喜欢|已|便|就|因|为了|想|要|有)",
     }
 )
