@@ -136,8 +136,7 @@ def _cues_of(line: str) -> Sequence[Cue]:
         # A direction that goes on in the next line; "stop" and "capital" name the same speakers here.
         way = "stop" if opened["name"].isupper() else "capital"
         cues.append(Cue(bare(opened["name"]), opened.end(), way=way, opens=True))
-    # Most lines have none: no list is kept for each.
-    return cues or ()
+    return cues
 
 
 @dataclass(frozen=True, slots=True)
