@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from .conftest import write_card
@@ -186,6 +187,9 @@ def test_what_goes_wrong_is_said_and_the_page_goes_on(start: Any, look: Any, ups
     page.say("drip " + "two " * 200, then=lambda: upstream.open == 1)
     page.driver.get("about:blank")
     assert upstream.quiet()
+    # A stream that comes after its browser left is nothing to tell the person at the terminal.
+    with pytest.raises(httpx2.RemoteProtocolError):
+        httpx2.get(f"{started.url}gradio_api/queue/data?session_hash=left")
     started.stop()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import html
+import logging
 import os
 import random
 import socket
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import gradio as gr
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -73,6 +75,13 @@ class _Talk:
         return ("Left", "Right") if self.hidden else tuple(map(visible, self.names))
 
 
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a log record is not about a browser that left between two streams, for which Gradio raises a 404."""
+    raised = record.exc_info[1] if record.exc_info else None
+    cause = raised and raised.__cause__
+    return not (isinstance(cause, HTTPException) and cause.status_code == 404)
+
+
 class TalkPage:
     """The page.
 
@@ -120,6 +129,7 @@ class TalkPage:
             raise SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port") from error
         # No other name that is pointed at this machine gets in.
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["*"] if share else [_HOST, "localhost"])
+        logging.getLogger("uvicorn.error").addFilter(_is_ours)
         page = self._page()
         _, url, public = page.launch(
             server_name=_HOST,
