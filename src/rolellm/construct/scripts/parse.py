@@ -55,13 +55,13 @@ def spoken_language(text: str) -> str | None:
     """The language of a text as a code of ISO 639, such as ``de``; ``None`` where that cannot be told."""
     if sum(map(str.isalpha, text)) < _TELLING:
         return None
-    import py3langid
+    import pycld2
 
-    try:
-        return str(py3langid.classify(text[:_ENOUGH])[0])
-    except OSError:
-        # It unpacks its model into a temporary file, for which there may be no room.
-        return None
+    # It takes no character that cannot be printed.
+    seen = "".join(char if char.isprintable() else " " for char in text[:_ENOUGH])
+    sure, _, [(_, code, *_), *_] = pycld2.detect(seen)
+    # "zh-Hant"
+    return str(code).split("-")[0] if sure and code != "un" else None
 
 
 def detect_format(text: str, hints: Hints, path: Path | None = None) -> tuple[Format, dict[Format, float]]:

@@ -158,14 +158,25 @@ class Cast:
     indent: int | None
 
 
+class _Likely(NamedTuple):
+    line: Line
+    first: bool
+    last: bool
+    cues: Sequence[Cue]
+
+
 @lru_cache(maxsize=2)
-def _lines(text: str, asked: frozenset[str]) -> Sequence[tuple[Line, bool, bool, Sequence[Cue]]]:
-    """The lines that are not blank, whether they begin and end a paragraph, and the cues that they may be."""
+def _likely(text: str, asked: frozenset[str]) -> Mapping[int, _Likely]:
+    """The lines that may name a speaker, by where they begin; whether they begin and end a paragraph."""
 
     def may_be_named(cue: Cue) -> bool:
         return is_name(cue.name.rstrip(","), loose=True) or key(cue.name) in asked
 
-    return [(*place, tuple(filter(may_be_named, _cues_of(place[0].text)))) for place in paragraphs_of(joined(text))]
+    found = {}
+    for line, first, last in paragraphs_of(joined(text)):
+        if cues := [cue for cue in _cues_of(line.text) if may_be_named(cue)]:
+            found[line.start] = _Likely(line, first, last, cues)
+    return found
 
 
 def cast_of(text: str, hints: Hints) -> Cast | None:
@@ -173,7 +184,7 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
     found: dict[Way, dict[str, list[_Named]]] = {}
     directed: set[str] = set()
     asked = frozenset(map(key, hints.names))
-    for line, first, last, cues in _lines(text, asked):
+    for line, first, last, cues in _likely(text, asked).values():
         for cue in cues:
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
@@ -187,8 +198,13 @@ def cast_of(text: str, hints: Hints) -> Cast | None:
         # Long speeches begin under the name, short ones next to it.
         for name, at in found.pop("bare").items():
             found["gap"].setdefault(name, []).extend(at)
-    casts = [_kept(text, way, names, asked, directed) for way, names in found.items()]
-    return max(filter(None, casts), key=lambda cast: len(cast.cues), default=None)
+    best: Cast | None = None
+    for way, names in sorted(found.items(), key=lambda item: -sum(map(len, item[1].values()))):
+        if best and sum(map(len, names.values())) <= len(best.cues):
+            break
+        cast = _kept(text, way, names, asked, directed)
+        best = cast if cast and (best is None or len(cast.cues) > len(best.cues)) else best
+    return best
 
 
 def _kept(
@@ -231,9 +247,10 @@ def read_play(source: Source, hints: Hints) -> list[Found]:
     cast = cast_of(source.text, hints)
     out = Dialogue(source.text, cast.names if cast else ())
     asked = frozenset(map(key, hints.names))
-    for line, first, last, cues in _lines(source.text, asked):
-        likely = cues if cast and cast.indent in (None, line.indent) else ()
-        cue = next((cue for cue in likely if cast and _accepted(cue, cast, asked, first=first, last=last)), None)
+    likely = _likely(source.text, asked)
+    for line, first, last in paragraphs_of(joined(source.text)):
+        cues = likely[line.start].cues if line.start in likely and cast and cast.indent in (None, line.indent) else ()
+        cue = next((cue for cue in cues if cast and _accepted(cue, cast, asked, first=first, last=last)), None)
         out.line(line, cue, first=first)
     out.close()
     return out.found

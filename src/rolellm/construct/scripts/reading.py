@@ -144,17 +144,21 @@ class Line(NamedTuple):
 _LINE: Final = re.compile("^.*$", re.MULTILINE)
 
 
-@lru_cache(maxsize=2)
-def lines_of(text: str) -> Sequence[Line]:
-    """The lines of a text; kept for the next reader of the same text."""
-    return [Line(*match.span(), match[0]) for match in _LINE.finditer(text)]
+def lines_of(text: str) -> Iterator[Line]:
+    """The lines of a text."""
+    return (Line(*match.span(), match[0]) for match in _LINE.finditer(text))
 
 
-def paragraphs_of(lines: Sequence[Line]) -> Iterator[tuple[Line, bool, bool]]:
+def paragraphs_of(lines: Iterable[Line]) -> Iterator[tuple[Line, bool, bool]]:
     """The lines that are not blank, and whether they are the first and the last of their paragraph."""
-    full = [not line.blank for line in lines]
-    around = zip(lines, full, [False, *full], [*full[1:], False], strict=False)
-    return ((line, not before, not after) for line, told, before, after in around if told)
+    held, first = None, True
+    for line in lines:
+        if held:
+            yield held, first, line.blank
+        first = held is None
+        held = None if line.blank else line
+    if held:
+        yield held, first, True
 
 
 def trim(text: str, start: int, end: int, marks: str = "") -> tuple[int, int]:
@@ -437,6 +441,7 @@ def key(name: str) -> str:
     return SPACE_BETWEEN_HAN.sub("", " ".join(_WORD.findall(folded))) or fold(name)
 
 
+@lru_cache(maxsize=1 << 12)
 def bare(name: str) -> str:
     """A name without the additions of scripts: ``(V.O.)``, ``(CONT'D)``, ``^``, emphasis, a full stop.
 
@@ -445,7 +450,8 @@ def bare(name: str) -> str:
     """
     rest = name.strip()
     for _ in range(6):
-        cut = _CONTINUED.sub("", _EXTENSION.sub("", rest)).strip(" \t\u3000*_@:：")
+        cut = _EXTENSION.sub("", rest) if rest[-1:] in ")）]】^" else rest
+        cut = _CONTINUED.sub("", cut).strip(" \t\u3000*_@:：")
         if cut == rest or not cut:
             break
         rest = cut

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
 from itertools import takewhile
 from typing import Final
@@ -94,14 +94,20 @@ def cues_of(text: str) -> list[tuple[str, int]]:
 def _prepared(text: str) -> tuple[str, Sequence[Line], Sequence[int]]:
     """A text with spaces for what is dropped, its lines, and which of these are cues."""
     masked = _DROPPED.sub(lambda dropped: re.sub(r"[^\n]", " ", dropped[0]), text)
-    lines = joined(masked)
+    lines = list(joined(masked))
     return masked, lines, _cue_places(lines)
 
 
-@lru_cache(maxsize=2)
-def joined(text: str) -> Sequence[Line]:
+def joined(text: str) -> Iterator[Line]:
     """The lines of a text; without the blank ones under names, where these are paragraphs of their own."""
-    lines = lines_of(text)
+    gaps = _gaps(text)
+    return (line for line in lines_of(text) if line.start not in gaps)
+
+
+@lru_cache(maxsize=2)
+def _gaps(text: str) -> Set[int]:
+    """Where the blank lines under names begin, if names are paragraphs of their own."""
+    lines = list(lines_of(text))
     alone: Counter[str] = Counter()
     over: Counter[str] = Counter()
     gaps: set[int] = set()
@@ -109,14 +115,13 @@ def joined(text: str) -> Sequence[Line]:
         if line.blank or (place and not lines[place - 1].blank) or not _could_be_cue(line.text):
             continue
         name = key(_name(line.text))
-        blank = list(takewhile(lambda near: lines[near].blank, range(place + 1, min(place + 4, len(lines)))))
+        blank = list(takewhile(lambda near: near.blank, lines[place + 1 : place + 4]))
         over[name] += not blank
-        if 0 < len(blank) < 3 and blank[-1] + 1 < len(lines):
+        if 0 < len(blank) < 3 and blank[-1] is not lines[-1]:
             alone[name] += 1
-            gaps.update(blank)
+            gaps.update(near.start for near in blank)
     often, full = _repeated(alone), sum(not line.blank for line in lines)
-    is_spaced = often > 2 * _repeated(over) and often * _PARAGRAPHS > full
-    return [line for place, line in enumerate(lines) if place not in gaps] if is_spaced else lines
+    return gaps if often > 2 * _repeated(over) and often * _PARAGRAPHS > full else set()
 
 
 def _repeated(names: Counter[str]) -> int:

@@ -44,7 +44,7 @@ class _Captions(Collector):
 
 def read_subtitles(source: Source, hints: Hints) -> list[Found]:
     """The turns of subtitles, all in one scene: captions say nothing of scenes."""
-    lines = lines_of(source.text)
+    lines = list(lines_of(source.text))
     dashes = [match.end() if (match := _DASH.match(line.text)) else 0 for line in lines]
     tags = [_TAG.match(line.text, at) for line, at in zip(lines, dashes, strict=True)]
     known = known_names((bare(tag["label"]) for tag in tags if tag and tag["label"]), hints.names)

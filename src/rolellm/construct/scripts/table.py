@@ -104,7 +104,7 @@ def _rows(text: str, asked: frozenset[str] = frozenset()) -> Iterator[_Row]:
     if re.match(r"\s*(?:\[\s*)?\{", text):
         yield from _objects(text, asked)
         return
-    lines = lines_of(text)
+    lines = list(lines_of(text))
     head = next((line.text for line in lines if not line.blank), "")
     # R parts quoted fields by spaces.
     delimiter = " " if re.fullmatch(r'"[^"]*"(?: "[^"]*")+\s*', head) else max(_DELIMITERS, key=head.count)

@@ -110,7 +110,7 @@ def speakers_of(text: str, names: Sequence[str]) -> tuple[Sequence[Line], list[C
         text: `Source.text`.
         names: The role's.
     """
-    asked, lines = set(map(key, names)), lines_of(text)
+    asked, lines = set(map(key, names)), list(lines_of(text))
     labels = [label_of(line.text) for line in lines]
     said: dict[str, list[str]] = {}
     for line, label in zip(lines, labels, strict=True):
