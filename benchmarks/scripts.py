@@ -1,12 +1,13 @@
 """How many headers of real scripts get the right speaker, and how long a script takes.
 
-    python benchmarks/scripts.py --texts FOLDER [--held-out] [--only NAME ...] [--wrong 5] [--json]
+    python benchmarks/scripts.py --texts FOLDER [--held-out] [--only NAME ...] [--wrong 5] [--megabytes 5] [--json]
 
 FOLDER holds the texts that `scripts.json` lists by name, SHA-256 and source; a text that is missing or different is
 named and left out. Each has a regular expression of our own for its true headers (group `name`), or for a table the
 column with the speaker. A header is right if the first speech after it, and before the next, is that speaker's. Wrong,
 too, is a speech of somebody else in its midst: a header where there is none. The entries marked `held_out` are for the
-final figure, and are opened only with ``--held-out``.
+final figure, and are opened only with ``--held-out``. With ``--megabytes``, `rolellm role parse` also reads each text,
+repeated to that size, and its processor time and peak memory are shown.
 """
 
 import argparse
@@ -14,7 +15,11 @@ import csv
 import hashlib
 import io
 import json
+import os
 import re
+import subprocess
+import sys
+import tempfile
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -79,6 +84,21 @@ def rows_judged(parsed: Parsed, text: str, entry: dict[str, Any]) -> tuple[int, 
     return right, max(len(expected), len(found)), []
 
 
+def cost(path: Path, role: str, megabytes: float) -> str:
+    """What the command takes for a text repeated to a size."""
+    data = path.read_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        large = Path(folder, path.name)
+        large.write_bytes(data * round(megabytes * 1e6 / len(data)))
+        command = [sys.executable, "-m", "rolellm", "role", "parse", str(large), "--role", role, "--out"]
+        child = subprocess.Popen([*command, str(Path(folder, "turns.jsonl"))], stdout=-3, stderr=-3)
+        _, status, used = os.wait4(child.pid, 0)
+        if status:
+            return "refused"
+        size = large.stat().st_size / 1e6
+    return f"{size:.1f} MB in {used.ru_utime + used.ru_stime:.1f} s and {used.ru_maxrss * 1024 / 1e6:.0f} MB"
+
+
 def main() -> None:
     """Run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -86,6 +106,7 @@ def main() -> None:
     parser.add_argument("--held-out", action="store_true", help="open the held-out half, for the final figure")
     parser.add_argument("--only", nargs="*", default=[], help="names of texts")
     parser.add_argument("--wrong", type=int, default=0, help="show so many wrong headers per text")
+    parser.add_argument("--megabytes", type=float, help="time the command, too, on each text repeated to this size")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     figures: dict[str, Any] = {}
@@ -121,6 +142,8 @@ def main() -> None:
         figures[f"{entry['name']} ({entry['layout']})"] = (
             f"{shown}; {read_as}, {parsed.spoken_in if parsed else '-'}; {len(text):,} characters in {seconds:.2f} s"
         )
+        if given.megabytes:
+            figures[f"{entry['name']}, repeated"] = cost(path, entry["role"], given.megabytes)
     figures |= {"percent_right": round(100 * all_right / max(1, all_headers), 3), "layouts": len(layouts)}
     result = {"ratios": {}, "figures": figures, "n": all_headers, **environment()}
     report("scripts", result, notes, given.json)
