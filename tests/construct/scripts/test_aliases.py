@@ -113,6 +113,8 @@ def test_names_next_to_each_other_are_no_reason() -> None:
     assert reasons("宝玉", ["宝钗", "黛玉", "丫鬟"], text) == {}
     text = "Elizabeth and Mrs. Hale walked. Mrs. Hale called Elizabeth. It was Elizabeth that Lucas named." * 20
     assert reasons("Elizabeth", ["Mrs. Hale", "Lucas"], text) == {}
+    # The speaker of a novel told by "I".
+    assert reasons("Holmes", ["I"], "Holmes I knew well. I Holmes asked.") == {}
 
 
 def test_nearest_names() -> None:

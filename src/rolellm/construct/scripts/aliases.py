@@ -62,12 +62,14 @@ def propose(
     Returns:
         By speeches, most first.
     """
-    passages = {name: _passages(name, text[:_LOOKED_THROUGH]) for name in names}
-    found = []
+    text = text[:_LOOKED_THROUGH]
+    called = re.finditer(_CALLED, text, re.IGNORECASE)
+    told = "\0".join(text[max(0, match.start() - _NEAR) : match.end() + _NEAR] for match in called)
+    lower, found = text.lower(), []
     for other, turns in sorted(others.items(), key=lambda item: -item[1])[:_CANDIDATES]:
         reasons = (
             _likeness(name, other, (*names, *others))
-            or _stated(name, other, passages[name])
+            or _stated(name, other, text, lower, told)
             or _says_to_be(name, said.get(other, ()))
             for name in names
         )
@@ -76,23 +78,19 @@ def propose(
     return tuple(found)
 
 
-def _passages(name: str, text: str) -> str:
-    """What is next to each mention of a name."""
-    found = re.finditer(re.escape(name.lower().removeprefix("the ")), text, re.IGNORECASE)
-    return "\0".join(text[max(0, match.start() - _NEAR) : match.end() + _NEAR] for match in found)
-
-
-def _stated(name: str, other: str, text: str) -> str | None:
-    """A place that calls one the other, or has both as one name."""
+def _stated(name: str, other: str, text: str, lower: str, told: str) -> str | None:
+    """A place that calls one the other, or has both as one name; `told` is what is around words for calling."""
     edge, end = ("", "") if HAN.search(name + other) else (r"(?<!\w)", r"(?![\w:’'])")
-    if {*_tokens(name), *_tokens(other)} & OTHERS:
+    if {*_tokens(name), *_tokens(other)} & {*OTHERS, "i"}:
         return None
-    parts = [re.escape(item.lower().removeprefix("the ")) for item in (name, other)]
-    for first, second in (parts, parts[::-1]):
-        if match := re.search(f"{edge}{first}{_CALLED}{second}{end}", text, re.IGNORECASE):
+    parts = [item.lower().removeprefix("the ") for item in (name, other)]
+    for one, two in (parts, parts[::-1]):
+        first, second = re.escape(one), re.escape(two)
+        if match := re.search(f"{edge}{first}{_CALLED}{second}{end}", told, re.IGNORECASE):
             return f"the text says ‘{_short(match[0])}’"
-        # "CAIUS MARCIUS CORIOLANUS".
-        for match in re.finditer(f"{edge}{first} {second}{end}", text, re.IGNORECASE) if edge else ():
+        # "CAIUS MARCIUS CORIOLANUS". Few names are next to each other, and the pattern is slow.
+        are_near = edge and f"{one} {two}" in lower
+        for match in re.finditer(f"{edge}{first} {second}{end}", text, re.IGNORECASE) if are_near else ():
             if not match[0].islower():
                 return f"‘{match[0]}’ is one name in the text"
     return None
