@@ -95,8 +95,10 @@ class Progress:
     def _pace(self) -> str:
         seconds = time.monotonic() - self._since
         speed = (self.done - self._before) / seconds if seconds else 0.0
-        left = "-:--:--" if self.total is None or not speed else _clock((self.total - self.done) / speed)
         rate = f"{speed:.1f} {self.unit}/s " if self.unit and speed else ""
+        if self.total is None:
+            return f"{rate}{_clock(seconds)}"
+        left = _clock((self.total - self.done) / speed) if speed else "-:--:--"
         return f"{rate}{_clock(seconds)} ETA {left}"
 
     def _draw(self) -> None:
@@ -113,7 +115,8 @@ class Progress:
             numbers = self._numbers()
             if numbers != shown:
                 # A line a time and no more: what is redirected is read later, or by another program.
-                sys.stderr.write(f"{one_line(self.label, 80)}: {numbers} {self._pace()}\n")
+                said = " ".join(filter(None, (numbers, self._pace())))
+                sys.stderr.write(f"{one_line(self.label, 80)}: {said}\n")
             shown = numbers
 
     def _draw_bar(self, screen: Console) -> None:
