@@ -112,12 +112,16 @@ def speakers_of(text: str, names: Sequence[str]) -> tuple[Sequence[Line], list[C
     """
     asked, lines = set(map(key, names)), list(lines_of(text))
     labels = [label_of(line.text) for line in lines]
-    said: dict[str, list[str]] = {}
+    said: Counter[str] = Counter()
+    data: Counter[str] = Counter()
     for line, label in zip(lines, labels, strict=True):
         if label and heading_of(f"{label.name}:") is None:
-            said.setdefault(key(label.name), []).append(line.text[label.end :])
+            name = key(label.name)
+            said[name] += 1
+            data[name] += _is_data(line.text[label.end :])
     known = known_names((label.name for label in labels if label), names)
-    known &= {name for name, spoken in said.items() if not _is_data(spoken)} | asked
+    # Nobody says numbers again and again, as behind ``Updated:``.
+    known &= {name for name, count in said.items() if not data[name] * 2 > count > 2} | asked
     best: list[Cue | None] = [label if label and key(label.name) in known else None for label in labels]
     count, kept = _repeated(best, asked), None
     if _repeated((staged := _staged(text))[1], asked) > count:
@@ -140,10 +144,9 @@ def _repeated(labels: Sequence[Cue | None], asked: set[str]) -> int:
     return sum(count for name, count in counts.items() if count > 1 or name in asked)
 
 
-def _is_data(spoken: Sequence[str]) -> bool:
-    """Whether what follows a label is what nobody says again and again: numbers and dates, as behind ``Updated:``."""
-    numbers = sum(sum(map(str.isdigit, text)) > sum(map(str.isalpha, text)) for text in spoken)
-    return numbers * 2 > len(spoken) > 2
+def _is_data(spoken: str) -> bool:
+    """Whether a text is numbers and dates rather than words."""
+    return sum(map(str.isdigit, spoken)) > sum(map(str.isalpha, spoken))
 
 
 def read_transcript(source: Source, hints: Hints) -> list[Found]:
