@@ -209,3 +209,5 @@ def test_nothing_that_is_printed_holds_the_token_for_the_hub(
         main()
     shown = capsys.readouterr().err + warnings.formatwarning(UserWarning(f"it says {token}"), UserWarning, "", 0)
     assert shown.count("[hidden]") == 2 and token not in shown
+    # The same warning once more, with Python's memory of it lost.
+    assert warnings.formatwarning(UserWarning(f"it says {token}"), UserWarning, "", 0) == ""

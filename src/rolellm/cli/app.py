@@ -170,8 +170,16 @@ def _tidy_messages() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or a pipe that knows ASCII only is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
-    # A warning is a message to the user, not a line of source.
-    warnings.formatwarning = lambda message, *_args, **_options: f"warning: {_harmless(str(message))}\n"
+    said: set[str] = set()
+
+    def once(message: Warning | str, *_args: Any, **_options: Any) -> str:
+        line = "" if str(message) in said else f"warning: {_harmless(str(message))}\n"
+        said.add(str(message))
+        return line
+
+    # A warning is a message to the user, not a line of source. Python's own memory of warnings is lost when a library
+    # adds a filter.
+    warnings.formatwarning = once
     # At each start it tells of an optional speed-up for 4-bit inference on CPUs.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
