@@ -58,7 +58,7 @@ def parse(
     A novel's text names few of its speakers outright; a model (--llm) finds the rest.
 
     Args:
-        script: A play, screenplay, transcript, chat log, novel, .srt, .csv or .jsonl.
+        script: A play, screenplay, transcript, chat log, novel, .srt, .ass, .csv or .jsonl.
         role: The role's name.
         out: JSON Lines file for the turns.
         alias: Another name of the role in the script; may be repeated.

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -504,6 +505,31 @@ def test_a_table_of_r() -> None:
         ("Ada", 'Who "has" the keys?'),
         ("Bo", "In the door."),
     ]
+
+
+def test_events_of_substation_alpha() -> None:
+    text = """[Script Info]
+Title: Keys
+
+[V4+ Styles]
+Format: Name, Fontname, Fontsize
+Style: Default,Arial,20
+
+[Events]
+Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
+Dialogue: 0,0:00:01.00,0:00:02.00,Default,Ada,0,0,0,,{\\an8}Who has,\\Nthe keys?
+Comment: 0,0:00:01.00,0:00:02.00,Default,Ada,0,0,0,,not shown
+Dialogue: 0,0:00:02.00,0:00:03.00,Default,Bo,0,0,0,,{to check}In the door.
+Dialogue: 0,0:00:02.00,0:00:03.00,Sign,,0,0,0,,{\\p1}m 43 4 b 43 5
+"""
+    parsed = parse_script(source_of(text), "Ada")
+    assert [(turn.speaker, turn.content) for turn in parsed.turns] == [
+        ("Ada", "Who has, the keys?"),
+        ("Bo", "In the door."),
+    ]
+    nobody = re.sub(r"(Default|Sign),\w*,", r"\1,,", text)
+    with pytest.raises(ScriptError, match="nobody is named"):
+        parse_script(source_of(nobody), "Ada")
 
 
 def test_json_lines_and_columns(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Tables: CSV with any delimiter, TSV, JSON and JSON Lines, with a column for the speaker and one for what is said.
 
 In JSON, every object with both is a row, however deep it is, and every list of such objects is a scene: so exports of
-chats (``{"messages": [...]}``) and conversations (``[{"conversations": [{"from": ..., "value": ...}]}]``) are read.
+chats (``{"messages": [...]}``) and conversations (``[{"conversations": [{"from": ..., "value": ...}]}]``) are read. The
+events of Advanced SubStation Alpha (.ass, .ssa) are a table, too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ _DELIMITERS: Final = "\t|;,"
 _DECODER: Final = json.JSONDecoder()
 # Objects are parted by lines, and by commas in an array.
 _BEGIN: Final = re.compile(r"[^\s\[\],]")
+_EVENTS: Final = re.compile(r"^\[Events\]\s*^Format:(?P<names>.*)$", re.MULTILINE)
+_EVENT: Final = re.compile(r"^Dialogue:(.*)$", re.MULTILINE)
+# Breaks of lines, and what is not shown.
+_HIDDEN: Final = re.compile(r"\\[Nnh]|\{[^{}]*\}")
 # What says something in an object that a field is, such as an author's name.
 _SAYING: Final = ("text", "nickname", "name", "value")
 
@@ -104,6 +109,15 @@ def _rows(text: str, asked: frozenset[str] = frozenset()) -> Iterator[_Row]:
     if re.match(r"\s*(?:\[\s*)?\{", text):
         yield from _objects(text, asked)
         return
+    if events := _EVENTS.search(text):
+        names = [name.strip() for name in events["names"].split(",")]
+        rows = [
+            _Row(dict(zip(names, _HIDDEN.sub(" ", event[1]).split(",", len(names) - 1), strict=False)), *event.span())
+            for event in _EVENT.finditer(text, events.end())
+        ]
+        # Where speakers are named, what has no name is a song or a sign.
+        yield from [row for row in rows if row.fields.get("Name", "").strip()] or rows
+        return
     lines = list(lines_of(text))
     head = next((line.text for line in lines if not line.blank), "")
     # R parts quoted fields by spaces.
@@ -113,7 +127,7 @@ def _rows(text: str, asked: frozenset[str] = frozenset()) -> Iterator[_Row]:
     reader = csv.reader(
         (line.text + "\n" for line in lines), delimiter=delimiter, escapechar="\\" if delimiter == " " else None
     )
-    names: list[str] = []
+    names = []
     begun = 0
     try:
         for fields in reader:
