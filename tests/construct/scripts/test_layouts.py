@@ -217,6 +217,18 @@ ada_l — Today at 12:36
 thanks
 """
 
+OTTER = """\
+Ada Lind  0:03\x20
+Who has the keys?
+I looked everywhere.
+
+Bo  0:12
+In the door: where else
+
+Ada Lind  1:00:20
+Thanks.
+"""
+
 WECHAT = """\
 2020-01-06 12:34:10 阿达
 谁拿了钥匙？
@@ -379,6 +391,17 @@ LAYOUTS = [
         "transcript",
         [("ada_l", "Who has the keys?"), *_KEYS, ("ada_l", "thanks")],
         id="Discord, copied",
+    ),
+    pytest.param(
+        OTTER,
+        "Ada Lind",
+        "transcript",
+        [
+            ("Ada Lind", "Who has the keys? I looked everywhere."),
+            ("Bo", "In the door: where else"),
+            ("Ada Lind", "Thanks."),
+        ],
+        id="Otter",
     ),
     pytest.param(
         XCHAT,
@@ -622,6 +645,11 @@ def test_names_where_words_are_not_so_indented() -> None:
             },
             [0, 0],
             id="chat-with-authors",
+        ),
+        pytest.param(
+            {"messages": [{"sender_name": "Ada", "content": "Who?"}, {"sender_name": "Bo", "content": "I."}]},
+            [0, 0],
+            id="Messenger",
         ),
         pytest.param(
             {"name": "Mill", "messages": [{"from": "Ada", "text": ["Wh", {"type": "bold", "text": "o?"}]}]}

@@ -21,7 +21,7 @@ from rolellm.core.text import fold, whole_text
 #: What the columns are called where `Hints.columns` does not say.
 USUAL: Final[Mapping[str, frozenset[str]]] = {
     "speaker": words_of(
-        "speaker name character role who actor player author from sender user username nick person "
+        "speaker name character role who actor player author from sender sender_name user username nick person "
         "说话人 角色 人物 姓名 名字"
     ),
     "text": words_of(

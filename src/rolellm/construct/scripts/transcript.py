@@ -57,7 +57,9 @@ _OPENINGS: Final = tuple(
         rf"\s*{_STAMP}\t\s*(?P<name>[^\n\t]{{1,40}})\t",
         # Discord, WeChat and QQ: the name behind the date, or in front of it, and the message below.
         rf"\s*{_STAMP}\s+(?P<name>[^\s:：][^\n:：]{{0,59}})$",
-        rf"\s*(?P<name>[^\s<\[][^\n]{{0,59}}?)(?:(?:,|[ ][—–-])[ ](?:[^\W\d_]+[ ]){{0,2}}{_STAMP}|[ \t]+{_BOTH})$",
+        # So, too, Otter's transcripts, in which there is only a time.
+        rf"\s*(?P<name>[^\s<\[][^\n]{{0,59}}?)"
+        rf"(?:(?:,|[ ][—–-])[ ](?:[^\W\d_]+[ ]){{0,2}}{_STAMP}|[ \t]+{_BOTH}|[ \t]{{2,9}}{_TIME}\s*)$",
         # Ren'Py: eileen "Text.", in a block.
         r"\s+(?P<name>[^\W\d]\w*|\"[^\"\n]{1,40}\") +\"(?=[^\"\n].*\"\s*$)",
     )
