@@ -218,6 +218,7 @@ def test_a_reply_longer_than_its_limit_and_what_was_thought_may_be_charged() -> 
         pytest.param("api.x.com/large-latest", "large-2411", True, id="latest"),
         pytest.param("localhost:1/Org/Model-7B", "model-7b", True, id="owner and letter case"),
         pytest.param("localhost:1/llama3", "llama3:latest", True, id="tag"),
+        pytest.param("localhost:1/model-7b", "/models/Model-7B.gguf", True, id="llama.cpp"),
         pytest.param("api.x.com/gpt-4o", "gpt-4o-mini", False, id="smaller"),
         pytest.param("api.x.com/llama-3-70b", "llama-3-8b", False, id="another size"),
         pytest.param("api.x.com/dear-model", "cheap-model-9000", False, id="another"),

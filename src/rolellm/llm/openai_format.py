@@ -145,12 +145,13 @@ def disputed(raw: Json) -> Any:
 
 
 def same_model(asked: str, answered: str) -> bool:
-    """Whether two names may be one model's: apart from owners and hosts, letter case, and a version at the end.
+    """Whether two names may be one model's: apart from owners, hosts and folders, case, a version and ``.gguf``.
 
     >>> same_model("host/gpt-4o", "gpt-4o-2024-08-06"), same_model("host/gpt-4o", "gpt-4o-mini")
     (True, False)
     """
-    first, second = (_VERSION.sub("", name.rstrip("/").rpartition("/")[2].casefold()) for name in (asked, answered))
+    names = (name.rstrip("/").rpartition("/")[2].casefold().removesuffix(".gguf") for name in (asked, answered))
+    first, second = (_VERSION.sub("", name) for name in names)
     return first == second
 
 
