@@ -131,9 +131,13 @@ def test_pairs_that_stand_by_themselves(question: str, answer: str, language: La
         pytest.param(
             "The Queen stopped before the tree.", Sheet("Queen of Jam", "en"), "tells about the role", id="by title"
         ),
+        pytest.param(
+            "The Queen of Jam and the King meet.", Sheet("Queen of Jam", "en"), "tells about the role", id="as subject"
+        ),
         pytest.param("Ada Fenn: I lit it.", ADA, "opens with the role's name", id="script form"),
         pytest.param("**Ada Fenn**: I lit it.", ADA, "opens with the role's name", id="script form in bold"),
         pytest.param("鲁智深是个爽快人，喜欢吃酒。", MONK, "tells about the role", id="told about, Chinese"),
+        pytest.param("石彪是你的敌人。", MONK, "tells about the role", id="to the asker, Chinese"),
         pytest.param("鲁智深：吃酒！", MONK, "opens with the role's name", id="script form, Chinese"),
         pytest.param("我是一个语言模型。", MONK, "says that it is an AI", id="AI, Chinese"),
     ],

@@ -132,14 +132,16 @@ _TOLD: Final = MappingProxyType[Language, str](
         "zh": r"(?:是|曾|会|说|道|认为|觉得|的|在|把|被|对|很|非常|喜欢|已|便|就|因|为了|想|要|有)",
     }
 )
+# A sentence whose subject is the role; in Chinese, one that says to the asker what the role is: 石彪是你的敌人.
+_SUBJECT: Final = MappingProxyType[Language, str]({"en": r"(?:^|[.!?]\s+){role}\s+[a-z]+", "zh": "是[你您]的"})
 
 
 def out_of_character(character: Sheet) -> Callable[[str], str | None]:
     """A function that says why an answer is not the role's own; ``None`` for one that is.
 
     An answer is told *about* the role when it has the role's name, or "the" and a title in it, before a word such as
-    "is" or "said" and none by which speakers mean themselves. A role that speaks of itself by name so passes once it
-    says "I" as well.
+    "is" or "said" or as the subject of a sentence, and no word by which speakers mean themselves. A role that speaks of
+    itself by name so passes once it says "I" as well.
 
     Args:
         character: Its names, aliases and catchphrases count, and whether it is a machine.
@@ -147,7 +149,8 @@ def out_of_character(character: Sheet) -> Callable[[str], str | None]:
     language = character.language
     machine = is_machine(character.described() or character.background, language)
     titled = "".join(rf"|\b[Tt]he {re.escape(title)}" for title in titles_of(character))
-    told = re.compile(f"(?:{character.named()}{titled}){_TOLD[language]}")
+    role = f"(?:{character.named()}{titled})"
+    told = re.compile(f"{role}{_TOLD[language]}|{_SUBJECT[language].format(role=role)}")
     script = re.compile(rf"\s*[*\[（(]*{character.named()}[*\]）)]*\s*[:：]")
 
     def reason(answer: str) -> str | None:
