@@ -234,7 +234,7 @@ def test_rates_on_the_release(real_release: Path, language: Language) -> None:
         assert 0 < counts[rule] < 0.005 * len(replies), (rule, counts[rule])
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_no_match_is_lost_by_looking_for_its_words_first(data: st.DataObject) -> None:
     patterns = [pattern for language in _PATTERNS.values() for some in language.values() for pattern in some]

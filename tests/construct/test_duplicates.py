@@ -79,7 +79,7 @@ WORDS = st.sampled_from(["ada", "bell", "crane", "dusk", "fog", "gull", "who", "
 QUESTIONS = st.lists(st.lists(WORDS, max_size=6).map(" ".join), max_size=12)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(QUESTIONS, st.sampled_from(METHODS))
 def test_kept_ones_are_first_of_their_like_and_repeats_point_at_kept_ones(questions: list[str], method: Method) -> None:
     found = repeats(questions, "en", method)
@@ -109,7 +109,7 @@ def _replace(units: list[str], share: float, vocabulary: list[str], draw: random
     return edited
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(st.integers(0, 10**6), st.sampled_from(["en", "zh"]))
 def test_planted_leaks_are_found_and_others_are_none(seed: int, language: Language) -> None:
     draw = random.Random(seed)

@@ -52,7 +52,7 @@ def drawn(rows: Sequence[tuple[str, str]], count: int, **options: Any) -> list[t
 
 
 @given(order=st.permutations(range(60)), seed=st.integers(0, 5))
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 def test_the_same_rows_in_any_order_give_the_same_draw(order: list[int], seed: int) -> None:
     rows = ROWS[:60]
     for way in ("exact", "bm25"):

@@ -100,7 +100,7 @@ def as_talk(given: dict[str, Any], tmp: Path) -> Talk:
 languages = st.sampled_from(["en", "zh"])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     data=st.data(), language=languages, kind=st.sampled_from(BREAKS), turn=st.integers(1, 40), after=st.integers(0, 8)
 )

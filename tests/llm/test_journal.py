@@ -143,7 +143,7 @@ def test_what_is_damaged_is_set_aside_in_a_file_of_its_own(tmp_path: Path) -> No
     assert b"reply X" not in path.read_bytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.recursive(
         st.none()

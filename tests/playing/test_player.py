@@ -173,7 +173,7 @@ def test_a_greeting_changed_in_the_folder_is_the_one_that_is_said(
 # --- the context
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(lengths=st.lists(st.integers(1, 120), min_size=1, max_size=15), context=st.integers(300, 2000))
 def test_what_is_sent_fits_and_is_the_end_of_the_talk(lengths: list[int], context: int) -> None:
     player = RolePlayer({"base_url": "http://localhost:9/v1", "model": "m"}, ADA, context=context)

@@ -45,14 +45,12 @@ word_lists = st.lists(st.sampled_from(WORDS), max_size=8)
 
 
 @given(texts=st.lists(word_lists, min_size=1, max_size=7).filter(any), query=word_lists)
-@settings(deadline=None)
 def test_scores_are_those_of_the_formula(texts: list[list[str]], query: list[str]) -> None:
     index = TextIndex([" ".join(text) for text in texts], "en")
     assert index.scores(" ".join(query)) == pytest.approx(lucene(texts, query), rel=1e-5, abs=1e-7)
 
 
 @given(texts=st.lists(word_lists, min_size=1, max_size=30).filter(any), query=word_lists)
-@settings(deadline=None)
 def test_scores_are_those_of_the_package_to_the_last_bit(texts: list[list[str]], query: list[str]) -> None:
     import bm25s
 
@@ -63,7 +61,6 @@ def test_scores_are_those_of_the_package_to_the_last_bit(texts: list[list[str]],
 
 
 @given(texts=st.lists(st.text(max_size=12), max_size=7), query=st.text(max_size=12), count=st.integers(0, 9))
-@settings(deadline=None)
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_any_text_is_ranked_by_score_then_place(language: str, texts: list[str], query: str, count: int) -> None:
     index = TextIndex(texts, language)
@@ -77,7 +74,7 @@ def test_any_text_is_ranked_by_score_then_place(language: str, texts: list[str],
 
 
 @given(scores=st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.5, 1.0, 2.5]), max_size=60), count=st.integers(0, 12))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 def test_ruling_out_blocks_changes_no_place(scores: list[float], count: int) -> None:
     """Blocks of four, so that whole ones, the rest after them and ties across them all come up."""
     given_scores = np.array(scores, np.float32)

@@ -70,7 +70,7 @@ def tokenizer(request: pytest.FixtureRequest) -> Any:
     return MAKERS[request.param]()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(pairs=st.lists(st.tuples(SYSTEMS, QUESTIONS), min_size=1, max_size=12))
 def test_parts_are_the_whole(tokenizer: Any, pairs: list[tuple[str, str]]) -> None:
     encode = PromptEncoder(tokenizer)

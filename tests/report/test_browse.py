@@ -99,7 +99,7 @@ def expected(part: BrowsePart, one: Row) -> list[Any]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(TEXTS, st.lists(TEXTS, min_size=1, max_size=3), st.none() | TEXTS, st.none() | TEXTS, TEXTS),

@@ -51,7 +51,7 @@ def test_ordinary_text_is_what_the_chat_template_gives(tokenizer: Any) -> None:
     assert encode_prompt(tokenizer, turns) == stock
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(system=text, user=text)
 def test_text_in_a_message_never_becomes_a_special_token(tokenizer: Any, system: str, user: str) -> None:
     ids = encode_prompt(tokenizer, messages(system, user))
@@ -60,7 +60,7 @@ def test_text_in_a_message_never_becomes_a_special_token(tokenizer: Any, system:
     assert tokenizer.decode(ids) == rendered(tokenizer, messages(system, user))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(reply=text)
 def test_a_reply_is_its_text_and_no_special_token(tokenizer: Any, reply: str) -> None:
     (ids,) = encode_replies(tokenizer, [reply])

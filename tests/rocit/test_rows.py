@@ -66,7 +66,7 @@ hostile = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(question=hostile, reply=hostile.filter(lambda value: bool(value.strip())), description=hostile)
 def test_no_text_of_a_row_can_move_the_mask(tokenizer: Any, question: str, reply: str, description: str) -> None:
     (example,) = examples([row(question=question, references=(reply,), role_description=description)], tokenizer)

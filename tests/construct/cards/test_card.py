@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.construct.cards.card import parse_card
@@ -187,7 +187,6 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(deadline=None)
 def test_any_bytes_are_a_card_or_refused(raw: bytes) -> None:
     try:
         parse_card(raw)
@@ -208,7 +207,6 @@ objects = st.dictionaries(names, st.one_of(values, st.dictionaries(names, values
 
 @pytest.mark.slow
 @given(objects, st.sampled_from([None, "chara_card_v2", "chara_card_v3"]))
-@settings(deadline=None)
 def test_any_object_is_a_card_or_refused(data: dict[str, Any], spec: str | None) -> None:
     try:
         parse_card(json.dumps({"spec": spec, "data": data}).encode())

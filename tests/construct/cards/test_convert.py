@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.construct.cards.card import parse_card
@@ -144,7 +144,6 @@ def test_a_name_with_template_syntax_is_filled_in_once(make_card: MakeCard) -> N
     st.text(max_size=20),
     st.lists(st.sampled_from(["{{char}}", "{{USER}}", "<bot>", "x", "{", "}"])),
 )
-@settings(deadline=None)
 def test_filling_is_one_pass(char: str, user: str, parts: list[str]) -> None:
     values = {"{{char}}": char, "{{USER}}": user, "<bot>": char}
     # Braces beside each other can make a placeholder; then it is one.
@@ -174,7 +173,6 @@ def test_a_name_is_one_line_that_can_be_seen(name: str, expected: str, make_card
 
 
 @given(st.text())
-@settings(deadline=None)
 def test_a_clean_name_is_clean(name: str) -> None:
     cleaned = clean_name(name)
     assert visible(cleaned) == cleaned or any(
@@ -243,7 +241,6 @@ lines = st.tuples(st.sampled_from(["Fox", "User"]), contents.filter(lambda text:
 
 
 @given(st.lists(st.lists(lines, min_size=1, max_size=4), max_size=4))
-@settings(deadline=None)
 def test_example_talk_that_was_written_is_read_again(scenes: list[list[tuple[str, str]]]) -> None:
     names = Names("Fox", "Fox", "User")
     turns = [

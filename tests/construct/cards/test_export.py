@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.construct.cards.card import Card, parse_card
@@ -150,7 +150,6 @@ lore_items = st.builds(
 
 
 @given(st.lists(lore_items, max_size=5))
-@settings(deadline=None)
 def test_any_lore_comes_back_and_what_is_disabled_stays(make_card: MakeCard, lore: list[Lore]) -> None:
     card, character = character_of(make_card())
     exported = export_character(replace(character, lore=tuple(lore)), card)

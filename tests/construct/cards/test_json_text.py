@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.construct.cards.json_text import dump, parse, parts, rewrite
@@ -47,7 +47,6 @@ json_texts: st.SearchStrategy[str] = st.recursive(
 
 
 @given(st.lists(st.tuples(white, names, white, st.tuples(white, json_texts), white), max_size=5))
-@settings(deadline=None)
 def test_members_are_found_where_they_were_written(written: list[Any]) -> None:
     text = _object(written)
     found = parts(text, 0)
@@ -56,7 +55,6 @@ def test_members_are_found_where_they_were_written(written: list[Any]) -> None:
 
 
 @given(st.lists(st.tuples(white, json_texts, white), max_size=5))
-@settings(deadline=None)
 def test_items_are_found_where_they_were_written(written: list[Any]) -> None:
     text = _list(written)
     assert [text[slice(*item.value)] for item in parts(text, 0)] == [part[1] for part in written]
@@ -66,7 +64,6 @@ def test_items_are_found_where_they_were_written(written: list[Any]) -> None:
     st.lists(st.tuples(white, names, white, st.tuples(white, json_texts), white), max_size=5),
     st.dictionaries(st.sampled_from(["a", "b", "new", "é"]), st.text(max_size=3), max_size=3),
 )
-@settings(deadline=None)
 def test_setting_changes_those_members_and_keeps_the_bytes_of_the_others(
     written: list[Any], values: dict[str, str]
 ) -> None:

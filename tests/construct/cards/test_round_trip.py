@@ -79,7 +79,7 @@ def cards(draw: st.DrawFn) -> list[tuple[str, str]]:
 
 
 @given(cards())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_a_card_that_was_not_changed_is_the_same_to_the_byte(pieces: list[tuple[str, str]]) -> None:
     raw = "".join(text for _, text in pieces).encode()
     card, character = imported(raw)
@@ -88,7 +88,7 @@ def test_a_card_that_was_not_changed_is_the_same_to_the_byte(pieces: list[tuple[
 
 
 @given(cards(), st.sets(st.sampled_from(["name", "description", "scenario", "first_mes", "greeting", "lore"])))
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 def test_a_change_touches_its_own_fields_and_not_a_byte_else(pieces: list[tuple[str, str]], changes: set[str]) -> None:
     card, character = imported("".join(text for _, text in pieces).encode(), language="en")
     new = {"name": "Grüße \u2028\\", "description": "You keep.", "scenario": "Sun.", "first_mes": 'He said "{{x}}".'}
@@ -120,7 +120,7 @@ def test_a_change_touches_its_own_fields_and_not_a_byte_else(pieces: list[tuple[
 
 
 @given(cards(), st.sampled_from(["v2", "v3"]))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_another_specification_adds_and_takes_nothing(pieces: list[tuple[str, str]], spec: Any) -> None:
     raw = "".join(text for _, text in pieces)
     card, character = imported(raw.encode())

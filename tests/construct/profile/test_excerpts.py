@@ -84,7 +84,7 @@ def test_what_one_kind_leaves_goes_to_the_others() -> None:
     assert excerpts(turns, budget=1000).tokens > 850
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(

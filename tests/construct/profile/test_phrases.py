@@ -141,7 +141,7 @@ def test_odd_text_does_no_harm(text: str) -> None:
     repeated_phrases(character([("Ann", text)] * 2 + [("Bob", text)]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.lists(st.tuples(st.sampled_from(["Ann", "Bob"]), st.text("abc !,.?'\"(我你好，。！", min_size=1, max_size=40))),
     st.sampled_from(["en", "zh"]),

@@ -404,7 +404,7 @@ STARTS = ("# ", "- ", "1. ", "2、", "> ", "Sure!", "Here is it:", "好的，", 
 SIGNS = (*" .,!?:;\n\"'“”‘’()", *"。，！？：、「」（）", "**", "```", "<think>", "</think>", "\ud800")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from(list(GOOD)), st.data())
 def test_any_reply_is_taken_or_refused_and_mended_once(kind: tuple[Person, Language], data: st.DataObject) -> None:
     person, language = kind

@@ -137,7 +137,7 @@ def test_a_question_that_is_too_long_is_no_prompt(character: Sheet) -> None:
         RolePrompts(character, PromptSettings(max_prompt_tokens=20))(QUESTION)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     question=st.text(min_size=1, max_size=60), limit=st.integers(120, 400), strategy=st.sampled_from(get_args(Strategy))
 )

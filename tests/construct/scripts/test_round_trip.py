@@ -118,7 +118,7 @@ def test_what_is_written_is_read(templates: tuple[str, ...], format: Format) -> 
     strategy = CHINESE_SCRIPTS if templates[0] == "《题》\n" else ENGLISH_SCRIPTS
     write = written(*templates)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(strategy, st.data())
     def check(script: Script, data: st.DataObject) -> None:
         text = write(script)
@@ -163,7 +163,7 @@ PIECES = st.lists(st.sampled_from(_PIECES.split("|")), max_size=60).map("".join)
 
 @pytest.mark.parametrize("format", READERS)
 def test_any_text_is_read_in_any_format(format: Format) -> None:
-    @settings(max_examples=120, deadline=None)
+    @settings(max_examples=120)
     @given(PIECES | st.text(max_size=80))
     def check(raw: str) -> None:
         source = source_of(raw)
@@ -191,7 +191,7 @@ def _check(item: Found, text: str, *, exact: bool) -> None:
     assert item.speaker is None or item.speaker.strip()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(PIECES | st.text(max_size=80), st.none() | st.sampled_from(FORMATS))
 def test_any_text_is_parsed_or_refused(raw: str, format: Format | None) -> None:
     try:

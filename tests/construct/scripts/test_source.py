@@ -86,7 +86,7 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
         read_source("a\0b")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     file = tmp_path_factory.getbasetemp() / "bytes.txt"

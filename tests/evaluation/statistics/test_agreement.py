@@ -146,7 +146,7 @@ def test_fleiss_takes_a_table_as_one_column() -> None:
     assert listed.mean == fleiss_kappa(WORKED)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from("pqrs")), min_size=1, max_size=25),
     shuffle=st.randoms(use_true_random=False),

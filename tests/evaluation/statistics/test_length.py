@@ -182,7 +182,7 @@ def test_what_cannot_be_controlled_is_said_in_words(
 row = st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(0, 9), st.integers(0, 9))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(rows=st.lists(row, min_size=30, max_size=45), shuffle=st.randoms(use_true_random=False))
 def test_any_rows_give_finite_ends_or_a_problem_and_no_order_changes_a_digit(
     rows: list[tuple[float, int, int]], shuffle: random.Random

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -71,7 +71,6 @@ def test_nothing_to_tell_apart_has_p_one(first: list[float], second: list[float]
 rows = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.sampled_from("abcdefgh")), min_size=1, max_size=40)
 
 
-@settings(deadline=None)
 @given(rows=rows, shuffle=st.randoms(use_true_random=False))
 def test_row_order_changes_no_digit_and_swapping_the_models_only_the_sign(rows: list, shuffle: object) -> None:
     setting = Bootstrap(resamples=60)

@@ -34,7 +34,7 @@ def test_true_strengths_come_back() -> None:
     assert bradley_terry(listed(0, 20_000).sum(axis=0)) == pytest.approx(STRENGTHS, abs=0.03)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 30), min_size=6, max_size=6), st.lists(st.integers(0, 30), min_size=6, max_size=6))
 def test_agrees_with_a_direct_optimum(won: list[int], lost: list[int]) -> None:
     wins = np.zeros((4, 4))
@@ -100,7 +100,7 @@ def test_identical_models_get_identical_intervals() -> None:
     assert intervals[0].low is not None
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 50), shuffle=st.randoms(use_true_random=False))
 def test_the_order_of_questions_changes_no_digit(seed: int, shuffle: random.Random) -> None:
     tables = listed(seed, 20)

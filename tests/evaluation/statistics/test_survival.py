@@ -41,7 +41,7 @@ def test_nobody_failed_does_not_mean_that_nobody_will() -> None:
     assert found.ends == (None, None)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=2, max_size=15))
 def test_any_sessions(cases: list[tuple[int, bool]]) -> None:
     found = survival([turn for turn, _ in cases], [failed for _, failed in cases], Bootstrap(resamples=50))

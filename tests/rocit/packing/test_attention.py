@@ -41,7 +41,6 @@ def by_the_words(made: list[Example], padding: int, window: int | None = None) -
     return mask
 
 
-@settings(deadline=None)
 @given(example_lists(), st.integers(0, 5), st.integers(1, 9), WINDOWS)
 def test_blocks_are_what_each_token_sees_and_nothing_more(
     made: list[Example], padding: int, size: int, window: int | None
@@ -88,7 +87,7 @@ def test_attention_by_blocks_is_attention_under_the_whole_mask(size: int, heads:
         assert torch.allclose(one, other, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(example_lists(), st.integers(0, 5), WINDOWS)
 def test_the_block_mask_is_what_each_token_sees(made: list[Example], padding: int, window: int | None) -> None:
     import torch

@@ -44,7 +44,6 @@ def tiny_llama() -> Any:
     return model
 
 
-@settings(deadline=None)
 @given(example_lists())
 def test_padded_rows_are_the_examples_and_nothing_else(made: list[Example]) -> None:
     from rolellm.rocit.packing.layout import padded_rows, trained_tokens
@@ -63,7 +62,6 @@ def test_padded_rows_are_the_examples_and_nothing_else(made: list[Example]) -> N
     assert trained_tokens(batch) == sum(len(example.reply_ids) for example in made)
 
 
-@settings(deadline=None)
 @given(example_lists(), st.integers(0, 9))
 def test_a_tree_s_tensors_are_its_arrays_and_padding_that_sees_and_shows_nothing(
     made: list[Example], more: int
@@ -141,7 +139,7 @@ def test_a_pass_that_takes_nothing_is_a_loss_of_nothing(packed: bool, pad_to: in
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(example_lists(), st.sampled_from([0, 1, 30]))
 def test_the_loss_of_a_tree_is_the_sum_of_its_rows_losses(made: list[Example], padding: int) -> None:
     import torch

@@ -4,7 +4,7 @@ from itertools import takewhile
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.rocit.packing.examples import Example, Examples
@@ -41,13 +41,11 @@ def check(made: list[Example], chosen: list[int]) -> None:
     assert len(tree.ids) == len(tree.positions) == len(tree.ends) == tokens
 
 
-@settings(deadline=None)
 @given(example_lists(), st.data())
 def test_every_token_is_predicted_from_its_own_row_s_text_alone(made: list[Example], data: st.DataObject) -> None:
     check(made, data.draw(st.permutations(range(len(made)))))
 
 
-@settings(deadline=None)
 @given(example_lists(), st.data())
 def test_some_of_the_examples_make_a_pack_of_those(made: list[Example], data: st.DataObject) -> None:
     check(made, data.draw(st.lists(st.sampled_from(range(len(made))), unique=True)))
