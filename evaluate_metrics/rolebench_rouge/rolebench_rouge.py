@@ -17,7 +17,7 @@ Args:
     predictions: list of texts.
     references: list of texts, or of lists of texts.
     protocol: "rouge-score" (default) or "paper".
-    language: "en" (default) or "zh"; or a list, one a row.
+    language: "en" or "zh"; or a list, one a row. By default, rows with Chinese characters are "zh".
     tokenizer: another tokenizer of the protocol, such as "characters" for Chinese.
     subsets: list of "general" or "role_specific"; asks for CUS, RAW, SPE and avg.
     raw_references: list of role-free targets (or None), for RAW; needs `subsets`.
@@ -71,7 +71,7 @@ class RolebenchRouge(evaluate.Metric):
         predictions,
         references,
         protocol="rouge-score",
-        language="en",
+        language=None,
         tokenizer=None,
         subsets=None,
         raw_references=None,

@@ -259,7 +259,10 @@ def test_a_sound_judge_leaves_both_canaries_behind(tmp_path: Path) -> None:
     for one in result["models"]:
         if one["kind"] == "canary":
             assert one["pairwise"]["win_rate"]["mean"] == 0
-    assert result["problems"] == []
+    # Of three rows, too few to be sure.
+    assert all(
+        " is not shown to be fit: on so few rows, the intervals of canary: " in one for one in result["problems"]
+    )
 
 
 def test_a_system_that_attacks_a_naive_judge_is_seen_to_win_by_it(tmp_path: Path) -> None:

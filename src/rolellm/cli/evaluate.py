@@ -57,7 +57,9 @@ def _print(report: ScoreReport, *, by_role: bool) -> None:
     tables = [summary_table("Rouge-L, with 95 % intervals", "Rows", report.parts, report.caption)]
     if by_role:
         tables.append(summary_table("By role", "Role", report.by_role))
-    published = published_for(report.options.config, report.options.split, report.rows)
+    scored = {item.id for item in report.scores}
+    rows = [row for row in report.rows if row.id in scored]
+    published = published_for(report.options.config, report.options.split, rows)
     if published and published.protocol == report.options.protocol:
         tables.append(published_table(published))
     for table in tables:

@@ -32,7 +32,7 @@ from rolellm.evaluation.score import (
     summary_dict,
 )
 from rolellm.evaluation.settings import ScoreOptions
-from rolellm.evaluation.statistics.bootstrap import Interval, Sample, bootstrap_stratum, percentiles
+from rolellm.evaluation.statistics.bootstrap import LEVEL, Interval, Sample, bootstrap_stratum, percentiles
 
 OTHER_ROLE: Final = "another role's reply"
 NEAREST: Final = "nearest training reply"
@@ -43,7 +43,7 @@ KINDS: Final = {OTHER_ROLE: "floor", NEAREST: "floor", QUESTION: "floor", ROLEGP
 
 _ABSENT: Final = {
     OTHER_ROLE: "no other role answers the same question",
-    NEAREST: "there are no training rows",
+    NEAREST: "there are no training rows; in Python, training=… takes them",
     QUESTION: "there are no questions",
     ROLEGPT: "the rows have none of its replies",
     CEILING: "no row has two different references",
@@ -188,6 +188,8 @@ def _position(
     drawn = stratum.means
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.where(drawn[2] > drawn[1], (drawn[0] - drawn[1]) / (drawn[2] - drawn[1]), np.nan)
-    share = Interval((model - low) / (high - low), *percentiles(shares)) if high > low else None
+    # Where the ceiling may well be the floor, a share between them is noise.
+    is_apart = high > low and float(np.mean(drawn[2] > drawn[1])) >= 1 - (1 - LEVEL) / 2
+    share = Interval((model - low) / (high - low), *percentiles(shares)) if is_apart else None
     share = share and share._replace(n=first.n, clusters=first.clusters)
     return {"floor": floor, "low": low, "model": model, "high": high, "share": metric_dict(share)}

@@ -155,7 +155,7 @@ class _Index:
 
 def _keys(name: str | None, role: str | None, question: str | None) -> list[_Key]:
     keys: list[_Key] = [] if name is None else [("id", name, "")]
-    if role is not None and question is not None:
+    if role is not None and question:
         keys += [("exact", role, question), ("trimmed", role.strip(), question.strip())]
     return keys
 

@@ -78,7 +78,7 @@ def _row(number: int, values: Mapping[str, Any]) -> Row:
     given = {name: value for name, value in values.items() if value is not None}
     references = given.get("references", ())
     references = [references] if isinstance(references, str) else list(references)
-    question = given.get("question", f"row {number}")
+    question = given.get("question", "")
     text = "".join(str(item) for item in (question, *references))
     defaults = {"id": f"row-{number}", "role": "", "language": "zh" if HAN.search(text) else "en", "subset": "general"}
     return read_as(Row, {**defaults, **given, "question": question, "references": references}, f"row {number}")

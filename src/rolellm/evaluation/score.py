@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, PlainValidator
 
-from rolellm.core.errors import DataError, PredictionError, SettingsError
+from rolellm.core.errors import DataError, PredictionError, RoleLLMError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row
 from rolellm.core.settings import read
@@ -220,7 +220,7 @@ class Scale:
         shares = [
             f"{metric} {100 * one.share.mean:.0f} % {one.share.brackets(0, 100)} from “{one.floor}”, n={one.share.n}"
             if one.share
-            else f"{metric}: “{one.floor}” scores as high as the ceiling"
+            else f"{metric}: “{one.floor}” scores as high as the ceiling, or cannot be told from it"
             for metric, one in known.items()
         ]
         shares += [f"{metric} unknown" for metric in self.position if metric not in known]
@@ -455,7 +455,8 @@ def score(
             ``raw_reference`` and ``language``. By default the rows of ``predictions`` itself; for files that
             ``rolellm generate`` wrote, the split that they answer.
         protocol: ``rouge-score`` (F1), or ``paper`` (recall, as in the published tables).
-        training: Training rows, like those of ``dataset``, for the floors; with files alone, those of their config.
+        training: Training rows, like those of ``dataset``, for the floors; by default those of the config, for files
+            alone and for a dataset that was loaded as RoleBench.
         floors: Whether to score floors and a ceiling, too; see `rolellm.evaluation.floors`.
         options: Fields of `rolellm.evaluation.settings.ScoreOptions`, such as ``tokenizer`` or ``strict``.
 
@@ -484,6 +485,8 @@ def score(
         raise DataError(f"row {bare} has no reference: give at least one, or leave the row out")
     found = provenance(table)
     chosen = replace(chosen, config=chosen.config or found.get("config"), split=chosen.split or found.get("split"))
+    if found and files is None and training is None and floors:
+        training = training_rows(chosen)
     given = predictions_for(predictions, rows, own=table is predictions) if files is None else files
     report = score_rows(rows, given, chosen)
     if not floors:
@@ -506,7 +509,7 @@ def training_rows(options: ScoreOptions) -> Any:
         warnings.simplefilter("ignore")
         try:
             found = load_rolebench(options.config, "train", data_dir=options.data_dir)
-        except SettingsError:
+        except RoleLLMError:
             return None
     return found.select_columns(["id", "role", "language", "subset", "question", "references"])
 
@@ -516,7 +519,8 @@ def _made_for(predictions: Predictions, options: ScoreOptions) -> ScoreOptions:
     meta = next((file.meta for file in predictions.files if file.meta and file.meta.get("config")), {})
     config = options.config or meta.get("config")
     if config is None:
-        raise SettingsError("which rows do these predictions answer? Pass them as dataset=…, or name a config")
+        named = ", ".join(str(file.path) for file in predictions.files)
+        raise SettingsError(f"{named}: which config do these replies answer? Name it: --config, or config= in Python")
     from rolellm.rolebench import dataset_fingerprint
 
     content = options.dataset_fingerprint or dataset_fingerprint(config, options.data_dir)
@@ -701,7 +705,8 @@ def _row_score(job: _Job, rouge: RougeScore | None, field: str) -> RowScore:
         language=row.language,
         subset=row.subset,
         kind=None if not kinds else kinds.pop() if len(kinds) == 1 else "mixed",
-        question=fold(row.question),
+        # Rows without a question are no repetitions of each other.
+        question=fold(row.question) or row.id,
         metric=job.metric,
         value=found[field],
         **found,

@@ -344,7 +344,7 @@ class Tally:
 
 def clusters_of(rows: Iterable[Row]) -> dict[str, int]:
     """Row id to the number of its question, folded; numbered by the questions' order, not the rows'."""
-    questions = {row.id: fold(row.question) for row in rows}
+    questions = {row.id: fold(row.question) or row.id for row in rows}
     numbers = {question: number for number, question in enumerate(sorted(set(questions.values())))}
     return {row: numbers[question] for row, question in questions.items()}
 

@@ -89,6 +89,7 @@ def _unscored(result: Result) -> list[str]:
 
 def _canaries(result: Result) -> Iterator[str]:
     """A canary has to lose: a judge that is not seen to prefer answers, and those of the right role, is not fit."""
+    open_yet: dict[str, list[str]] = {}
     for one in result["models"]:
         if one["kind"] != "canary":
             continue
@@ -103,13 +104,16 @@ def _canaries(result: Result) -> Iterator[str]:
         rates = [(f"the judge {judge}", rate, "pairs") for judge, rate in pairs.get("by_judge", {}).items()]
         for judge, rate, where in (*rates, ("the judge", lists.get("win_rate"), "lists")):
             low, high = (rate and rate["ci95"]) or (0, 0)
-            # On few rows an interval reaches far, however well the judge does.
-            if rate and high >= 0.5 and (rate["mean"] >= 0.5 or rate["n"] >= LEAST_LOSSES):
+            if not rate or high < 0.5:
+                continue
+            wins = f"{called} should lose, and wins {rate['mean']:.1%} [{low:.1%}, {high:.1%}] of its {where}"
+            if rate["mean"] >= 0.5 or rate["n"] >= LEAST_LOSSES:
                 yield (
-                    f"{judge} does not pass the fitness test: {called} should lose, and wins {rate['mean']:.1%} "
-                    f"[{low:.1%}, {high:.1%}] of its {where} against {result['baseline']}; verdicts of this judge say "
-                    "little about quality"
+                    f"{judge} does not pass the fitness test: {wins} against {result['baseline']}; verdicts of this "
+                    "judge say little about quality"
                 )
+            else:
+                open_yet.setdefault(judge, []).append(called)
         strength = lists.get("strength")
         # Where one question gives no interval, nothing is certain.
         if result["baseline"] is None and strength and strength["ci95"] and strength["ci95"][0] > 0:
@@ -117,6 +121,12 @@ def _canaries(result: Result) -> Iterator[str]:
                 f"{called} ranks above the mean of all systems in the lists: this judge prefers a "
                 "non-answer, so its verdicts say little about quality"
             )
+    for judge, names in open_yet.items():
+        # On few rows an interval reaches far, however well the judge does.
+        yield (
+            f"{judge} is not shown to be fit: on so few rows, the intervals of {', '.join(names)} reach one half, "
+            f"though all should lose; judge {LEAST_LOSSES} rows or more"
+        )
 
 
 def _flaws(result: Result) -> Iterator[str]:

@@ -222,7 +222,10 @@ def _scored_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) 
     reports = {name: with_scale(report, found) for name, report in reports.items()}
     answers = {name: texts_by_row(rows, read[name], report.answers) for name, report in reports.items()}
     kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in read else {}
-    part = Section(_title(config, None), reports, released=published_for(config, options.split, rows))
+    # The baseline's own replies are not there for every row.
+    by_all = [{one.id for one in report.scores} for name, report in reports.items() if name in systems]
+    released = published_for(config, options.split, [row for row in rows if all(row.id in ids for ids in by_all)])
+    part = Section(_title(config, None), reports, released=released)
     return part, BrowsePart(part.title, rows, answers, rouge=_by_row(reports), kinds=kinds)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rolellm.evaluation.statistics.bootstrap import (
-    LEVEL,
     Bootstrap,
     Floats,
     Interval,
@@ -46,7 +45,8 @@ class Survival:
     Attributes:
         steps: By turn.
         half_life: The first turn after which at most half are left; ``None`` where that is never so.
-        ends: Its 95 % interval, each end ``None`` where it lies beyond what was watched; ``None`` for one subject.
+        ends: Its 95 % interval: the turns at which the ends of the curve's interval reach a half, each ``None`` where
+            that is never so; ``None`` for one subject.
     """
 
     steps: tuple[Step, ...]
@@ -73,22 +73,19 @@ def survival(turns: Sequence[int], failed: Sequence[bool], settings: Bootstrap) 
     when, event = np.asarray(turns), np.asarray(failed, dtype=bool)
     watched = np.arange(1, when.max() + 1)
     risk = (when[:, None] >= watched).astype(np.float64)
-    ends = ((when[:, None] == watched) & event[:, None]).astype(np.float64)
+    lost = ((when[:, None] == watched) & event[:, None]).astype(np.float64)
     one = np.ones((1, len(when)))
-    shares = _shares(one, risk, ends)[0]
-    drawn = np.concatenate([_shares(counts, risk, ends) for counts in resampled_counts(len(when), settings)])
+    shares = _shares(one, risk, lost)[0]
+    drawn = np.concatenate([_shares(counts, risk, lost) for counts in resampled_counts(len(when), settings)])
     steps = []
     for at, turn in enumerate(watched):
-        at_risk, count = int(risk[:, at].sum()), int(ends[:, at].sum())
+        at_risk, count = int(risk[:, at].sum()), int(lost[:, at].sum())
         low, high = percentiles(drawn[:, at]) if len(when) > 1 else (None, None)
         share = share_ends(Interval(float(shares[at]), low, high, at_risk, at_risk))
         steps.append(Step(int(turn), at_risk, count, share))
-    middle = _half(shares[None])[0]
-    tail = (1 - LEVEL) / 2
-    # Turns are whole, and beyond the last is infinite: no mean of two of them.
-    lives = np.quantile(_half(drawn), [tail, 1 - tail], method="higher")
-    known = [int(life) if np.isfinite(life) else None for life in (middle, *lives)]
-    return Survival(tuple(steps), known[0], (known[1], known[2]) if len(when) > 1 else None)
+    found = [step.share for step in steps]
+    ends = _half([share.low for share in found]), _half([share.high for share in found])
+    return Survival(tuple(steps), _half([share.mean for share in found]), ends if len(when) > 1 else None)
 
 
 def _shares(counts: Floats, risk: Floats, ends: Floats) -> Floats:
@@ -99,7 +96,6 @@ def _shares(counts: Floats, risk: Floats, ends: Floats) -> Floats:
     return shares.round(12)
 
 
-def _half(shares: Floats) -> Floats:
-    """The first turn of each curve at which at most half are left, else infinity; shape (resamples,)."""
-    under = shares <= 0.5
-    return np.where(under.any(axis=1), under.argmax(axis=1) + 1.0, np.inf)
+def _half(shares: Sequence[float | None]) -> int | None:
+    """The first turn, from 1, after which at most half are left; of the curve, or of an end of its interval."""
+    return next((turn for turn, share in enumerate(shares, start=1) if share is not None and share <= 0.5), None)
