@@ -169,7 +169,7 @@ def test_a_short_answer_is_a_leak_only_with_its_question(release: Path) -> None:
 
 def test_rows_of_another_shape_are_told_from_those_of_the_other_files(release: Path) -> None:
     _change_a_type(release)
-    found = [item for item in audit(release).findings if item.check == "ragged schema" and item.file == TEST]
+    found = [item for item in audit(release).findings if item.check == "inconsistent schema" and item.file == TEST]
     assert found[0].lines == (len(_read(release / TEST)),)
     assert "type: " in found[0].examples[0].why
 
@@ -215,7 +215,7 @@ def test_the_command_writes_the_page_and_json(release: Path, tmp_path: Path) -> 
 #: File, check, count: of the part of the release that lacks the English train files.
 REAL = {
     (f"{EN}/role_specific/test.jsonl", "duplicate, white space stripped"): 25,
-    (f"{ENGLISH}/role_specific/test.jsonl", "ragged schema"): 500,
+    (f"{ENGLISH}/role_specific/test.jsonl", "inconsistent schema"): 500,
     (f"{ENGLISH}/role_specific/test.jsonl", "duplicate (role, question)"): 17,
     (f"{ENGLISH}/role_specific/test.jsonl", "duplicate, white space stripped"): 213,
     (f"{ENGLISH}/role_specific/test.jsonl", "(role, question) in another test"): 696,
@@ -227,7 +227,7 @@ REAL = {
     ("rolebench-zh/general/test.jsonl", "baseline among the references"): 72,
     (TEST, "question in train"): 7,
     (TEST, "question nearly in train"): 6,
-    (TEST, "ragged schema"): 239,
+    (TEST, "inconsistent schema"): 239,
 }
 
 

@@ -17,6 +17,7 @@ from rolellm.evaluation.score import ScoreReport
 from rolellm.evaluation.settings import ScoreOptions
 from rolellm.report.build import report as build_report
 from rolellm.report.score_table import score_table, to_csv, to_markdown
+from rolellm.rolebench import load_rolebench
 
 KEEPER = Row(
     "keeper", "Keeper", "en", "general", "How deep is the sea?", ("deep blue sea", "deep blue water"), (), "deep", "sea"
@@ -134,6 +135,23 @@ def test_what_is_absent_is_said_in_words() -> None:
     for name in KINDS.keys() - {QUESTION}:
         assert f"“{name}”: " in words
     assert "there are no training rows" in words and words in " ".join(report.caption.replace(". ", " ").split())
+
+
+def test_rows_without_a_question_have_no_floor_made_of_one() -> None:
+    rows = [{"prediction": "a b", "references": ["a c"]}, {"prediction": "c", "references": ["d"]}]
+    report = rolellm.score(Dataset.from_list(rows))
+    assert report.scale is not None and not report.scale.markers
+    assert "“the question itself”: there are no questions" in " ".join(report.scale.notes)
+    # Each row is a question of its own.
+    assert report.metrics["CUS"].clusters == 2
+
+
+def test_rows_of_rolebench_bring_their_training_rows() -> None:
+    sample = load_rolebench("sample", "test")
+    report = rolellm.score(sample.add_column("prediction", [texts[0] for texts in sample["references"]]))
+    assert report.scale is not None and NEAREST in report.scale.markers
+    # The nearest training reply is above the ceiling here: no share between them means anything.
+    assert [one and one.share for one in report.scale.position.values()] == [None] * 3
 
 
 def test_the_score_itself_stays_the_same_and_reads_back() -> None:

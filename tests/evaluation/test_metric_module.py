@@ -47,7 +47,6 @@ SIMPLE = {
     "chinese": {
         "predictions": ["油灯从不熄灭"],
         "references": [["油灯不熄"]],
-        "language": "zh",
         "tokenizer": "characters",
     },
     "recall": {"predictions": ["a b c d"], "references": [["a b", "a b x x"]], "protocol": "paper"},

@@ -200,7 +200,7 @@ def _of_rows(file: _File, same: Sequence[_File]) -> Iterator[AuditFinding]:
     shapes = Counter(shape for other in same for shape in other.shapes.values())
     usual = shapes.most_common(1)[0][0] if shapes else ""
     yield file.finding(
-        "ragged schema",
+        "inconsistent schema",
         (
             (line, file.rows.get(line, {}).get("question", ""), f"{shape}; usual: {usual}")
             for line, shape in file.shapes.items()

@@ -167,8 +167,9 @@ def _profile_lines(release: Release, rows: DataFrame) -> Iterator[Line]:
 
 
 def _length_lines(rows: DataFrame) -> Iterator[Line]:
-    """Mean lengths over the English rows at hand: the paper does not say how it counts Chinese words."""
+    """Mean lengths over the English rows of `_CONFIGS` at hand: the paper does not say how it counts Chinese words."""
     english = rows[rows.language == "en"]
     means = (english.asked.mean(), english.said.sum() / english.replies.sum()) if len(english) else (None, None)
+    note = f"{len(english):,} English rows of instruction generalization"
     for name, published, mean in zip(("instruction", "response"), (25.71, 30.48), means, strict=True):
-        yield Line(f"mean words, {name}", published, None if mean is None else float(mean), "English rows at hand")
+        yield Line(f"mean words, {name}", published, None if mean is None else float(mean), note)
