@@ -284,7 +284,7 @@ class TestMatching:
             match([], Predictions.from_texts(["a"], ["x"]))
 
     def test_from_texts_wants_one_id_each(self) -> None:
-        with pytest.raises(ValueError, match="2 ids but 1 predictions"):
+        with pytest.raises(ValueError, match="2 rows but 1 predictions"):
             Predictions.from_texts(["a", "b"], ["x"])
 
     @given(data=st.data())

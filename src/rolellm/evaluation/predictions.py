@@ -71,7 +71,7 @@ class Predictions:
             PredictionError: (a ``ValueError``) When the two differ in length, or a prediction is not a text.
         """
         if len(ids) != len(texts):
-            raise PredictionError(f"{len(ids)} ids but {len(texts)} predictions; each prediction needs one id")
+            raise PredictionError(f"{len(ids)} rows but {len(texts)} predictions; give one a row")
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise PredictionError(f"prediction {number} must be a text, found {type(text).__name__}: {text!r:.60}")

@@ -475,10 +475,13 @@ def score(
             chosen = _made_for(files, chosen)
             table = load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir)
             training = training if training is not None or not floors else training_rows(chosen)
-    if table is predictions and not any(isinstance(item, Mapping) for item in predictions):
-        raise SettingsError("texts alone cannot be scored; pass the rows that they answer as dataset=…")
     if isinstance(predictions, Sequence) and not predictions:
         raise DataError("no predictions to score")
+    is_table = isinstance(predictions, Mapping) or any(
+        hasattr(predictions, name) for name in ("column_names", "columns")
+    )
+    if table is predictions and not is_table and not any(isinstance(item, Mapping) for item in predictions):
+        raise SettingsError("texts alone cannot be scored; pass the rows that they answer as dataset=…")
     rows = rows_of(table, needed=("references",))
     bare = next((number for number, row in enumerate(rows) if not row.references), None)
     if bare is not None:
