@@ -88,5 +88,5 @@ def test_what_cannot_be_judged_is_named(predictions: Any, changed: dict[str, Any
 
 
 def test_texts_must_be_as_many_as_the_rows(rows: Any) -> None:
-    with pytest.raises(DataError, match="a: 12 ids but 2 predictions"):
+    with pytest.raises(DataError, match="a: 12 rows but 2 predictions"):
         judge({"a": ["x", "y"]}, rows, llm=LLM)
