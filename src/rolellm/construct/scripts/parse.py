@@ -32,6 +32,7 @@ _LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f]")
 # A Chinese character says about as much as three letters; with five, subtitles in both languages are Chinese.
 _LETTERS_A_HAN: Final = 5
 _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTILINE)
+_SAID_QUOTED: Final = re.compile("[^\\S\n]*[“「『\"«„‘']")
 # Acts, scenes, entrances and exits.
 _STAGED: Final = re.compile(
     r"^[ \t]*(?:(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}|[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT))\b",
@@ -147,12 +148,12 @@ def _play(text: str, hints: Hints) -> list[int]:
 
 def _transcript(text: str, hints: Hints) -> list[int]:
     asked = set(map(key, hints.names))
-    lines, labels, _ = transcript.speakers_of(text, hints.names)
+    _, labels, _ = transcript.speakers_of(text, hints.names)
     # A novel's "the king said:" is followed by a quotation mark.
     named = [
-        (key(label.name), line.start)
-        for line, label in zip(lines, labels, strict=True)
-        if label and (not _QUOTED.match(line.text[label.end :].lstrip()) or key(label.name) in asked)
+        (key(label.name), place)
+        for place, label in labels.items()
+        if key(label.name) in asked or not _SAID_QUOTED.match(text, place + label.end)
     ]
     return _spoken(named, asked)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Set
 from functools import lru_cache
 from itertools import takewhile
 from typing import Final
@@ -24,6 +24,7 @@ from rolellm.construct.scripts.reading import (
     heading_of,
     key,
     lines_of,
+    paragraphs_of,
     slug,
     trim,
 )
@@ -58,17 +59,17 @@ _PARAGRAPHS: Final = 10
 
 def read_screenplay(source: Source, hints: Hints) -> list[Found]:
     """The turns of a screenplay; a speech ends at a blank line, action is narration, parentheticals are directions."""
-    masked, lines, cues = _prepared(source.text)
-    out, named = _Screenplay(masked), set(cues)
-    is_fountain = all(lines[place].indent < _INDENTED for place in cues)
+    masked = _masked(source.text)
+    out, cues = _Screenplay(masked), {line.start: line for line in _cues(masked)}
+    is_fountain = all(line.indent < _INDENTED for line in cues.values())
     first = True
-    for place, line in enumerate(lines):
+    for line in joined(masked):
         if line.blank:
             # Fountain: a line of two spaces keeps a speech going. Nor does what is dropped end it.
             kept = (is_fountain and line.text.startswith("  ")) or source.text[line.start : line.end].strip()
             if not (out.is_open and kept):
                 out.close()
-        elif place in named:
+        elif line.start in cues:
             out.open(_name(line.text), line, len(line.text))
         elif heading := _heading(line.text, first=first):
             out.close()
@@ -86,16 +87,12 @@ def read_screenplay(source: Source, hints: Hints) -> list[Found]:
 
 def cues_of(text: str) -> list[tuple[str, int]]:
     """The key of each cue's name and its place in the text, by which a screenplay is recognized."""
-    _, lines, cues = _prepared(text)
-    return [(key(_name(lines[place].text)), lines[place].start) for place in cues]
+    return [(key(_name(line.text)), line.start) for line in _cues(_masked(text))]
 
 
-@lru_cache(maxsize=2)
-def _prepared(text: str) -> tuple[str, Sequence[Line], Sequence[int]]:
-    """A text with spaces for what is dropped, its lines, and which of these are cues."""
-    masked = _DROPPED.sub(lambda dropped: re.sub(r"[^\n]", " ", dropped[0]), text)
-    lines = list(joined(masked))
-    return masked, lines, _cue_places(lines)
+def _masked(text: str) -> str:
+    """A text with spaces for what is dropped."""
+    return _DROPPED.sub(lambda dropped: re.sub(r"[^\n]", " ", dropped[0]), text)
 
 
 def joined(text: str) -> Iterator[Line]:
@@ -144,28 +141,27 @@ def _could_be_cue(line: str) -> bool:
     return not (slug(line) or _TRANSITION.match(line) or heading_of(line))
 
 
-def _cue_places(lines: Sequence[Line]) -> list[int]:
+def _cues(masked: str) -> list[Line]:
     """The lines that are cues: in capitals, under a blank line and over one that is not.
 
     Where speeches are indented, names are so deeper than action; a cry in capitals at the margin is none of them.
     """
-    places = [
-        place
-        for place, line in enumerate(lines)
-        if (place == 0 or lines[place - 1].blank)
-        and place + 1 < len(lines)
-        and not lines[place + 1].blank
-        and _could_be_cue(line.text)
+    lines = [
+        line for line, first, last in paragraphs_of(joined(masked)) if first and not last and _could_be_cue(line.text)
     ]
     # An abbreviation such as "RADAR TECH." comes again; a cry as a rule does not.
-    names = {place: _name(lines[place].text) for place in places}
-    counts = Counter(names.values())
-    places = [place for place, name in names.items() if name[-1:] != "." or counts[name] > 1 or _SHORTENED.search(name)]
-    indents = Counter(indent for place in places if (indent := lines[place].indent) >= _INDENTED)
-    if indents.total() * 2 <= len(places):
-        return places
+    names = [_name(line.text) for line in lines]
+    counts = Counter(names)
+    lines = [
+        line
+        for line, name in zip(lines, names, strict=True)
+        if name[-1:] != "." or counts[name] > 1 or _SHORTENED.search(name)
+    ]
+    indents = Counter(indent for line in lines if (indent := line.indent) >= _INDENTED)
+    if indents.total() * 2 <= len(lines):
+        return lines
     lowest = max(_INDENTED, indents.most_common(1)[0][0] // 2)
-    return [place for place in places if lines[place].indent >= lowest or lines[place].text.lstrip()[0] == "@"]
+    return [line for line in lines if line.indent >= lowest or line.text.lstrip()[0] == "@"]
 
 
 def _heading(line: str, *, first: bool) -> tuple[int, int] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rolellm.construct.scripts.play import Cue, Dialogue
@@ -87,7 +87,7 @@ def label_of(line: str) -> Cue | None:
     return Cue(bare(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
 
 
-def _staged(text: str) -> tuple[list[Line], list[Cue | None]]:
+def _staged(text: str) -> tuple[list[Line], dict[int, Cue]]:
     """The lines of a text, parted where a bracket in them names a speaker, and its name."""
     told = {match.start(): (match, "".join(match["told"].split())) for match in _STAGED.finditer(text)}
     plain = Counter(words[:-1].rstrip(_MANNER) for _, words in told.values() if "，" not in words)
@@ -99,50 +99,57 @@ def _staged(text: str) -> tuple[list[Line], list[Cue | None]]:
         near = (name for clause in clauses for name in known if clause.startswith(name))
         if name := next(near, None):
             cues[place] = Cue(name, match.end() - place, (1, len(match[0]) - 1) if "，" in words else (0, 0))
+    if not cues:
+        return [], cues
     starts = sorted({*cues, *(line.start for line in lines_of(text))})
     ends = [after - (text[after - 1] == "\n") for after in starts[1:]]
-    lines = [Line(start, end, text[start:end]) for start, end in zip(starts, [*ends, len(text)], strict=True)]
-    return lines, [cues.get(line.start) for line in lines]
+    return [Line(start, end, text[start:end]) for start, end in zip(starts, [*ends, len(text)], strict=True)], cues
 
 
-def speakers_of(text: str, names: Sequence[str]) -> tuple[Sequence[Line], list[Cue | None], int | None]:
-    """The lines, for each the label that names its speaker, and for a log which of `_OPENINGS` it keeps to.
+def speakers_of(text: str, names: Sequence[str]) -> tuple[Iterable[Line], Mapping[int, Cue], int | None]:
+    """The lines, by where they begin the labels that name speakers, and for a log which of `_OPENINGS` it keeps to.
 
     Args:
         text: `Source.text`.
         names: The role's.
     """
-    asked, lines = set(map(key, names)), list(lines_of(text))
-    labels = [label_of(line.text) for line in lines]
+    asked = set(map(key, names))
+    best: dict[int, Cue] = {}
+    # Not the lines themselves: a long text has as much of these as of anything.
+    likely: list[tuple[int, int]] = []
     said: Counter[str] = Counter()
     data: Counter[str] = Counter()
-    for line, label in zip(lines, labels, strict=True):
-        if label and heading_of(f"{label.name}:") is None:
-            name = key(label.name)
-            said[name] += 1
-            data[name] += _is_data(line.text[label.end :])
-    known = known_names((label.name for label in labels if label), names)
+    for line in lines_of(text):
+        if label := label_of(line.text):
+            best[line.start] = label
+            if heading_of(f"{label.name}:") is None:
+                said[key(label.name)] += 1
+                data[key(label.name)] += _is_data(line.text[label.end :])
+        if _LIKELY.search(line.text):
+            likely.append((line.start, line.end))
+    known = known_names((label.name for label in best.values()), names)
     # Nobody says numbers again and again, as behind ``Updated:``.
     known &= {name for name, count in said.items() if not data[name] * 2 > count > 2} | asked
-    best: list[Cue | None] = [label if label and key(label.name) in known else None for label in labels]
+    best = {place: label for place, label in best.items() if key(label.name) in known}
     count, kept = _repeated(best, asked), None
-    if _repeated((staged := _staged(text))[1], asked) > count:
-        return *staged, kept
-    likely = {place for place, line in enumerate(lines) if _LIKELY.search(line.text)}
+    lines, cues = _staged(text)
+    if _repeated(cues, asked) > count:
+        return lines, cues, kept
     for number, opening in enumerate(_OPENINGS if len(likely) > count else ()):
-        opened: list[Cue | None] = [None] * len(lines)
-        for place in likely:
-            match = opening.match(lines[place].text)
+        opened: dict[int, Cue] = {}
+        for start, end in likely:
+            match = opening.match(text, start, end)
             name = match["name"].strip().strip('~*"').strip() if match else ""
-            opened[place] = Cue(name, match.end()) if match and name else None
+            if match and name:
+                opened[start] = Cue(name, match.end() - start)
         if (found := _repeated(opened, asked)) > count:
             best, count, kept = opened, found, number
-    return lines, best, kept
+    return lines_of(text), best, kept
 
 
-def _repeated(labels: Sequence[Cue | None], asked: set[str]) -> int:
+def _repeated(labels: Mapping[int, Cue], asked: set[str]) -> int:
     """How often a name is found that comes again."""
-    counts = Counter(key(label.name) for label in labels if label)
+    counts = Counter(key(label.name) for label in labels.values())
     return sum(count for name, count in counts.items() if count > 1 or name in asked)
 
 
@@ -158,17 +165,17 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
     """
     lines, labels, kept = speakers_of(source.text, hints.names)
     if kept is None:
-        named = {line.start: label for line, label in zip(lines, labels, strict=True) if label}
-        speech = Dialogue(source.text, {key(label.name) for label in named.values()}, bracketed=True)
+        speech = Dialogue(source.text, {key(label.name) for label in labels.values()}, bracketed=True)
         for line, first, _ in paragraphs_of(lines):
             if first and not speech.is_waiting:
                 speech.close()
-            speech.line(line, named.get(line.start), first=first)
+            speech.line(line, labels.get(line.start), first=first)
         speech.close()
         return speech.found
     out = _Log(source.text)
     called = dict(_CHARACTER.findall(source.text)) if kept == _RENPY else {}
-    for line, label in zip(lines, labels, strict=True):
+    for line in lines:
+        label = labels.get(line.start)
         if kept == _RENPY:
             # All else is the program's.
             if told := _TOLD.match(line.text, label.end - 1 if label else 0):
