@@ -694,6 +694,20 @@ def test_names_in_paragraphs_of_their_own() -> None:
     assert text[said[0].start : said[0].end] == "The door opens."
 
 
+def test_chinese_names_and_directions_in_paragraphs_of_their_own() -> None:
+    lines = "INT. 磨坊 - 夜|老磨工|谁拿了钥匙？|ADA|（低声）|是风。|老磨工|(站起来)|再看看！|门开了。"
+    parsed = parse_script(source_of(f"{lines}|".replace("|", "\n\n") * 3), "Ada")
+    assert parsed.format == "screenplay"
+    assert [(turn.speaker, turn.kind, turn.content) for turn in parsed.turns][1:7] == [
+        ("老磨工", "speech", "谁拿了钥匙？"),
+        ("舞台提示", "direction", "低声"),
+        ("Ada", "speech", "是风。"),
+        ("舞台提示", "direction", "站起来"),
+        ("老磨工", "speech", "再看看！"),
+        ("旁白", "narration", "门开了。"),
+    ]
+
+
 CHAPTER = (
     "第{0}章 风雪\n更新时间:2012-05-0{0} 12:00:0{0}\n字数:31{0}2\n"
     + "林中无人，只有风雪。\n“谁？”老人问。\n“我。”\n" * 5

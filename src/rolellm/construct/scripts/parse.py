@@ -6,7 +6,7 @@ import importlib
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -120,7 +120,7 @@ def _sampled(text: str) -> str:
     return text if middle <= _SAMPLE else f"{text[:_SAMPLE]}\n\n{text[middle : middle + _SAMPLE]}"
 
 
-def _spoken(cues: Sequence[tuple[str, int]], asked: set[str], least: int = 2) -> list[int]:
+def _spoken(cues: Sequence[tuple[str, int]], asked: Set[str], least: int = 2) -> list[int]:
     """The places of cues, if they are a dialogue's: several speak, in turns, and one of them at least twice.
 
     Of one who is asked for, once and alone is enough.
@@ -134,16 +134,18 @@ def _spoken(cues: Sequence[tuple[str, int]], asked: set[str], least: int = 2) ->
 def _screenplay(text: str) -> list[int]:
     slugs = [line.start for line in lines_of(text) if slug(line.text)]
     # Names in capitals on lines of their own are found in tables and poems, too.
-    return slugs + _spoken(screenplay.cues_of(text), set(), least=2 if slugs else 3)
+    return slugs + _spoken(screenplay.cues_of(text), frozenset(), least=2 if slugs else 3)
 
 
 def _play(text: str, hints: Hints) -> list[int]:
-    cast = play.cast_of(text, hints)
+    asked = frozenset(map(key, hints.names))
+    cast = play.cast_of(text, asked)
     staged = _STAGED.search(text) or any(map(foreign_act, lines_of(text)))
     # A line such as "JOHN: Well." is a transcript's, and names alone are a screenplay's, but for acts and entrances.
-    if cast is None or (cast.way in ("colon", "bare", "small") and not staged):
+    ways = ["colon", "bare", "small", *(["gap"] if any(slug(line.text) for line in lines_of(text)) else [])]
+    if cast is None or (cast.way in ways and not staged):
         return []
-    return _spoken(cast.cues, set(map(key, hints.names)))
+    return _spoken([(key(cue.name), place) for place, cue in cast.cues.items()], asked)
 
 
 def _transcript(text: str, hints: Hints) -> list[int]:

@@ -90,7 +90,7 @@ class Cue(NamedTuple):
 
 
 class _Named(NamedTuple):
-    line: Line
+    indent: int
     first: bool
     name: str
 
@@ -146,78 +146,98 @@ class Cast:
     Attributes:
         way: The way it keeps to.
         names: The keys of the names so found.
-        cues: Each time that one of them is named in that way: the name's key, and the place in the text.
-        parted: Whether speeches follow a blank line.
-        indent: How far the lines with names are indented, if that tells them from short sentences.
+        cues: What names a speaker, by where its line begins in the text.
     """
 
     way: Way
     names: frozenset[str]
-    cues: Sequence[tuple[str, int]]
-    parted: bool
-    indent: int | None
+    cues: Mapping[int, Cue]
 
 
 class _Likely(NamedTuple):
-    line: Line
+    start: int
+    indent: int
     first: bool
     last: bool
     cues: Sequence[Cue]
 
 
-@lru_cache(maxsize=2)
-def _likely(text: str, asked: frozenset[str]) -> Mapping[int, _Likely]:
-    """The lines that may name a speaker, by where they begin; whether they begin and end a paragraph."""
+class _Kept(NamedTuple):
+    way: Way
+    names: frozenset[str]
+    times: int
+    #: Whether speeches follow a blank line.
+    parted: bool
+    #: How far the lines with names are indented, if that tells them from short sentences.
+    indent: int | None
+
+
+def _likely(text: str, asked: frozenset[str]) -> list[_Likely]:
+    """The lines that may name a speaker; whether they begin and end a paragraph."""
 
     def may_be_named(cue: Cue) -> bool:
         return is_name(cue.name.rstrip(","), loose=True) or key(cue.name) in asked
 
-    found = {}
-    for line, first, last in paragraphs_of(joined(text)):
-        if cues := [cue for cue in _cues_of(line.text) if may_be_named(cue)]:
-            found[line.start] = _Likely(line, first, last, cues)
-    return found
+    return [
+        _Likely(line.start, line.indent, first, last, cues)
+        for line, first, last in paragraphs_of(joined(text))
+        if (cues := [cue for cue in _cues_of(line.text) if may_be_named(cue)])
+    ]
 
 
-def cast_of(text: str, hints: Hints) -> Cast | None:
-    """Find out how a play names its speakers; nothing where nobody is named more than once or asked for."""
+@lru_cache(maxsize=1)
+def cast_of(text: str, asked: frozenset[str]) -> Cast | None:
+    """Find out how a play names its speakers; nothing where nobody is named more than once or asked for.
+
+    Args:
+        text: `Source.text`.
+        asked: The keys of the names asked for.
+    """
     found: dict[Way, dict[str, list[_Named]]] = {}
     directed: set[str] = set()
-    asked = frozenset(map(key, hints.names))
-    for line, first, last, cues in _likely(text, asked).values():
+    likely = _likely(text, asked)
+    for _, indent, first, last, cues in likely:
         for cue in cues:
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
             alone = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
             if alone or (cue.opens and not first) or (cue.way in ("bare", "small") and last):
                 continue
             if key(cue.name) in asked or is_name(cue.name, loose=cue.way in ("small", "gap")):
-                found.setdefault(cue.way, {}).setdefault(key(cue.name), []).append(_Named(line, first, cue.name))
+                found.setdefault(cue.way, {}).setdefault(key(cue.name), []).append(_Named(indent, first, cue.name))
                 if cue.opens or cue.aside[1]:
                     directed.add(key(cue.name))
     if len(found.get("gap", ())) * 10 > len(found.get("bare", ())) > 0:
         # Long speeches begin under the name, short ones next to it.
         for name, at in found.pop("bare").items():
             found["gap"].setdefault(name, []).extend(at)
-    best: Cast | None = None
+    best: _Kept | None = None
     for way, names in sorted(found.items(), key=lambda item: -sum(map(len, item[1].values()))):
-        if best and sum(map(len, names.values())) <= len(best.cues):
+        if best and sum(map(len, names.values())) <= best.times:
             break
-        cast = _kept(text, way, names, asked, directed)
-        best = cast if cast and (best is None or len(cast.cues) > len(best.cues)) else best
-    return best
+        kept = _kept(text, way, names, asked, directed)
+        best = kept if kept and (best is None or kept.times > best.times) else best
+    if best is None:
+        return None
+    accepted = {
+        line.start: taken
+        for line in likely
+        if best.indent in (None, line.indent)
+        and (taken := next((cue for cue in line.cues if _accepted(cue, best, asked, line)), None))
+    }
+    return Cast(best.way, best.names, accepted)
 
 
 def _kept(
     text: str, way: Way, places: Mapping[str, Sequence[_Named]], asked: frozenset[str], directed: set[str]
-) -> Cast | None:
-    """The cast, if this is the way: who is named often, and who but once in a manner that is surely a name's."""
+) -> _Kept | None:
+    """The names, if this is the way: who is named often, and who but once in a manner that is surely a name's."""
     # A line of verse, too, has no stop now and then, and a refrain comes again.
     least = _REFRAIN if way == "small" else 2
     often = {name for name, at in places.items() if name in asked or len(at) >= least}
     once = {name for name, at in places.items() if _is_plain(at[0].name, way)}
     indent = None
     if way == "capital":
-        indents = Counter(one.line.indent for at in places.values() for one in at)
+        indents = Counter(one.indent for at in places.values() for one in at)
         indent, count = indents.most_common(1)[0]
         # Where only the lines with names are so indented, a word is a name there.
         if not indent or sum(line.indent == indent for line in lines_of(text)) >= 2 * count:
@@ -225,10 +245,9 @@ def _kept(
             # One that now and then is a whole sentence, such as "Silence.".
             small = Counter(match[0] for match in _SMALL.finditer(text))
             often = {name for name in often if name in asked or small[name] <= _AS_WORD * len(places[name])}
-    kept = frozenset(often | once if often else ())
-    cues = sorted((one.line.start, name, one.first) for name in kept for one in places[name])
-    parted = sum(first for _, _, first in cues) * 2 >= len(cues)
-    return Cast(way, kept, [(name, place) for place, name, _ in cues], parted, indent) if kept else None
+    names = frozenset(often | once if often else ())
+    named = [one for name in names for one in places[name]]
+    return _Kept(way, names, len(named), sum(one.first for one in named) * 2 >= len(named), indent) if names else None
 
 
 def _is_plain(name: str, way: Way) -> bool:
@@ -244,34 +263,30 @@ def _is_plain(name: str, way: Way) -> bool:
 
 def read_play(source: Source, hints: Hints) -> list[Found]:
     """The turns of a play. A speech continues over blank lines, up to the next name, heading or stage direction."""
-    cast = cast_of(source.text, hints)
+    cast = cast_of(source.text, frozenset(map(key, hints.names)))
     out = Dialogue(source.text, cast.names if cast else ())
-    asked = frozenset(map(key, hints.names))
-    likely = _likely(source.text, asked)
-    for line, first, last in paragraphs_of(joined(source.text)):
-        cues = likely[line.start].cues if line.start in likely and cast and cast.indent in (None, line.indent) else ()
-        cue = next((cue for cue in cues if cast and _accepted(cue, cast, asked, first=first, last=last)), None)
-        out.line(line, cue, first=first)
+    for line, first, _ in paragraphs_of(joined(source.text)):
+        out.line(line, cast.cues.get(line.start) if cast else None, first=first)
     out.close()
     return out.found
 
 
-def _accepted(cue: Cue, cast: Cast, asked: frozenset[str], *, first: bool, last: bool) -> bool:
+def _accepted(cue: Cue, cast: _Kept, asked: frozenset[str], line: _Likely) -> bool:
     name, is_same = key(cue.name), cue.way == cast.way or (cue.way, cast.way) == ("bare", "gap")
     if cue.way in ("bare", "small", "capital", "gap", "run") and not is_same:
         # A line of the persons of the play, a short sentence, a table.
         return False
-    if cue.way in ("bare", "small") and (last or name not in cast.names):
+    if cue.way in ("bare", "small") and (line.last or name not in cast.names):
         return False
     # A known name in capitals: not a line of verse that happens to end in a colon.
     sure = cue.way in ("colon", "bracket", "gap", "run") or (
         is_same and cue.way == "colon alone" and cue.name.isupper()
     )
-    if not first and (cue.way == "stop alone" or (cast.parted and not (sure and is_same))):
+    if not line.first and (cue.way == "stop alone" or (cast.parted and not (sure and is_same))):
         return False
     # A crowd that speaks once is named as everyone else is.
     is_crowd = is_same and cue.way == "colon alone" and is_name(cue.name, once=True, loose=True)
-    return name in cast.names or (first and (is_crowd or name in asked))
+    return name in cast.names or (line.first and (is_crowd or name in asked))
 
 
 class Dialogue(Collector):

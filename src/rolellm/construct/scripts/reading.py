@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -58,11 +59,10 @@ class Source:
 
     def place(self, start: int, end: int) -> tuple[int, int]:
         """A span of `text` (end exclusive) as a span of the decoded source."""
-        first, last = (
-            self.runs[bisect_right(self.runs, place, key=lambda run: run.at) - 1].span(place)
-            for place in (start, max(start, end - 1))
-        )
-        return first[0], last[1] if start < end else first[0]
+        first = self.runs[bisect_right(self.runs, (start, inf)) - 1].span(start)
+        if start >= end:
+            return first[0], first[0]
+        return first[0], self.runs[bisect_right(self.runs, (end - 1, inf)) - 1].span(end - 1)[1]
 
 
 @dataclass(frozen=True, slots=True)

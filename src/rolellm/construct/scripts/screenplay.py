@@ -22,12 +22,14 @@ from rolellm.construct.scripts.reading import (
     Source,
     bare,
     heading_of,
+    is_name,
     key,
     lines_of,
     paragraphs_of,
     slug,
     trim,
 )
+from rolellm.core.text import HAN
 
 # Notes, the boneyard, the title page and page furniture; what is opened and not closed is text.
 _DROPPED: Final = re.compile(
@@ -45,7 +47,7 @@ _TRANSITION: Final = re.compile(
 )
 _CUE: Final = re.compile(r"\s*(?P<forced>@?)(?P<name>[^\W_][^\n()^]{0,58}?)(?:\s*\([^()\n]{1,40}\)){0,3}\s*\^?\s*$")
 _SHORTENED: Final = re.compile(r"\b(?:JR|SR|[A-Z])\.$")
-_PARENTHETICAL: Final = re.compile(r"^[ \t]*(\()([^()]{1,300})\)", re.MULTILINE)
+_PARENTHETICAL: Final = re.compile(r"^[ \t]*([(（])([^()（）]{1,300})[)）]", re.MULTILINE)
 # A heading has its scene's number in front and behind, as printed, or as ``#1A#``.
 _SLUG: Final = re.compile(
     r"\s*(?:(?P<number>[A-Z]?\d{1,4}[A-Z]?)[.)]?\s+)?\.?(?P<heading>.*?)(?:\s*#[^#\n]{1,20}#|\s+(?P=number)\.?)?\s*$"
@@ -114,9 +116,14 @@ def _gaps(text: str) -> Set[int]:
         name = key(_name(line.text))
         blank = list(takewhile(lambda near: near.blank, lines[place + 1 : place + 4]))
         over[name] += not blank
-        if 0 < len(blank) < 3 and blank[-1] is not lines[-1]:
-            alone[name] += 1
+        alone[name] += 0 < len(blank) < 3 and blank[-1] is not lines[-1]
+        # So are the directions under them.
+        while 0 < len(blank) < 3 and blank[-1] is not lines[-1]:
             gaps.update(near.start for near in blank)
+            place += len(blank) + 1
+            blank = []
+            if _PARENTHETICAL.fullmatch(lines[place].text.strip()):
+                blank = list(takewhile(lambda near: near.blank, lines[place + 1 : place + 4]))
     often, full = _repeated(alone), sum(not line.blank for line in lines)
     return gaps if often > 2 * _repeated(over) and often * _PARAGRAPHS > full else set()
 
@@ -136,7 +143,8 @@ def _could_be_cue(line: str) -> bool:
         return match is not None
     name = match["name"].strip()
     is_long = len(line.strip()) > 60 or len(name.split()) > 6
-    if is_long or not name.isupper() or name.count('"') % 2 or name.endswith((*"!?:;,-–—", "..")):
+    is_loud = is_name(name, once=True) if HAN.search(name) else name.isupper()
+    if is_long or not is_loud or name.count('"') % 2 or name.endswith((*"!?:;,-–—", "..")):
         return False
     return not (slug(line) or _TRANSITION.match(line) or heading_of(line))
 
@@ -149,19 +157,23 @@ def _cues(masked: str) -> list[Line]:
     lines = [
         line for line, first, last in paragraphs_of(joined(masked)) if first and not last and _could_be_cue(line.text)
     ]
-    # An abbreviation such as "RADAR TECH." comes again; a cry as a rule does not.
+    # An abbreviation such as "RADAR TECH.", or a name without capitals, comes again; a cry as a rule does not.
     names = [_name(line.text) for line in lines]
     counts = Counter(names)
     lines = [
         line
         for line, name in zip(lines, names, strict=True)
-        if name[-1:] != "." or counts[name] > 1 or _SHORTENED.search(name)
+        if not (name[-1:] == "." or HAN.search(name)) or counts[name] > 1 or _SHORTENED.search(name) or _is_forced(line)
     ]
     indents = Counter(indent for line in lines if (indent := line.indent) >= _INDENTED)
     if indents.total() * 2 <= len(lines):
         return lines
     lowest = max(_INDENTED, indents.most_common(1)[0][0] // 2)
-    return [line for line in lines if line.indent >= lowest or line.text.lstrip()[0] == "@"]
+    return [line for line in lines if line.indent >= lowest or _is_forced(line)]
+
+
+def _is_forced(line: Line) -> bool:
+    return line.text.lstrip()[0] == "@"
 
 
 def _heading(line: str, *, first: bool) -> tuple[int, int] | None:
