@@ -57,6 +57,7 @@ def test_english(text, speaker):
         pytest.param("小明放下书，慢慢抬起头，轻声说：“走吧。”", "小明", id="the subject is two clauses before"),
         pytest.param("小明的妈妈说：“走吧。”", None, id="possessive"),
         pytest.param("小明和小红说：“走吧。”", None, id="two speakers"),
+        pytest.param("小明放下书，对小红说：“走吧。”", "小明", id="to whom"),
         pytest.param("小明进来，操曰：“走。”", None, id="another subject of one character"),
         pytest.param("小明进来，只见小红笑道：“走。”", None, id="another subject behind a verb"),
         pytest.param("“走吧。”小明听说，站了起来。", None, id="hears"),
@@ -76,6 +77,15 @@ def test_the_names_asked_for_may_be_of_any_length() -> None:
     text = "操大怒曰：“走。”孙悟空听了，齐天大圣笑道：“来。”"
     assert said(text, "zh") == [(None, "走。"), ("齐天大圣", "来。")]
     assert said(text, "zh", "操", "齐天大圣") == [("操", "走。"), ("齐天大圣", "来。")]
+
+
+def test_names_that_paragraphs_begin_with_are_known_elsewhere() -> None:
+    labeled = "周三家的：“谁？”\n磨工：“我。”\n" * 5
+    told = "周三家的点点头：“请。”\n磨工急切地：“快！”\n磨工站起，对周三家的：“走。”\n" * 2
+    speakers = [name for name, _ in said(labeled + told, "zh")]
+    assert speakers[-3:] == ["周三家的", "磨工", "磨工"]
+    # Two labels in a long book name nobody.
+    assert {name for name, _ in said("注云：“好。”\n" * 2 + "“啊。”\n" * 50, "zh")} == {None}
 
 
 def test_a_speech_that_goes_on_keeps_its_speaker() -> None:

@@ -7,12 +7,13 @@ language model (`rolellm.construct.attribution`).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import dropwhile
 from typing import Final
 
 from rolellm.construct.scripts.quotes import Paragraph, Quotation, around, find_quotations, read_paragraphs
-from rolellm.construct.scripts.reading import OPENERS, Found, Hints, Source, trim
+from rolellm.construct.scripts.reading import OPENERS, Found, Hints, Source, is_name, trim
 from rolellm.core.records import Language, TurnKind
 from rolellm.core.text import chinese_tags
 
@@ -101,7 +102,7 @@ _ENDINGS: Final = (
     "大入出忙急便又乃遂亦也即因却卻就都皆复復"
 )
 # … and these, too, open clauses without a subject.
-_ACTS: Final = _ENDINGS + "应應回喜高低方才再忽先只正连連还還仍更"
+_ACTS: Final = _ENDINGS + "应應回喜高低方才再忽先只正连連还還仍更对對向朝冲衝把"
 _ADVERB: Final = r"(?:\s+(?:then|again|(?!reply\b|only\b)\w+ly))?"
 _AFTER: Final = re.compile(
     rf"[\s,—–-]*(?:{_ANY}(?:\s+out)?{_ADVERB}\s+(?P<inverted>{_NAME})"
@@ -198,11 +199,31 @@ _BEFORES: Final = {"en": _english_before, "zh": _chinese_before}
 _SAID_LAST: Final = {"en": re.compile(rf"(?<![\w-])(?:{_VERBS})$"), "zh": _SAYS}
 
 
+# If one quotation in so many has a label, the text is a script in all but its marks.
+_LABELED: Final = 20
+_MANNERS: Final = 2
+
+
+def _labels(text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation]) -> list[str]:
+    """The names that paragraphs begin with as those of a script do: 宝玉：“…”."""
+    openings = (text[paragraphs[one.paragraph].start : one.left].rstrip() for one in quotations)
+    found = Counter(before[:-1] for before in openings if before.endswith(("：", ":")) and is_name(before[:-1]))
+    names = {name: count for name, count in found.items() if count > 1 and not _NO_NAME.search(name)}
+    # Not the manner, too: 宝玉急切地：“…”.
+    own = [
+        name
+        for name, count in names.items()
+        if not any(other in name and many > _MANNERS * count for other, many in names.items())
+    ]
+    return own if sum(names[name] for name in own) * _LABELED > len(quotations) else []
+
+
 def _speakers(
     text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation], hints: Hints
 ) -> list[str | None]:
     """Who speaks each quotation, where that is next to it; a speech that goes on keeps its speaker."""
-    named_after, named_before, names = _AFTERS[hints.language], _BEFORES[hints.language], hints.names
+    named_after, named_before = _AFTERS[hints.language], _BEFORES[hints.language]
+    names = (*hints.names, *(_labels(text, paragraphs, quotations) if hints.language == "zh" else ()))
     found: list[str | None] = []
     rest: str | None = None
     for index, quotation in enumerate(quotations):
