@@ -40,6 +40,7 @@ def pairs(turns: list[Turn]) -> list[tuple[str, str]]:
         pytest.param([say("Crow", "a"), tell("n"), say(FOX, "b")], [("a", "b")], id="narration between is passed over"),
         pytest.param([tell("n"), say("Crow", "a"), say(FOX, "b")], [("a", "b")], id="speech wins over narration"),
         pytest.param([tell("m"), tell("n"), say(FOX, "b")], [("n", "b")], id="else the nearest narration"),
+        pytest.param([Turn("x", "sits", "direction"), say(FOX, "b")], [], id="a direction is no question"),
         pytest.param([say("Crow", "a"), say("Owl", "b"), say(FOX, "c")], [("b", "c")], id="the nearest speech"),
         pytest.param([say("Crow", "a"), say(FOX, "b"), say(FOX, "c")], [("a", "b")], id="nothing is answered twice"),
         pytest.param([say(FOX, "b"), say("Crow", "a")], [], id="nothing came before"),

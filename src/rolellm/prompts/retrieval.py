@@ -151,8 +151,9 @@ def _goes_on(said: Turn, turn: Turn) -> bool:
 def exchanges(profile: Profile) -> list[Exchange]:
     """The exchanges of a role, in the order of the script.
 
-    Narration between a line and its answer is passed over. A line that opens its scene, or follows the role's own,
-    answers nothing and is in none. What a word or two of the narrator's parts, such as ``said he``, is one line.
+    Narration between a line and its answer is passed over, and so is every direction. A line that opens its scene, or
+    follows the role's own, answers nothing and is in none. What a word or two of the narrator's parts, such as
+    ``said he``, is one line.
     """
     found: list[Exchange] = []
     before: Turn | None = None
@@ -160,7 +161,7 @@ def exchanges(profile: Profile) -> list[Exchange]:
         if before is not None and before.scene != turn.scene:
             before = None
         if not profile.owns(turn):
-            if turn.kind == "speech" or before is None or before.kind == "narration":
+            if turn.kind == "speech" or (turn.kind == "narration" and (before is None or before.kind == "narration")):
                 before = turn
         elif before is not None:
             found.append(Exchange(before, turn))

@@ -494,6 +494,22 @@ def test_directions_are_told() -> None:
     ]
 
 
+def test_a_speech_goes_on_over_a_blank_line_in_the_midst_of_a_sentence() -> None:
+    parsed = parse_script(source_of("Ada: Who has\n\nthe keys?\nBo: Not I.\n\nThe wind blows.\n\nAda: Oh.\n"), "Ada")
+    assert [(turn.speaker, turn.content) for turn in parsed.turns] == [
+        ("Ada", "Who has the keys?"),
+        ("Bo", "Not I."),
+        ("narrator", "The wind blows."),
+        ("Ada", "Oh."),
+    ]
+
+
+def test_what_a_chat_program_says_is_a_direction() -> None:
+    text = "[10:20] * Ada joined\n[10:21] <Ada> Who?\n[10:22] <Bo> I.\n[10:23] <Ada> Oh.\n"
+    kinds = [(turn.kind, turn.content) for turn in parse_script(source_of(text), "Ada").turns]
+    assert kinds == [("direction", "[10:20] * Ada joined"), ("speech", "Who?"), ("speech", "I."), ("speech", "Oh.")]
+
+
 def test_several_books_in_one_file() -> None:
     mark = "*** {} OF THE PROJECT GUTENBERG EBOOK A ***\n"
     book = "x\n" + mark.format("START") + "{0}\n" + mark.format("END") + "free\n"

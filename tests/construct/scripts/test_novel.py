@@ -6,6 +6,7 @@ from rolellm.construct.scripts.novel import read_novel
 from rolellm.construct.scripts.parse import parse_script
 from rolellm.construct.scripts.reading import Hints
 from rolellm.construct.scripts.source import source_of
+from rolellm.core.errors import ScriptError
 
 
 def said(text, language, *names):
@@ -25,6 +26,7 @@ def said(text, language, *names):
         pytest.param('Alice softly answered: "Come in."', "Alice", id="before, with a manner"),
         pytest.param('George replied:\n\n"Come in."', "George", id="a paragraph of its own"),
         pytest.param('"I knocked twice," I said.', "I", id="first person"),
+        pytest.param('"Twice," said I. "No more."', "I", id="first person, at the end"),
         pytest.param('"Come in," said Alice--"come in!"', "Alice", id="a dash"),
         pytest.param("'Come in,' said Alice.", "Alice", id="British"),
         pytest.param('"Come in," said she to Alice.', None, id="a pronoun"),
@@ -58,6 +60,8 @@ def test_english(text, speaker):
         pytest.param("小明的妈妈说：“走吧。”", None, id="possessive"),
         pytest.param("小明和小红说：“走吧。”", None, id="two speakers"),
         pytest.param("小明放下书，对小红说：“走吧。”", "小明", id="to whom"),
+        pytest.param("小明说：“走吧。”小红听罢，点头说，“好。”", "小明", id="another answers"),
+        pytest.param("他道：“走吧。”小红点头说。", None, id="a pronoun before, a name behind"),
         pytest.param("小明进来，操曰：“走。”", None, id="another subject of one character"),
         pytest.param("小明进来，只见小红笑道：“走。”", None, id="another subject behind a verb"),
         pytest.param("“走吧。”小明听说，站了起来。", None, id="hears"),
@@ -86,6 +90,11 @@ def test_names_that_paragraphs_begin_with_are_known_elsewhere() -> None:
     assert speakers[-3:] == ["周三家的", "磨工", "磨工"]
     # Two labels in a long book name nobody.
     assert {name for name, _ in said("注云：“好。”\n" * 2 + "“啊。”\n" * 50, "zh")} == {None}
+
+
+def test_a_narrator_may_be_the_role() -> None:
+    with pytest.raises(ScriptError, match="If the role is the narrator, add --alias I"):
+        parse_script(source_of('"Twice," said I.\n\n"Never," said Ann.\n'), "Bob", format="novel")
 
 
 def test_a_speech_that_goes_on_keeps_its_speaker() -> None:

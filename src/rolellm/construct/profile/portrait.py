@@ -141,7 +141,7 @@ _WHOLE: Final = re.compile(r"[.!?…]+[\"”’')]*(?=\s|$)|[。！？…]+[”�
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])[\"”’)]*\s+|(?<=[。！？])[”』」]*")
 _I: Final = re.compile(
     r"\bI(?:['’](?:m|ve|ll|d)\b| (?:am|was|have|had|will|would|can|cannot|can't|could|do|don't|did|must|shall|should"
-    r"|know|see|need|think|believe|understand|apologi[sz]e)\b)|\b(?:my|myself)\b"
+    r"|know|see|need|think|believe|understand|apologi[sz]e)\b)|\b(?:me|my|myself)\b"
 )
 _YOU: Final = re.compile(r"\b(?:you|your|yours|yourself|you['’](?:re|ve|ll|d))\b", re.IGNORECASE)
 _YOU_ZH: Final = frozenset({"你", "您", "你们", "您们"})

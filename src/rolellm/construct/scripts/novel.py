@@ -99,7 +99,7 @@ _NOT_ALONE: Final = (*"的之和与與及等家、", "媳妇", "媳婦")
 # What speakers do, and adverbs: jieba takes these for the end of a name that it does not know, 贾政道 …
 _ENDINGS: Final = (
     "说說道曰言问問答叫喊喝骂罵叱谓謂奏告禀稟谏諫劝勸呼笑叹嘆歎怒惊驚哭泣听聽闻聞见見看想指拜跪"
-    "大入出忙急便又乃遂亦也即因却卻就都皆复復"
+    "大入出忙急便又乃遂亦也即因却卻就都皆复復知恐毕畢站"
 )
 # … and these, too, open clauses without a subject.
 _ACTS: Final = _ENDINGS + "应應回喜高低方才再忽先只正连連还還仍更对對向朝冲衝把"
@@ -132,7 +132,7 @@ def _english_before(before: str, _: Iterable[str]) -> str | None:
 def _plain(name: str) -> str | None:
     """A name on one line; nothing of what opens a sentence and names nobody."""
     words = list(dropwhile(lambda word: word.casefold() in OPENERS - {"the", "i"}, name.split()))
-    return " ".join(words).rstrip("-") if words and words != ["the"] else None
+    return " ".join(words).rstrip("-" if len(words) > 1 else "-.") if words and words != ["the"] else None
 
 
 # Words in quotation marks are a part of it.
@@ -229,7 +229,9 @@ def _speakers(
     for index, quotation in enumerate(quotations):
         before, after, follows = around(text, paragraphs, quotations, index)
         goes_on = quotation.is_resumed or (follows and rest is not None and not _NEW_SENTENCE.search(rest))
-        told = named_after(after, text[quotation.start : quotation.end].rstrip()[-1:], names)
+        # In Chinese, what leads up to a quotation counts alone: 小明道：“走。”小红点头说，“好。”
+        leads = hints.language == "zh" and before.rstrip().endswith(("：", ":"))
+        told = None if leads else named_after(after, text[quotation.start : quotation.end].rstrip()[-1:], names)
         speaker = told[0] if told else None if goes_on else named_before(before, names)
         rest = told[1] if told else None
         found.append(speaker or (found[-1] if goes_on and found else None))

@@ -286,8 +286,12 @@ class Parsed(Reading):
 
     @property
     def unaddressed(self) -> dict[str, int]:
-        """Who speaks much and whom nothing else names: no speech of another, no direction. It may be no name."""
-        often = [(name, count) for name, count in list(self.others.items())[:_TOP] if count >= _MUCH]
+        """Who speaks much and whom nothing else names: no speech of another, no direction. It may be no name.
+
+        Where only two speak, they need no names.
+        """
+        others = list(self.others.items()) if len(self.others) > 1 else []
+        often = [(name, count) for name, count in others[:_TOP] if count >= _MUCH and name != "I"]
         return {name: count for name, count in often if not self._is_named(key(name))}
 
     def _is_named(self, name: str) -> bool:
@@ -304,7 +308,9 @@ class Parsed(Reading):
             "speaker_not_found": round(self.open_share, 4),
             "mended_quotations": sum(item.is_mended for item in self.found),
             "long_speeches": _counted(self.long),
-            "one_character_speakers": {name: count for name, count in self.others.items() if len(name) == 1},
+            "one_character_speakers": {
+                name: count for name, count in self.others.items() if len(name) == 1 and name != "I"
+            },
             "unaddressed_speakers": self.unaddressed,
             "text_in_no_turn": round(self.left_out, 4),
             "language": self.spoken_in,
@@ -476,9 +482,10 @@ def _never_speaks(parsed: Parsed, others: Mapping[str, int], proposals: Sequence
             f"nobody is named as a speaker, so {asked} never speaks; it was read with --format {parsed.format}"
             f"{language if foreign else ''}. If it is something else, name its format"
         )
-    most = ", ".join(f"{name:.60} ({count})" for name, count in list(others.items())[:_NAMED])
+    most = ", ".join(f"{name} ({count})" for name, count in list(others.items())[:_NAMED])
     close = [item.name for item in proposals] + [near for name in names for near in nearest(name, others)]
     near = f". Names like it: {', '.join([*dict.fromkeys(close)][:_NAMED])}" if close else ""
+    near += ". If the role is the narrator, add --alias I" if "I" in others and parsed.format == "novel" else ""
     return (
         f"{asked} never speaks; read with --format {parsed.format}, these speak most: {most}{near}. Give the name as "
         "the script has it (--role), or add what the script calls the role (--alias)"

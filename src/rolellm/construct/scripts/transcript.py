@@ -1,7 +1,7 @@
 """Transcripts: ``Name: line``; Yuan drama, whose brackets name speakers; Ren'Py; and logs of chats.
 
 Logs keep to one way of opening messages, as plays do to one way of naming speakers: whichever finds most names that
-come again. Messages of the program itself, which have a date and no name, are narration.
+come again. Messages of the program itself, which have a date and no name, are directions.
 """
 
 from __future__ import annotations
@@ -161,13 +161,14 @@ def _is_data(spoken: str) -> bool:
 def read_transcript(source: Source, hints: Hints) -> list[Found]:
     """The turns of a transcript; lines without a name continue the speech above them, up to a blank line.
 
-    In a chat log they do so up to the next message.
+    In a chat log they do so up to the next message, and in the midst of a sentence over blank lines, too.
     """
     lines, labels, kept = speakers_of(source.text, hints.names)
     if kept is None:
         speech = Dialogue(source.text, {key(label.name) for label in labels.values()}, bracketed=True)
         for line, first, _ in paragraphs_of(lines):
-            if first and not speech.is_waiting:
+            # Pages break sentences.
+            if first and not speech.is_waiting and not line.text.lstrip()[0].islower():
                 speech.close()
             speech.line(line, labels.get(line.start), first=first)
         speech.close()
@@ -183,7 +184,7 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
                 out.say(called.get(label.name, label.name), *place) if label else out.tell("narration", *place)
         elif label is not None and _is_notice(source, line.start + label.end, line.end):
             out.close()
-            out.tell("narration", line.start + label.end, line.end)
+            out.tell("direction", line.start + label.end, line.end)
         elif label is not None:
             out.open(label.name, line, label.end)
         elif out.is_open and kept != _IRC and not _STAMPED.match(line.text):
@@ -192,7 +193,7 @@ def read_transcript(source: Source, hints: Hints) -> list[Found]:
         elif not line.blank:
             # What the program says, such as who joined; in IRC, a message is one line.
             out.close()
-            out.tell("narration", line.start, line.end)
+            out.tell("direction", line.start, line.end)
     out.close()
     return out.found
 
