@@ -510,6 +510,36 @@ def test_what_a_chat_program_says_is_a_direction() -> None:
     assert kinds == [("direction", "[10:20] * Ada joined"), ("speech", "Who?"), ("speech", "I."), ("speech", "Oh.")]
 
 
+def test_plays_of_the_text_encoding_initiative() -> None:
+    text = """<?xml version="1.0"?><TEI xmlns="http://www.tei-c.org/ns/1.0">
+      <teiHeader><title>No &lt;speech&gt;</title></teiHeader><text><body>
+      <div type="act"><head>ACT I</head>
+        <div type="scene"><head>2</head>
+          <stage>Enter Watt and Hob.</stage>
+          <sp who="#watt">
+            <speaker xml:id="a">Watt. </speaker>
+            <l n="1">Who has the oats<note>Food.</note></l>
+            <l n="2">&amp; the <hi>hay</hi>?</l>
+          </sp>
+          <sp><speaker>FIRST DROVER </speaker><p><lb n="3"/>Not I. <stage>Aside.</stage> The mare. </p></sp>
+        </div>
+        <div><head>3</head><sp><speaker>Watt.</speaker><p>Then who?</p></sp></div>
+      </div></body></text></TEI>"""
+    parsed = parse_script(source_of(text), "Watt")
+    assert parsed.format == "play"
+    assert [(turn.speaker, turn.scene, turn.content) for turn in parsed.turns if turn.speaker != "scene"] == [
+        ("narrator", 0, "2"),
+        ("stage direction", 0, "Enter Watt and Hob."),
+        ("Watt", 0, "Who has the oats & the hay?"),
+        ("FIRST DROVER", 0, "Not I."),
+        ("stage direction", 0, "Aside."),
+        ("FIRST DROVER", 0, "The mare."),
+        ("narrator", 1, "3"),
+        ("Watt", 1, "Then who?"),
+    ]
+    assert text[parsed.turns[-1].start : parsed.turns[-1].end] == "Then who?"
+
+
 def test_several_books_in_one_file() -> None:
     mark = "*** {} OF THE PROJECT GUTENBERG EBOOK A ***\n"
     book = "x\n" + mark.format("START") + "{0}\n" + mark.format("END") + "free\n"

@@ -72,13 +72,24 @@ _INLINE: Final = (
     "strong|sub|sup|tt|u|var|wbr|script|style|head"
 )
 _REST: Final = r"(?:[\s/.][^<>]{0,1000})?>"
+_ENTITY: Final = r"(?P<entity>&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)"
 _CRUMB: Final = re.compile(
     # Neither looks farther than to the next of its kind: a text of nothing but openings is gone through once.
     rf"<!--(?:(?!<!--)[\s\S])*?-->|(?i:<(?P<unseen>script|style|head){_REST}(?:(?!<(?P=unseen))[\s\S])*?</(?P=unseen)>)"
     rf"|(?P<line>(?i:<br\s{{0,3}}/?>[ \t]{{0,8}}(?:\r\n?|\n)?|</?(?:br|{_BLOCK}){_REST})|\r(?!\n)|[{_NEWLINES[1:]}])"
-    r"|(?P<entity>&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)"
-    rf"|(?i:</?(?:{_INLINE}){_REST}|</v{_REST}|<(?:!DOCTYPE|\?xml)[^<>]{{0,500}}>)|\{{\\[^{{}}\n]{{0,200}}\}}|[\r{_HIDDEN}]"
+    rf"|{_ENTITY}|(?i:</?(?:{_INLINE}){_REST}|</v{_REST}|<(?:!DOCTYPE|\?xml)[^<>]{{0,500}}>)|\{{\\[^{{}}\n]{{0,200}}\}}|[\r{_HIDDEN}]"
 )
+
+# A play of the Text Encoding Initiative, such as those of DraCor, becomes one as it is printed.
+_TEI: Final = re.compile(r"<TEI\b")
+_TEI_CRUMB: Final = re.compile(
+    r"<(?P<unseen>teiHeader|note)\b[^<>]*(?<!/)>(?:(?!<(?P=unseen))[\s\S])*?</(?P=unseen)>"
+    r"|<!--(?:(?!<!--)[\s\S])*?-->|<speaker\b[^<>]*>(?P<name>(?:(?!<speaker)[\s\S])*?)</speaker>\s*"
+    r"|(?P<stage><stage\b[^<>]*(?<!/)>\s*)|(?P<staged></stage>\s*)"
+    r"|(?P<head><head\b[^<>]*>\s*)|(?P<part></?(?:sp|head|div|castList)\b[^<>]*>\s*)|(?P<line></(?:l|p|ab|castItem)>\s*|<lb\b[^<>]*>\s*)"
+    rf"|<(?:l|lg|p|ab)\b[^<>]*>\s*|<[^<>]+>|{_ENTITY}|[\r{_HIDDEN}]"
+)
+_SPELLED: Final = {"line": "\n", "part": "\n\n", "head": "\n\n***\n\n", "stage": "[", "staged": "]\n"}
 
 _GUTENBERG: Final = re.compile(
     r"^\*\*\* ?(?:START|(?P<end>END)) OF TH(?:E|IS) PROJECT GUTENBERG[^\n]{0,200}\n?", re.MULTILINE
@@ -134,22 +145,33 @@ def source_of(decoded: str, *, encoding: str = "utf-8", path: Path | None = None
             length += len(piece)
 
     at = 0
+    crumbs = _TEI_CRUMB if _TEI.search(decoded, 0, _SAMPLE) else _CRUMB
     for begun, stop in _books(decoded):
         at = max(at, begun)
         for found in _INTERESTING.finditer(decoded, at, stop):
             place = found.start()
-            crumb = _CRUMB.match(decoded, place, stop) if place >= at else None
-            character = html.unescape(crumb["entity"] or "").replace("\xa0", " ") if crumb else ""
-            # No entity has more than two; what is none stays as it is.
-            if crumb and len(character) < 3:
-                is_line = crumb["line"] or (character and character in _NEWLINES)
+            crumb = crumbs.match(decoded, place, stop) if place >= at else None
+            spelled = _spelled(crumb) if crumb else None
+            if crumb and spelled is not None:
                 take(decoded[at:place], at, place)
-                take("\n" if is_line else _HIDDEN_ONE.sub("", character), place, crumb.end(), spelled=True)
+                take(spelled, place, crumb.end(), spelled=True)
                 at = crumb.end()
         take(decoded[at:stop], at, stop)
         at = stop
     runs.append(Run(length, at, at))
     return Source("".join(pieces), runs, len(decoded), encoding, path)
+
+
+def _spelled(crumb: re.Match[str]) -> str | None:
+    """What a crumb turns into; nothing of an entity that is none, which stays as it is."""
+    found = crumb.groupdict()
+    if found.get("name"):
+        return f"\n\n{re.sub('<[^<>]*>', '', found['name']).strip(' .:,;' + chr(10))}:\n"
+    if not found["entity"]:
+        return _SPELLED.get(crumb.lastgroup or "", "")
+    character = html.unescape(found["entity"]).replace("\xa0", " ")
+    # No entity has more than two.
+    return None if len(character) > 2 else "\n" if character in _NEWLINES else _HIDDEN_ONE.sub("", character)
 
 
 def _books(decoded: str) -> Iterator[tuple[int, int]]:
