@@ -199,7 +199,7 @@ _BEFORES: Final = {"en": _english_before, "zh": _chinese_before}
 _SAID_LAST: Final = {"en": re.compile(rf"(?<![\w-])(?:{_VERBS})$"), "zh": _SAYS}
 
 
-# If one quotation in so many has a label, the text is a script in all but its marks.
+# With a label on one quotation in 20, the text is a script in all but its marks. A manner is rarer than its name.
 _LABELED: Final = 20
 _MANNERS: Final = 2
 
