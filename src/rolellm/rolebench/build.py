@@ -331,7 +331,7 @@ def _card(
             checksum=lambda path: hash_file(folder / path),
             repo=REPO_ID,
             example=", ".join(json.dumps(text, ensure_ascii=False) for text in (place, _default(built))),
-            own_licence=licence if own or licence != LICENCE else None,
+            own_licence=None if not own and licence == LICENCE else licence,
         )
     )
     return f"---\n{_front_matter(built, title, licence, own)}\n---\n\n{body}"
