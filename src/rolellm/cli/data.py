@@ -66,24 +66,29 @@ def push(
     licence: Annotated[str | None, typer.Option("--license")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build the release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG).
+    """Build a release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG).
 
     Args:
         repo: Dataset on the Hub, OWNER/NAME.
         skip_bad: Set bad rows aside in skipped.jsonl, which is published too.
-        licence: Defaults to the release's own, apache-2.0.
+        licence: License; defaults to the release's own, apache-2.0; required for your own data.
     """
     import tempfile
     from contextlib import suppress
 
     from rolellm.cli.push import show
     from rolellm.construct.audit import audit
-    from rolellm.core.errors import ReleaseNotFoundError
+    from rolellm.core.errors import ReleaseNotFoundError, SettingsError
     from rolellm.hub.push import check_push, push_folder
     from rolellm.rolebench.build import build
     from rolellm.rolebench.schema import SAMPLE
+    from rolellm.rolebench.source import own_manifest
 
-    options = replace(options, kind="dataset", message=options.message or "Publish RoleBench")
+    own = own_manifest(data_dir)
+    if own and not licence:
+        raise SettingsError("your own data is published under a license, which is never guessed: give --license")
+    title = repo.partition("/")[2] if own else "RoleBench"
+    options = replace(options, kind="dataset", message=options.message or f"Publish {title}")
     check_push(repo, options)
     faults = []
     # With nothing but a part that is not audited, such as instructions, or with the sample, there is none.

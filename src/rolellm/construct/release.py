@@ -19,13 +19,13 @@ from rolellm.construct.sheet import Sheet, read_sheet
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import whole_folder, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
-from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.jsonl import read_json, read_jsonl, write_jsonl
 from rolellm.core.records import Language
 from rolellm.core.settings import dump
 from rolellm.core.text import find_name, fold, safe_name, squash
 from rolellm.core.typed_json import read_as
 from rolellm.rolebench.release import Text
-from rolellm.rolebench.schema import FOLDERS
+from rolellm.rolebench.schema import FOLDERS, KIND, MANIFEST
 from rolellm.version import __version__
 
 _SUBSETS = ("general", "role_specific")
@@ -58,6 +58,7 @@ class RoleData:
         general: General instructions with replies, in the order of their file.
         baselines: RoleGPT's reply to a role-specific question, by the question folded, where it was asked for.
         sources: SHA-256 of each file read, by its path within the character's folder.
+        models: The models of each run that was read, by its folder's name.
     """
 
     character: Sheet
@@ -65,6 +66,7 @@ class RoleData:
     general: tuple[Replies, ...]
     baselines: Mapping[str, str]
     sources: Mapping[str, str]
+    models: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
     def role(self) -> str:
@@ -98,7 +100,9 @@ def gather(folder: str | Path) -> RoleData:
                 general.setdefault(key, replies)
             elif (baseline := replies.rolegpt or next(iter(replies.generated), None)) is not None:
                 baselines.setdefault(key, baseline)
-    return RoleData(character, tuple(questions.values()), tuple(general.values()), baselines, sources)
+    return RoleData(
+        character, tuple(questions.values()), tuple(general.values()), baselines, sources, _models(root, sources)
+    )
 
 
 def _files(root: Path, prefix: str, name: str, sources: dict[str, str]) -> Sequence[Path]:
@@ -141,8 +145,6 @@ def _drawn(seed: int, what: str, names: list[str], share: float) -> list[str]:
     return sorted(names, key=lambda name: hash_json([seed, what, name]))[:count]
 
 
-MANIFEST = "manifest.json"
-KIND = "rolellm release"
 #: The config that loads a language's rows, split by instruction.
 INSTRUCTION_CONFIGS: Mapping[Language, str] = {
     "en": "instruction-generalization-eng",
@@ -357,6 +359,16 @@ def _rows(role: RoleData) -> Iterable[tuple[dict[str, Any], str, str | None]]:
         yield row, "role_specific", role.baselines.get(fold(pair.question))
 
 
+def _models(root: Path, sources: Iterable[str]) -> dict[str, list[Any]]:
+    """What the manifests next to the files that were read say of their models."""
+    models = {}
+    for path in (root / name for name in sources):
+        if (file := path.with_name(MANIFEST)).is_file():
+            found = read_json(file).get("models") or []
+            models[path.parent.name] = found.get("endpoints", []) if isinstance(found, dict) else found
+    return models
+
+
 def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
     files = sorted(path for path in draft.root.rglob("*") if path.is_file())
     write_json(
@@ -376,6 +388,7 @@ def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
                     "questions": len(role.questions),
                     "general": len(role.general),
                     "sources": role.sources,
+                    "models": role.models,
                     "made": role.character.made,
                 }
                 for role in roles

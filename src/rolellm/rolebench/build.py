@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -26,7 +26,7 @@ from rolellm.core.sanitize import markdown_environment
 from rolellm.core.text import listed
 from rolellm.rolebench.release import Release, config_splits, iter_rows
 from rolellm.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, Config, get_config, schema_of
-from rolellm.rolebench.source import Source, locate
+from rolellm.rolebench.source import Source, locate, own_manifest
 from rolellm.runtime.progress import counted
 
 ROWS_PER_FILE = 50_000
@@ -94,12 +94,14 @@ def build(
 
     Args:
         out: The folder; what an earlier build wrote there is replaced, other files are left alone.
-        configs: Names of configs; by default every one that the release at hand has data for.
+        configs: Names of configs; by default every one that the release at hand has data for. Of a release of your own,
+            that leaves out the sample, and ``-strict`` configs with the same rows as the config itself.
         data_dir: A local copy of the release; by default as :func:`rolellm.rolebench.source.locate` finds it.
         revision: Another revision of the release on the Hub.
         skip_bad: Set bad rows aside in ``skipped.jsonl`` instead of stopping at the first.
         home: The repository that it goes to, so that no path of this machine is named.
-        licence: The license of this form of the data; by default the release's own, Apache-2.0.
+        licence: The license of this form of the data; by default the published release's own, Apache-2.0, and none for
+            a release of your own.
         faults: What an audit found in the release, for the card.
 
     Raises:
@@ -126,19 +128,39 @@ def build(
                     raise
         if all(item.config.embedded for item in built) and named is None:
             locate(get_config(None), data_dir, revision=revision)
+        if named is None and _own(built):
+            mine = [item for item in built if not item.config.embedded]
+            built = [item for item in mine if not _is_repeated(Path(scratch), item.config)]
         for name in CONFIGS:
             shutil.rmtree(target / name, ignore_errors=True)
         for item in built:
             (Path(scratch) / item.config.name).replace(target / item.config.name)
-    _finish(target, built, home, licence or LICENCE, faults)
+    _finish(target, built, home, licence, faults)
     return built
+
+
+def _own(built: Iterable[BuiltConfig]) -> dict[str, Any] | None:
+    """The manifest and folder name of a release that ``rolellm role release`` wrote, where the rows are from one."""
+    for item in built:
+        if manifest := own_manifest(item.source.root):
+            return {**manifest, "folder": item.source.root.resolve().name}
+    return None
+
+
+def _is_repeated(folder: Path, config: Config) -> bool:
+    """Whether it is a ``-strict`` config with the same files as the config without the ending."""
+    if config.held_out is None:
+        return False
+    strict, plain = folder / config.name, folder / config.name.removesuffix("-strict")
+    files = [{path.name: hash_file(path) for path in sorted(part.iterdir())} for part in (strict, plain)]
+    return files[0] == files[1]
 
 
 def _finish(
     folder: Path,
     built: list[BuiltConfig],
     home: str | None = None,
-    licence: str = LICENCE,
+    licence: str | None = None,
     faults: Sequence[Fault] = (),
 ) -> None:
     """Write what goes next to the Parquet files: the list of rows set aside, and the card, which makes it complete."""
@@ -159,16 +181,18 @@ def _finish(
     if home and (benchmark := _benchmark(built)):
         with whole_file(folder / BENCHMARK_FILE) as stream:
             yaml.safe_dump(benchmark, stream, allow_unicode=True, sort_keys=False)
-    card = _card(folder, built, home or "path/to/this/folder", licence, faults)
+    card = _card(folder, built, home, licence, faults)
     # newline: the card's bytes are the same on every system.
     (folder / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
 
 def _benchmark(built: list[BuiltConfig]) -> dict[str, Any] | None:
-    """What makes the data set a benchmark on the Hub (https://huggingface.co/docs/hub/eval-results).
+    """What makes RoleBench a benchmark on the Hub (https://huggingface.co/docs/hub/eval-results).
 
     A task is a config and a metric, by the id that `rolellm push --scores` gives it in a model's ``.eval_results``.
     """
+    if _own(built):
+        return None
     tested = [item for item in built if not item.config.embedded and any(one.name == "test" for one in item.splits)]
     tasks = [
         {"id": f"{item.config.name}_{metric}", "config": item.config.name, "split": "test"}
@@ -285,21 +309,71 @@ def built_folder(
     return folder
 
 
-def _card(folder: Path, built: Sequence[BuiltConfig], home: str, licence: str, faults: Sequence[Fault]) -> str:
+def _card(
+    folder: Path, built: Sequence[BuiltConfig], home: str | None, licence: str | None, faults: Sequence[Fault]
+) -> str:
+    own = _own(built)
+    if own:
+        title = home.partition("/")[2] if home else own["folder"]
+    else:
+        title, licence = "RoleBench", licence or LICENCE
+    place = home or "path/to/this/folder"
     text = resources.files("rolellm.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
     body = (
         markdown_environment()
         .from_string(text)
         .render(
+            title=title,
+            own=own,
+            roles=_role_rows(own) if own else (),
             built=built,
             faults=faults,
             checksum=lambda path: hash_file(folder / path),
             repo=REPO_ID,
-            example=", ".join(json.dumps(text, ensure_ascii=False) for text in (home, _default(built))),
-            own_licence=None if licence == LICENCE else licence,
+            example=", ".join(json.dumps(text, ensure_ascii=False) for text in (place, _default(built))),
+            own_licence=None if not own and licence == LICENCE else licence,
         )
     )
-    return f"---\n{_front_matter(built, licence)}\n---\n\n{body}"
+    return f"---\n{_front_matter(built, title, licence, own)}\n---\n\n{body}"
+
+
+def _role_rows(own: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A line a role: name, language, source, the models of descriptions, questions and replies, how many of each."""
+    return [
+        (
+            role["role"],
+            role["language"],
+            _source_of(role["made"]),
+            _described_by(role["made"]),
+            *(_models_of(role, stage) for stage in ("instruct", "respond")),
+            f"{role['questions']:,}",
+            f"{role['general']:,}",
+        )
+        for role in own["roles"]
+    ]
+
+
+def _source_of(made: Mapping[str, Any]) -> str:
+    if card := made.get("card"):
+        by = f" by {card['creator']}" if card.get("creator") else ", creator not named"
+        return f"character card{by}" + (f", version {version}" if (version := card.get("character_version")) else "")
+    return str(made.get("source", {}).get("file", "not recorded"))
+
+
+def _described_by(made: Mapping[str, Any]) -> str:
+    if models := made.get("build", {}).get("models", {}):
+        return _listed(models.values())
+    return "the card" if "card" in made else "–"
+
+
+def _models_of(role: Mapping[str, Any], stage: str) -> str:
+    runs = role.get("models", {}).items()
+    models = [model for run, models in runs if run.startswith(stage) for model in models]
+    return _listed(str(model.get("model") or model.get("rules") or model["backend"]) for model in models)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names)) or "–"
 
 
 def _default(built: Sequence[BuiltConfig]) -> str:
@@ -308,20 +382,22 @@ def _default(built: Sequence[BuiltConfig]) -> str:
     return DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
 
 
-def _front_matter(built: Sequence[BuiltConfig], licence: str) -> str:
+def _front_matter(built: Sequence[BuiltConfig], title: str, licence: str | None, own: Mapping[str, Any] | None) -> str:
     """The card's YAML: license, languages, ``configs:`` and ``dataset_info`` as ``datasets`` writes them itself."""
     from datasets import DatasetInfo, Features, SplitDict, SplitInfo
     from datasets.info import DatasetInfosDict
     from datasets.utils.metadata import MetadataConfigs
     from huggingface_hub import DatasetCardData
 
+    released = not own and any(item.source.origin != "sample" for item in built)
+    languages = {language for item in built for language in item.config.languages}
     data = DatasetCardData(
-        language=sorted({language for item in built for language in item.config.languages}),
+        language=sorted({role["language"] for role in own["roles"]} if own else languages),
         license=licence,
         task_categories=["text-generation"],
-        pretty_name="RoleBench",
-        tags=["role-playing", "benchmark"],
-        source_datasets=[REPO_ID] if any(item.source.origin != "sample" for item in built) else ["original"],
+        pretty_name=title,
+        tags=["role-playing"] if own else ["role-playing", "benchmark"],
+        source_datasets=[REPO_ID] if released else ["original"],
     )
     configs: dict[str, dict[str, Any]] = {}
     infos = {}

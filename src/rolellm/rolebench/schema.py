@@ -26,6 +26,10 @@ ANONYMOUS = "-anonymous"
 BUILD_FORMAT = 1
 """Raised when the same release files would build into other rows, so that old caches are not used."""
 
+MANIFEST = "manifest.json"
+"""What `rolellm role release` writes next to a release, to say how it was made; the published one has none."""
+KIND = "rolellm release"
+"""The ``kind`` in that file."""
 FOLDERS: dict[Language, str] = {"en": "eng", "zh": "zh"}
 """The suffix that the release gives each language's folders."""
 

@@ -6,11 +6,13 @@ import os
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from rolellm.core.errors import ReleaseNotFoundError
 from rolellm.core.fingerprint import hash_file, hash_json
+from rolellm.core.jsonl import read_json
 from rolellm.core.scrub import without_hub_token
-from rolellm.rolebench.schema import BUILD_FORMAT, REPO_ID, REVISION, SAMPLE, Config
+from rolellm.rolebench.schema import BUILD_FORMAT, KIND, MANIFEST, REPO_ID, REVISION, SAMPLE, Config
 from rolellm.rolebench.twins import FILE as NAMES
 
 ENVIRONMENT = "ROLEBENCH_DIR"
@@ -49,6 +51,14 @@ class Source:
 def sample_folder() -> Path:
     """The embedded sample, in the release's own layout."""
     return Path(str(resources.files("rolellm.rolebench"))) / "sample"
+
+
+def own_manifest(data_dir: str | Path | None = None) -> dict[str, Any] | None:
+    """The manifest of a release that ``rolellm role release`` wrote, found as in `locate`; ``None`` for any other."""
+    named = data_dir if data_dir is not None else os.environ.get(ENVIRONMENT)
+    path = Path(named).expanduser() / MANIFEST if named else None
+    manifest = read_json(path) if path and path.is_file() else {}
+    return manifest if manifest.get("kind") == KIND else None
 
 
 def locate(

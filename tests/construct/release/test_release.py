@@ -1,22 +1,27 @@
 """What the stages made becomes a release: it loads as the published one does, and holds out what it says."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from rolellm import load_rolebench
+from rolellm.cli.app import app
 from rolellm.construct.release import gather, held_out_questions, write_release
 from rolellm.construct.settings import SplitRule
-from rolellm.construct.sheet import Sheet, write_sheet
+from rolellm.construct.sheet import Sheet, read_sheet, write_sheet
 from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language, Turn
 from rolellm.core.text import fold
-from rolellm.rolebench.build import MissingFilesWarning
+from rolellm.rolebench.build import MissingFilesWarning, build
 from rolellm.rolebench.profiles import load_profiles
 
 GENERAL = [f"Name a thing number {number}." for number in range(10)]
@@ -51,6 +56,10 @@ def make(folder: Path, role: str, language: Language = "en", *, questions: int =
             }
             for number in range(questions)
         ),
+    )
+    write_json(folder / "instruct" / "manifest.json", {"models": [{"backend": "openai", "model": "asker"}]})
+    write_json(
+        folder / "respond" / "manifest.json", {"models": {"endpoints": [{"backend": "local", "model": "voice"}]}}
     )
     write_jsonl(
         folder / "respond" / "replies.jsonl",
@@ -126,6 +135,10 @@ def test_the_manifest_names_every_choice(tmp_path: Path) -> None:
     assert manifest["rule"] == {"test_share": 0.3, "role_share": 0.1, "held_out": ["Bob"], "seed": 4}
     assert manifest["held_out_roles"] == ["Bob"]
     assert manifest["roles"][0]["made"] == {"model": "m"}
+    assert manifest["roles"][0]["models"] == {
+        "instruct": [{"backend": "openai", "model": "asker"}],
+        "respond": [{"backend": "local", "model": "voice"}],
+    }
     assert sorted(manifest["roles"][0]["sources"]) == [
         "instruct/kept.jsonl",
         "respond-own/replies.jsonl",
@@ -136,6 +149,48 @@ def test_the_manifest_names_every_choice(tmp_path: Path) -> None:
         for path in (tmp_path / "out").rglob("*")
         if path.is_file() and path.name != "manifest.json"
     }
+
+
+def published(source: Path, out: Path, *options: Any, **more: Any) -> tuple[dict[str, Any], str]:
+    build(out, *options, data_dir=source, **more)
+    front, _, text = (out / "README.md").read_text(encoding="utf-8").removeprefix("---").partition("\n---\n")
+    return yaml.safe_load(front), text
+
+
+@pytest.mark.filterwarnings("ignore:rolebench '")
+def test_its_card_is_its_own(tmp_path: Path) -> None:
+    bob = replace(
+        read_sheet(make(tmp_path / "Bob", "Bob")), made={"card": {"creator": "Zoe", "character_version": "2"}}
+    )
+    write_sheet(bob, tmp_path / "Bob")
+    roles = [gather(make(tmp_path / "Ann", "Ann")), gather(tmp_path / "Bob")]
+    write_release(roles, tmp_path / "mine", SplitRule(held_out=("Bob",)))
+    front, text = published(tmp_path / "mine", tmp_path / "out")
+    configs = ["instruction-generalization-eng", "instructions", "role-generalization-eng", "roles"]
+    assert [config["config_name"] for config in front["configs"]] == configs
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", *configs]
+    assert "license" not in front and front["pretty_name"] == "mine" and front["language"] == ["en"]
+    assert front["source_datasets"] == ["original"] and text.startswith("\n# mine\n")
+    assert "| Ann | en | not recorded | – | asker | voice | 8 | 10 |" in text
+    assert "| Bob | en | character card by Zoe, version 2 | the card | asker | voice | 8 | 10 |" in text
+    assert "holds out Bob." in text
+    for words in ("ZenMoore", "Apache", "-strict", "second person", "benchmark of", "Not at hand"):
+        assert words not in text
+    both = ["sample", "role-generalization-eng-strict"]
+    front, text = published(tmp_path / "mine", tmp_path / "out", both, home="me/ann", licence="cc-by-4.0")
+    assert front["license"] == "cc-by-4.0" and front["pretty_name"] == "ann" and "under Apache-2.0" in text
+    assert sorted(config["config_name"] for config in front["configs"]) == sorted(both)
+    assert not (tmp_path / "out" / "eval.yaml").exists()
+
+
+@pytest.mark.filterwarnings("ignore:rolebench '")
+def test_publishing_it_needs_a_license(tmp_path: Path) -> None:
+    write_release([gather(make(tmp_path / "Ann", "Ann"))], tmp_path / "mine")
+    push = ["data", "push", "me/ann", "--data-dir", str(tmp_path / "mine"), "--dry-run", "--json"]
+    refused = CliRunner().invoke(app, push)
+    assert isinstance(refused.exception, SettingsError) and "--license" in str(refused.exception)
+    sent = json.loads(CliRunner().invoke(app, [*push, "--license", "mit"]).stdout)["sent"]
+    assert not any("sample" in path or "strict" in path for path in sent)
 
 
 def test_the_same_input_gives_the_same_bytes_in_any_order(tmp_path: Path) -> None:
