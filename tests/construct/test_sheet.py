@@ -50,11 +50,14 @@ def test_dialogue_with_half_a_surrogate_pair_is_refused_by_its_line(tmp_path: Pa
 
 
 def test_a_run_is_not_put_where_another_stage_or_a_character_is(tmp_path: Path) -> None:
-    check_run_folder(tmp_path / "not there", "kept.jsonl")
+    check_run_folder(tmp_path / "not there", "respond", "kept.jsonl")
     (tmp_path / "kept.jsonl").touch()
-    check_run_folder(tmp_path, "replies.jsonl")
+    check_run_folder(tmp_path, "instruct", "replies.jsonl")
     with pytest.raises(SettingsError, match=r"holds kept\.jsonl, so it cannot hold this run"):
-        check_run_folder(tmp_path, "kept.jsonl")
+        check_run_folder(tmp_path, "respond", "kept.jsonl")
     write_sheet(Sheet("Ada", "en"), tmp_path)
     with pytest.raises(SettingsError, match=r"holds profile\.json"):
-        check_run_folder(tmp_path, "replies.jsonl")
+        check_run_folder(tmp_path, "instruct", "replies.jsonl")
+    check_run_folder(tmp_path / "respond-questions", "respond", "kept.jsonl")
+    with pytest.raises(SettingsError, match=r"a release finds only runs .* name it .*respond-questions"):
+        check_run_folder(tmp_path / "questions", "respond", "kept.jsonl")

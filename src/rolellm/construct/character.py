@@ -28,7 +28,7 @@ from rolellm.construct.rolegpt.respond import instructions_of, language_note, re
 from rolellm.construct.scripts.parse import asked_names, parsed_for, read_script
 from rolellm.construct.scripts.reading import Format
 from rolellm.construct.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, settings_from
-from rolellm.construct.sheet import CARD, Sheet, check_free, plain_fields, read_sheet, write_sheet
+from rolellm.construct.sheet import CARD, Sheet, check_free, is_outdated, plain_fields, read_sheet, write_sheet
 from rolellm.core.errors import StoppedShortError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Language
@@ -270,7 +270,10 @@ class Character(Sheet):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """What there is of the character, its defects, and the state of each stage: ``done``, ``begun`` or null."""
+        """What there is of the character, its defects, and the state of each stage.
+
+        A stage is ``done``, ``begun``, ``outdated`` (made from an earlier profile), or null.
+        """
         folder = self.folder
         known = {name: value for name, value in plain_fields(self).items() if name != "made"}
         return {
@@ -278,7 +281,7 @@ class Character(Sheet):
             "folder": None if folder is None else str(folder),
             "counts": counts(self),
             "defects": defects(self),
-            "stages": {name: None if folder is None else _state(folder / name) for name in _STAGES},
+            "stages": {name: None if folder is None else _state(folder / name, self) for name in _STAGES},
             "card": folder is not None and (folder / CARD).is_file(),
         }
 
@@ -328,9 +331,9 @@ def _llm(given: Any) -> LLM:
     return LLM.of(given, {"quotes": scripted_model})
 
 
-def _state(folder: Path) -> str | None:
+def _state(folder: Path, character: Sheet) -> str | None:
     if (folder / "manifest.json").is_file():
-        return "done"
+        return "outdated" if is_outdated(folder, character) else "done"
     return "begun" if (folder / "journal.jsonl").is_file() else None
 
 

@@ -15,7 +15,7 @@ from rolellm.construct.rolegpt.respond import REPLIES
 from rolellm.construct.scripts.parse import spoken_language
 from rolellm.construct.scripts.turns import write_turns
 from rolellm.construct.settings import SplitRule
-from rolellm.construct.sheet import Sheet, read_sheet
+from rolellm.construct.sheet import Sheet, is_outdated, read_sheet
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import whole_folder, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
@@ -59,6 +59,7 @@ class RoleData:
         baselines: RoleGPT's reply to a role-specific question, by the question folded, where it was asked for.
         sources: SHA-256 of each file read, by its path within the character's folder.
         models: The models of each run that was read, by its folder's name.
+        outdated: The folders of those that were made from an earlier profile.
     """
 
     character: Sheet
@@ -67,6 +68,7 @@ class RoleData:
     baselines: Mapping[str, str]
     sources: Mapping[str, str]
     models: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    outdated: Sequence[str] = ()
 
     @property
     def role(self) -> str:
@@ -81,7 +83,8 @@ def gather(folder: str | Path) -> RoleData:
     Where a question repeats, the first one counts.
 
     Raises:
-        DataError: For a folder that holds no character, or a line that is not as those commands write it.
+        DataError: For a folder that holds no character, a run whose file is missing, or a line that is not as those
+            commands write it.
     """
     root = Path(folder)
     character = read_sheet(root)
@@ -100,13 +103,21 @@ def gather(folder: str | Path) -> RoleData:
                 general.setdefault(key, replies)
             elif (baseline := replies.rolegpt or next(iter(replies.generated), None)) is not None:
                 baselines.setdefault(key, baseline)
-    return RoleData(
-        character, tuple(questions.values()), tuple(general.values()), baselines, sources, _models(root, sources)
-    )
+    outdated = [
+        name for name in dict.fromkeys((root / file).parent for file in sources) if is_outdated(name, character)
+    ]
+    models = _models(root, sources)
+    asked, replied = tuple(questions.values()), tuple(general.values())
+    return RoleData(character, asked, replied, baselines, sources, models, [path.name for path in outdated])
 
 
 def _files(root: Path, prefix: str, name: str, sources: dict[str, str]) -> Sequence[Path]:
     found = sorted(path for path in root.glob(f"{prefix}*/{name}") if path.is_file())
+    for run in sorted(path.parent for path in root.glob(f"{prefix}*/{MANIFEST}")):
+        if run / name not in found:
+            raise DataError(
+                f"{name} is missing; rerun `rolellm {prefix}`, which takes finished replies from the journal", path=run
+            )
     for path in found:
         sources[path.relative_to(root).as_posix()] = hash_file(path)
     return found
@@ -133,7 +144,10 @@ def held_out_roles(rule: SplitRule, roles: Collection[str]) -> frozenset[str]:
 def _check_known(rule: SplitRule, roles: Collection[str]) -> frozenset[str]:
     named = {name: find_name(name, roles) for name in rule.held_out}
     if unknown := sorted(name for name, found in named.items() if found is None):
-        raise SettingsError(f"cannot hold out {', '.join(unknown)}; the roles are {', '.join(sorted(roles))}")
+        raise SettingsError(
+            f"cannot hold out {', '.join(unknown)}; the English roles, which alone can be held out, are "
+            f"{', '.join(sorted(roles)) or 'none'}"
+        )
     return frozenset(filter(None, named.values()))
 
 
@@ -194,7 +208,7 @@ def write_release(
     target = Path(out)
     rule = rule or SplitRule()
     _check_names(roles)
-    _check_known(rule, [role.role for role in roles])
+    _check_known(rule, [role.role for role in roles if role.character.language == "en"])
     _claim(target, overwrite)
     with whole_folder(target) as part:
         made = ReleaseSummary(target)
@@ -222,6 +236,8 @@ def _check_names(roles: Sequence[RoleData]) -> None:
         for key in ((language, "letters", squash(role.role)), (language, "file", file)):
             if key in seen:
                 both = f"{seen[key]!r} and {role.role!r}"
+                if seen[key] == role.role:
+                    raise SettingsError(f"the role {role.role!r} is given twice; give each folder once, or rename one")
                 raise SettingsError(f"two roles are called {both}, which a release cannot tell apart; rename one")
             seen[key] = role.role
 
@@ -273,6 +289,8 @@ class _Draft:
                     "the release's layout has no role generalization in Chinese, so none was written"
                 )
         elif len(with_rows) < 2:
+            if self.rule.held_out:
+                raise SettingsError("to hold a role out, a release needs at least two English roles; there is one")
             self.made.notes.append(
                 "role generalization needs at least two English roles with questions or replies; there is one, so "
                 "none was written"
@@ -286,6 +304,14 @@ class _Draft:
 
     def _profiles(self, roles: Sequence[RoleData], language: Language) -> None:
         folder = f"profiles-{FOLDERS[language]}"
+        for role in roles:
+            for run in role.outdated:
+                self.made.notes.append(
+                    f"{run} of {role.role} was made from an earlier profile, so its rows may not fit the description; "
+                    "rerun it"
+                )
+            if not (role.questions or role.general):
+                self.made.notes.append(f"{role.role} has no questions and no replies: only its profile is there")
         described = {role.role: text for role in roles if (text := role.character.described())}
         without = [role.role for role in roles if role.role not in described]
         if without:

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from rolellm.construct.scripts.turns import read_turns, write_turns
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_json
 from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import half_in
@@ -105,6 +106,13 @@ class Sheet:
         verb = "catchphrase is" if len(self.catchphrases) == 1 else "catchphrases are"
         return f"{self.description} Your {verb}: {quoted}"
 
+    @property
+    def fingerprint(self) -> str:
+        """A hash of what the stages after the profile are made from, which their manifests have as ``character``."""
+        turns = [[turn.speaker, turn.content, turn.kind, turn.scene] for turn in self.turns if turn.content]
+        lore = [[item.name, item.content] for item in self.lore]
+        return hash_json([self.role, self.described(), self.background, turns, lore])
+
     def profile(self) -> Profile:
         """What prompts and retrieval need of it."""
         return Profile(self.role, self.language, self.turns, self.described())
@@ -125,10 +133,10 @@ def plain_fields(character: Sheet) -> dict[str, Any]:
 
 
 def read_sheet(folder: str | Path) -> Sheet:
-    """Read a character's folder; ``dialogue.jsonl`` may be absent.
+    """Read a character's folder; ``dialogue.jsonl`` may be absent where the profile was not made from one.
 
     Raises:
-        DataError: When ``profile.json`` is missing or invalid; says what was expected.
+        DataError: When ``profile.json`` is missing or invalid, or the dialogue is missing; says what was expected.
     """
     path = Path(folder) / PROFILE
     if not path.is_file():
@@ -141,6 +149,10 @@ def read_sheet(folder: str | Path) -> Sheet:
     value = {name: item for name, item in value.items() if item is not None and name != "turns"}
     sheet = read_as(Sheet, value, "the profile", path=path)
     dialogue = Path(folder) / DIALOGUE
+    if sheet.made.get("source") and not dialogue.is_file():
+        raise DataError(
+            f"{DIALOGUE} is missing; restore it, or make the role again with `rolellm role build`", path=folder
+        )
     return replace(sheet, turns=tuple(read_turns(dialogue, sheet.role))) if dialogue.is_file() else sheet
 
 
@@ -165,16 +177,30 @@ def check_free(folder: Path, overwrite: bool, marks: Sequence[str] = (PROFILE,))
         raise SettingsError(f"{folder} holds a character already; choose another folder, or overwrite it (--overwrite)")
 
 
-def check_run_folder(folder: str | Path, *foreign: str) -> None:
+def check_run_folder(folder: str | Path, stage: str, *foreign: str) -> None:
     """Refuse a folder for a stage's run that is a character's, or another stage's: it would lose its manifest.
 
     Args:
         folder: The run's; need not be there.
+        stage: ``instruct`` or ``respond``: how the names of its folders begin in a character's.
         foreign: Files that another stage leaves.
 
     Raises:
-        SettingsError: Names the file that was found.
+        SettingsError: Names the file that was found; or the folder's name would keep a release from finding it.
     """
+    target = Path(folder)
     for name in (PROFILE, *foreign):
-        if (Path(folder) / name).is_file():
+        if (target / name).is_file():
             raise SettingsError(f"{folder} holds {name}, so it cannot hold this run; name another folder (--out)")
+    if (target.parent / PROFILE).is_file() and not target.name.startswith(stage):
+        raise SettingsError(
+            f"in a character's folder, a release finds only runs whose names begin with {stage!r}; name it "
+            f"{target.parent / f'{stage}-{target.name}'} (--out)"
+        )
+
+
+def is_outdated(run: str | Path, character: Sheet) -> bool:
+    """Whether a stage's run was made from another profile than the character's present one."""
+    file = Path(run) / "manifest.json"
+    known = read_json(file).get("character") if file.is_file() else None
+    return known not in (None, character.fingerprint)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rolellm import load_rolebench
+from rolellm import Character, load_rolebench
 from rolellm.cli.app import app
 from rolellm.construct.release import gather, held_out_questions, write_release
 from rolellm.construct.settings import SplitRule
@@ -259,15 +259,14 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -
     ann = gather(make(tmp_path / "Ann", "Ann"))
     twin = gather(make(tmp_path / "twin", "ANN"))
     empty = gather(make(tmp_path / "empty", "Eve", questions=0, general=0))
-    for pair in ([ann, twin], [ann, ann]):
-        with pytest.raises(SettingsError, match="two roles are called"):
-            write_release(pair, tmp_path / "out")
+    with pytest.raises(SettingsError, match="two roles are called"):
+        write_release([ann, twin], tmp_path / "out")
     fox = gather(make(tmp_path / "fox", "\U0001f98a"))
     with pytest.raises(SettingsError, match="has no letter or digit"):
         write_release([ann, fox], tmp_path / "out")
     with pytest.raises(DataError, match="rolellm instruct"):
         write_release([empty], tmp_path / "out")
-    with pytest.raises(SettingsError, match="cannot hold out Zed; the roles are Ann, Eve"):
+    with pytest.raises(SettingsError, match="cannot hold out Zed; the English .* are Ann, Eve"):
         write_release([ann, empty], tmp_path / "out", SplitRule(held_out=("Zed",)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["Ann", "empty", "fox", "twin"]
     (tmp_path / "out").mkdir()
@@ -319,5 +318,45 @@ def test_names_too_long_for_a_file_are_told_apart_and_found_again(tmp_path: Path
 @pytest.mark.parametrize("names", [[("Ann", "en")], [("李白", "zh")], [("Ann", "en"), ("李白", "zh")]])
 def test_holding_out_an_unknown_role_is_always_an_error(tmp_path: Path, names: list[tuple[str, Language]]) -> None:
     roles = [gather(make(tmp_path / name, name, language)) for name, language in names]
-    with pytest.raises(SettingsError, match="cannot hold out Zed; the roles are "):
+    with pytest.raises(SettingsError, match="cannot hold out Zed; the English roles"):
         write_release(roles, tmp_path / "out", SplitRule(held_out=("Zed",)))
+
+
+def test_runs_of_an_earlier_profile_are_pointed_out(tmp_path: Path) -> None:
+    role = make(tmp_path / "fox", "Fox")
+    sheet = read_sheet(role)
+    for run in ("instruct", "respond"):
+        write_json(role / run / "manifest.json", {"character": sheet.fingerprint})
+    assert not write_release([gather(role)], tmp_path / "a").notes[1:]
+    write_sheet(replace(sheet, description="You are a wolf."), role)
+    assert Character.load(role).to_dict()["stages"]["instruct"] == "outdated"
+    notes = write_release([gather(role)], tmp_path / "b").notes
+    assert [note.partition(",")[0] for note in notes[:2]] == [
+        "instruct of Fox was made from an earlier profile",
+        "respond of Fox was made from an earlier profile",
+    ]
+
+
+@pytest.mark.parametrize("lost", ["instruct/kept.jsonl", "respond/replies.jsonl", "dialogue.jsonl"])
+def test_lost_files_are_named(tmp_path: Path, lost: str) -> None:
+    role = make(tmp_path / "fox", "Fox")
+    write_sheet(replace(read_sheet(role), made={"source": {"file": "a.txt"}}), role)
+    (role / lost).unlink()
+    with pytest.raises(DataError, match=f"{Path(lost).name} is missing"):
+        gather(role)
+
+
+@pytest.mark.parametrize(
+    ("roles", "held_out", "words"),
+    [
+        pytest.param(
+            [("Fox", "en"), ("Owl", "en"), ("孙悟空", "zh")], "孙悟空", "which alone can be held", id="Chinese"
+        ),
+        pytest.param([("Fox", "en")], "Fox", "at least two English roles", id="the only one"),
+        pytest.param([("Fox", "en"), ("Fox", "en")], "Fox", "is given twice", id="twice"),
+    ],
+)
+def test_what_cannot_be_held_out(tmp_path: Path, roles: list[tuple[str, Language]], held_out: str, words: str) -> None:
+    made = [gather(make(tmp_path / str(place), *role)) for place, role in enumerate(roles)]
+    with pytest.raises(SettingsError, match=words):
+        write_release(made, tmp_path / "out", SplitRule(held_out=(held_out,)))

@@ -162,7 +162,7 @@ def instruct_folder(
         SettingsError: When the folder holds something else.
         RoleLLMError: As `context_instruct`.
     """
-    check_run_folder(folder, "replies.jsonl")
+    check_run_folder(folder, "instruct", "replies.jsonl")
     with Client(folder, llm.models, llm.options) as client:
         result = context_instruct(character, client, settings, count=llm.counter.count)
         return result, write_result(result, folder, client)
@@ -339,8 +339,6 @@ def write_result(result: InstructResult, folder: str | Path, client: Client) -> 
         client: That asked; its models and what was spent go into the manifest.
     """
     target, character, language = Path(folder), result.character, result.character.language
-    turns = [[turn.speaker, turn.content, turn.kind, turn.scene] for turn in character.turns]
-    lore = [[item.name, item.content] for item in character.lore]
     write_jsonl(target / KEPT, (verdict.to_dict(language) for verdict in result.kept))
     write_jsonl(target / DROPPED, (verdict.to_dict(language) for verdict in result.dropped))
     manifest = {
@@ -358,7 +356,7 @@ def write_result(result: InstructResult, folder: str | Path, client: Client) -> 
         },
         "rounds": list(result.rounds),
         "prompts": prompts_hash(language),
-        "character": hash_json([character.role, character.described(), character.background, turns, lore]),
+        "character": character.fingerprint,
         "models": [described(model) for model in client.models],
         "failed": len(result.failures),
         "spent": client.spent.to_dict(),

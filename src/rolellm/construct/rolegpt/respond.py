@@ -269,6 +269,7 @@ class RespondResult:
             "settings": self.settings.to_dict(),
             "templates": dict(self.templates),
             "made": dict(self.character.made),
+            "character": self.character.fingerprint,
             "summary": self.summary(),
             **more,
         }
@@ -337,7 +338,7 @@ def respond_folder(
         SettingsError: When the folder holds something else.
         RoleLLMError: As `respond`.
     """
-    check_run_folder(folder, "kept.jsonl")
+    check_run_folder(folder, "respond", "kept.jsonl")
     with Client(folder, llm.models, llm.options) as client:
         result = respond(character, instructions.asked, client, settings, llm.counter)
         spent = client.spent.to_dict()
