@@ -266,7 +266,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -
         write_release([ann, fox], tmp_path / "out")
     with pytest.raises(DataError, match="rolellm instruct"):
         write_release([empty], tmp_path / "out")
-    with pytest.raises(SettingsError, match="cannot hold out Zed; the English .* are Ann, Eve"):
+    with pytest.raises(SettingsError, match=r"cannot hold out Zed; the English .* are Ann, Eve"):
         write_release([ann, empty], tmp_path / "out", SplitRule(held_out=("Zed",)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["Ann", "empty", "fox", "twin"]
     (tmp_path / "out").mkdir()
@@ -318,7 +318,7 @@ def test_names_too_long_for_a_file_are_told_apart_and_found_again(tmp_path: Path
 @pytest.mark.parametrize("names", [[("Ann", "en")], [("李白", "zh")], [("Ann", "en"), ("李白", "zh")]])
 def test_holding_out_an_unknown_role_is_always_an_error(tmp_path: Path, names: list[tuple[str, Language]]) -> None:
     roles = [gather(make(tmp_path / name, name, language)) for name, language in names]
-    with pytest.raises(SettingsError, match="cannot hold out Zed; the English roles"):
+    with pytest.raises(SettingsError, match=r"cannot hold out Zed; the English roles"):
         write_release(roles, tmp_path / "out", SplitRule(held_out=("Zed",)))
 
 
