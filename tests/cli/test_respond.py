@@ -137,6 +137,7 @@ def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, capsys: pyte
         "stopped: " in said
         and "rolellm respond fox --instructions asked.jsonl --llm llm.yaml" in said
         and "larger --budget" in said
+        and "--budget MORE" in said
     )
     assert not (place / "fox/respond/replies.jsonl").exists(), "the whole file is written at the end"
     assert run(*ASK, "--json") == 0

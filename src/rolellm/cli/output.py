@@ -182,6 +182,9 @@ def resumable(context: typer.Context) -> Iterator[None]:
     try:
         yield
     except StoppedShortError as error:
+        if "a larger --budget" in str(error):
+            # The same one would stop it again.
+            context.params["budget"] = "MORE"
         raise error.resumed_by(resume_line(context)) from error
     except OSError as error:
         if error.errno not in NO_ROOM:

@@ -79,7 +79,7 @@ def _show(summary: dict[str, Any]) -> None:
         *((f"turned down: {name.replace('_', ' ')}", count) for name, count in summary["turned_down"].items()),
         ("demonstrations left out by the budget", summary["demonstrations_dropped"]),
         ("calls; replies from the journal", f"{summary['spent']['calls']:,}; {summary['spent']['from_journal']:,}"),
-        ("US dollars in total", f"{summary['spent']['cost']:.4f}"),
+        *([("US dollars in total", f"{cost:.4f}")] if (cost := summary["spent"]["cost"]) else []),
     ]
     print_table(f"{label(summary['role'], _WIDE)}, {summary['strategy']}", ("", ""), rows)
     if summary["missing"]:

@@ -215,7 +215,11 @@ class Client(ExitStack):
 
         def look(progress: Progress) -> None:
             counts, spent = run.counts, self._journal.spent
-            state = f"{counts.in_flight} in flight, {counts.failed} failed, ${spent:.4f}"
+            state = f"{counts.in_flight} in flight, {counts.failed} failed"
+            if any(model.price for model in self.models):
+                state += f", ${spent:.4f}"
+            if run.stopped is not None:
+                state = f"stopping: {counts.in_flight} in flight are waited for (Ctrl-C again drops them)"
             progress.update(done=counts.done, state=state)
 
         async def work() -> None:
