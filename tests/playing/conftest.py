@@ -24,7 +24,7 @@ class Upstream:
 
     ``hold``: one word, and the others once `go` is set; ``fail``: an error that echoes the key; ``break``: the
     connection ends after two words; ``wait``: one word, and then nothing until the client leaves; ``drip``: half a
-    second after each word.
+    second after each word; ``long``: the prompt is too long.
 
     Attributes:
         bodies: What was asked.
@@ -47,6 +47,8 @@ class Upstream:
         if words[0] == "fail":
             told = {"error": {"message": f"slow down, {request.headers.get('authorization')}", "type": "busy"}}
             return JSONResponse(told, 429, {"Retry-After": "7"})
+        if words[0] == "long":
+            return JSONResponse({"error": {"message": "the request exceeds the available context size"}}, 400)
         if body.get("stream"):
             return StreamingResponse(self.events(words), media_type="text/event-stream")
         message = {"role": "assistant", "content": " ".join(words)}

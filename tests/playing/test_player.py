@@ -102,6 +102,13 @@ def test_an_error_of_a_server_is_a_sentence(remote: rolellm.LLM, upstream: Any, 
     assert upstream.quiet()
 
 
+def test_a_context_is_found_under_any_name_or_named(upstream: Any) -> None:
+    player = RolePlayer({"base_url": upstream.url, "model": "any-name"}, ADA)
+    assert player.context == 2000
+    with pytest.raises(EndpointError, match=r"exceeds the available context size.*; give .* with --context"):
+        player.reply("long")
+
+
 # --- roles
 
 

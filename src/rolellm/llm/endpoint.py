@@ -141,7 +141,9 @@ class Endpoint:
         Raises:
             SettingsError: When the server needs a key and none is set.
         """
-        said = (await self.listed()).get(self._model, {})
+        listed = await self.listed()
+        # llama.cpp lists its one model by the file's path, and answers to any name.
+        said = next(iter(listed.values())) if len(listed) == 1 else listed.get(self._model, {})
         meta = said.get("meta")
         known = {**said, **(meta if isinstance(meta, dict) else {})}
         found = next((known[name] for name in _CONTEXTS if isinstance(known.get(name), int)), 0)

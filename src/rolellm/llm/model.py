@@ -260,6 +260,7 @@ class CallError(Exception):
         after: Seconds to wait before the next call to this endpoint, where it says so; checked and capped by the run.
         billed: Whether the call may have been charged all the same: a timeout or a reset, after which nobody knows.
         wants_other_form: Whether the server refused the way in which JSON was asked for.
+        too_long: Whether the server refused the prompt as longer than its context.
     """
 
     kind: FailureKind
@@ -268,6 +269,7 @@ class CallError(Exception):
     after: float | None = None
     billed: bool = False
     wants_other_form: bool = False
+    too_long: bool = False
 
     def __str__(self) -> str:
         return self.reason

@@ -308,7 +308,8 @@ def _asked(model: Model, request: Request) -> Iterator[str]:
                 async for piece in pieces:
                     arrived.put(piece)
         except (CallError, UnacceptableError) as error:
-            arrived.put(EndpointError(f"{model.name}: {error.reason}"))
+            more = "; give the length of its context with --context" if getattr(error, "too_long", False) else ""
+            arrived.put(EndpointError(f"{model.name}: {error.reason}{more}"))
         except Exception as error:
             arrived.put(error)
         finally:
