@@ -19,12 +19,30 @@ from ..forking import Forked, Forking
 KEY = "sk-upstream-9f8e7d6c5b4a3210"
 
 
+def chunk(text: str, finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
+
+
+#: Streams that do not end as they should, and one that thinks.
+ENDS: dict[str, list[dict[str, Any]]] = {
+    "halved": [chunk("Half a"), chunk(" sentence")],
+    "aborted": [chunk("Half a"), chunk("", "error")],
+    "memory": [chunk("Half a"), {"error": {"message": "out of memory", "code": 500}}],
+    "limit": [chunk("Half a", "length")],
+    "filter": [chunk("Half a"), chunk("", "content_filter")],
+    "nothing": [chunk("", "stop")],
+    "think": [chunk("<thi"), chunk("nk>Who asks?"), chunk("</think>\n"), chunk("\nA "), chunk("fox.", "stop")],
+    "thoughts": [chunk("<think>Who asks?", "length")],
+}
+
+
 class Upstream:
     """Says the last message's words again, one at a time; some first words make it do something else.
 
     ``hold``: one word, and the others once `go` is set; ``fail``: an error that echoes the key; ``break``: the
     connection ends after two words; ``wait``: one word, and then nothing until the client leaves; ``drip``: half a
-    second after each word; ``long``: the prompt is too long.
+    second after each word; ``long``: the prompt is too long;
+    a word of `ENDS`: its events, and nothing after them.
 
     Attributes:
         bodies: What was asked.
@@ -57,6 +75,10 @@ class Upstream:
     async def events(self, words: list[str]) -> AsyncIterator[str]:
         self.open += 1
         try:
+            if words[0] in ENDS:
+                for event in ENDS[words[0]]:
+                    yield f"data: {json.dumps(event)}\n\n"
+                return
             for place, word in enumerate(words):
                 delta = {"role": "assistant", "content": word if place == 0 else f" {word}"}
                 chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}

@@ -112,6 +112,12 @@ def test_a_role_that_says_nothing_ends_its_session_alone(tmp_path: Path) -> None
     assert [len(one["messages"]) for one in sessions(tmp_path)] == [2, 6]
 
 
+def test_thoughts_are_not_said(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda request: f"<think>Hm.</think>\n{answer(request)}", rules_hash="1")
+    converse([ADA], LLM.of(model), tmp_path, ConverseSettings(turns=2))
+    assert "Hm." not in (tmp_path / "sessions.jsonl").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

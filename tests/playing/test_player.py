@@ -109,6 +109,42 @@ def test_a_context_is_found_under_any_name_or_named(upstream: Any) -> None:
         player.reply("long")
 
 
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [("halved", "the reply broke off"), ("aborted", "the reply broke off"), ("memory", "out of memory")],
+)
+def test_a_reply_that_breaks_off_is_an_error(remote: rolellm.LLM, question: str, words: str) -> None:
+    chat = RolePlayer(remote, ADA).chat()
+    with pytest.raises(EndpointError, match=words):
+        chat.say(question)
+    assert chat.turns[1].content.startswith("Half a")
+
+
+@pytest.mark.parametrize(
+    ("question", "note", "kept"),
+    [
+        ("limit", "limit of tokens", "Half a"),
+        ("filter", "content filter", "Half a"),
+        ("nothing", "the reply is empty", ""),
+        ("thoughts", "limit of tokens", ""),
+        ("think", "", "A fox."),
+    ],
+)
+def test_a_note_says_what_is_wrong_with_a_reply(remote: rolellm.LLM, question: str, note: str, kept: str) -> None:
+    chat = RolePlayer(remote, ADA).chat()
+    assert "".join(chat.say(question, stream=True)) == kept
+    assert (note in chat.note) and bool(note) == bool(chat.note)
+    assert [turn.content for turn in chat.turns] == [question, kept]
+    chat.say("Why?")
+    assert (chat.note, len(chat.turns)) == ("", 4)
+
+
+def test_a_local_reply_that_is_cut_off_has_a_note(tiny_model: Path) -> None:
+    chat = RolePlayer(tiny_model, ADA, max_tokens=2, temperature=0).chat()
+    chat.say("Tell me a secret.")
+    assert "--max-tokens" in chat.note
+
+
 # --- roles
 
 

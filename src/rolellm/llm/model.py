@@ -351,6 +351,23 @@ def text_of(_: Request, reply: Reply) -> str:
     return reply.text.strip()
 
 
+def without_thoughts(text: str) -> str:
+    """A reply without what a reasoning model thought before it; empty where that has no end.
+
+    >>> without_thoughts("<think>Who asks?</think> I keep the light."), without_thoughts("<think>Who")
+    ('I keep the light.', '')
+    """
+    said = text.rpartition("</think>")[2].strip()
+    return "" if said.startswith("<think>") else said
+
+
+def speech_of(_: Request, reply: Reply) -> str:
+    """The `accept` that takes any text but thoughts, trimmed."""
+    if said := without_thoughts(reply.text):
+        return said
+    raise UnacceptableError("the reply has no text but thoughts; allow more tokens")
+
+
 @settings
 class Limits:
     """How often a run may ask, and for how much.

@@ -34,8 +34,10 @@ from rolellm.llm.model import (
     Sampling,
     UnacceptableError,
     assistant,
+    speech_of,
     system,
     user,
+    without_thoughts,
 )
 from rolellm.playing.player import Prompt, RolePlayer
 from rolellm.playing.settings import ConverseSettings, PlaySettings
@@ -135,7 +137,7 @@ def user_words(sheet: Sheet) -> Accept[str]:
     leak = leak_check(language, sheet.described() or "")
 
     def accept(request: Request, reply: Reply) -> str:
-        words = others.split(own.sub("", reply.text.strip()))[0]
+        words = others.split(own.sub("", without_thoughts(reply.text)))[0]
         if reply.finish == "length":
             whole = _LAST_END.match(words)
             words = whole[1] if whole else words
@@ -276,7 +278,7 @@ def _reply(client: Client, sessions: Sequence[Session]) -> None:
             session.ended = str(error)
             session.messages.pop()
     requests = [replace(one.player.request(prompt, repeat=one.number), tag=one.player.role) for one, prompt in prompts]
-    for (session, prompt), outcome in zip(prompts, client.ask(requests, also=_ALSO), strict=True):
+    for (session, prompt), outcome in zip(prompts, client.ask(requests, speech_of, also=_ALSO), strict=True):
         if isinstance(outcome, Failure):
             session.ended = f"the role: {outcome.reason}"
             session.messages.pop()

@@ -35,7 +35,18 @@ from rolellm.core.records import Turn
 from rolellm.core.settings import read
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
-from rolellm.llm.model import CallError, Message, Model, Request, UnacceptableError, assistant, system, user
+from rolellm.llm.model import (
+    CallError,
+    Finish,
+    Message,
+    Model,
+    Request,
+    UnacceptableError,
+    assistant,
+    system,
+    user,
+    without_thoughts,
+)
 from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.playing.roles import Part, find_part
 from rolellm.playing.settings import PlaySettings
@@ -47,6 +58,12 @@ _SHARE = 4
 _CHARACTERS = 16
 #: The end of a turn in which lore's keys are looked for, in characters (our choice).
 _SCANNED = 20_000
+#: What is said of replies that are not whole.
+_NOTES: dict[Finish, str] = {
+    "length": "cut off at the limit of tokens; --max-tokens allows more",
+    "filtered": "cut off by the server's content filter",
+    "refused": "the server refused to answer",
+}
 
 
 class ContextWarning(UserWarning):
@@ -147,7 +164,7 @@ class RolePlayer:
             EndpointError: When the server gave no reply.
         """
         pieces = self.answer(self.prompt([user(question)]))
-        return pieces if stream else "".join(pieces)
+        return pieces if stream else without_thoughts("".join(pieces))
 
     def chat(self) -> Chat:
         """A talk, which begins with the card's greeting where there is one."""
@@ -240,12 +257,15 @@ class RolePlayer:
             return str(self.model.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
         return "\n\n".join(f"[{message.role}]\n{message.content}" for message in prompt.messages)
 
-    def answer(self, prompt: Prompt, *, repeat: int = 0) -> Iterator[str]:
-        """The reply to a prompt, as it arrives; leaving the loop early ends the work.
+    def answer(
+        self, prompt: Prompt, *, repeat: int = 0, ended: Callable[[Finish], object] | None = None
+    ) -> Iterator[str]:
+        """The reply to a prompt, as it arrives, without thoughts; leaving the loop early ends the work.
 
         Args:
             prompt: What to send.
             repeat: Which of several replies to it this is, from 0.
+            ended: Called with how the reply ended.
 
         Raises:
             EndpointError: When the server gave no reply.
@@ -260,9 +280,9 @@ class RolePlayer:
                 top_p=sampling.top_p,
                 seed=sampling.seed or 0,
             )
-            yield from self.model.stream(ids, decoding, hash_json([ids, repeat]))
+            yield from _speech(self.model.stream(ids, decoding, hash_json([ids, repeat]), ended))
         else:
-            yield from _asked(self.model, request)
+            yield from _speech(_asked(self.model, request, ended))
 
     def request(self, prompt: Prompt, *, repeat: int = 0) -> Request:
         """What a model behind an API is asked for a reply: the prompt, and no more tokens than there is room for.
@@ -294,17 +314,31 @@ def _context(model: Model) -> int | None:
         return found
 
 
-def _asked(model: Model, request: Request) -> Iterator[str]:
+def _speech(pieces: Iterator[str]) -> Iterator[str]:
+    """Pieces of a reply without the thoughts that it begins with."""
+    held, speaks = "", False
+    for piece in pieces:
+        held = piece if speaks else (held + piece).lstrip()
+        while not speaks and held.startswith("<think>") and "</think>" in held:
+            held = held.partition("</think>")[2].lstrip()
+        speaks = speaks or not "<think>".startswith(held[:7])
+        if speaks:
+            yield held
+    if not speaks and held and not held.startswith("<think>"):
+        yield held
+
+
+def _asked(model: Model, request: Request, ended: Callable[[Finish], object] | None = None) -> Iterator[str]:
     """A reply as it arrives, or in one piece from a model that does not stream."""
     from anyio import CancelScope
     from anyio.from_thread import start_blocking_portal
 
     arrived: SimpleQueue[str | Exception | None] = SimpleQueue()
-    stream: Callable[[Request], AsyncGenerator[str]] = getattr(model, "stream", partial(_whole, model))
+    stream: Callable[..., AsyncGenerator[str]] = getattr(model, "stream", partial(_whole, model))
 
     async def work() -> None:
         try:
-            async with aclosing(stream(request)) as pieces:
+            async with aclosing(stream(request, ended)) as pieces:
                 async for piece in pieces:
                     arrived.put(piece)
         except (CallError, UnacceptableError) as error:
@@ -329,8 +363,11 @@ def _asked(model: Model, request: Request) -> Iterator[str]:
             working.cancel()
 
 
-async def _whole(model: Model, request: Request) -> AsyncGenerator[str]:
-    yield model.read(await model.call(request)).text
+async def _whole(model: Model, request: Request, ended: Callable[[Finish], object] | None) -> AsyncGenerator[str]:
+    reply = model.read(await model.call(request))
+    if ended is not None:
+        ended(reply.finish)
+    yield reply.text
 
 
 class Chat:
@@ -343,12 +380,14 @@ class Chat:
         player: Who plays it.
         turns: What was said: messages of the ``user`` and, for the role, the ``assistant``.
         prompt: What was sent for the last reply.
+        note: What is wrong with the last reply, such as that it was cut off; empty for a whole one.
     """
 
     def __init__(self, player: RolePlayer) -> None:
         self.player = player
         self.turns: list[Message] = [assistant(player.part.greeting)] if player.part.greeting else []
         self.prompt: Prompt | None = None
+        self.note = ""
         self._asked = ""
         self._repeat = 0
         self._saved: Path | None = None
@@ -438,14 +477,17 @@ class Chat:
             said = f"the context is full: the role does not see {' and '.join(left_out)}"
             warnings.warn(said, ContextWarning, stacklevel=3)
         pieces = self._heard(prompt, text, repeat)
-        return pieces if stream else "".join(pieces)
+        return pieces if stream else without_thoughts("".join(pieces))
 
     def _heard(self, prompt: Prompt, text: str, repeat: int) -> Iterator[str]:
-        said = ""
+        said, self.note, ends = "", "", list[Finish]()
         try:
-            for piece in self.player.answer(prompt, repeat=repeat):
+            for piece in self.player.answer(prompt, repeat=repeat, ended=ends.append):
                 said += piece
                 yield piece
         finally:
-            if said:
+            said = without_thoughts(said)
+            if said or ends:
                 self.turns += [user(text), assistant(said)]
+                empty = "" if said else "the reply is empty; ask again"
+                self.note = _NOTES.get(ends[0], empty) if ends else ""

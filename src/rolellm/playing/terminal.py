@@ -89,6 +89,8 @@ class Terminal:
             self._say(f"{self._chat.player.role}: ")
             for piece in pieces:
                 self._say(piece)
+            if self._chat.note:
+                self._say(f" [{self._chat.note}]")
         except KeyboardInterrupt:
             self._say(" [stopped]")
         finally:
