@@ -21,7 +21,7 @@ from rolellm.core.files import write_json
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Language
 from rolellm.core.settings import dump
-from rolellm.core.text import fold
+from rolellm.core.text import fold, number_of
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
@@ -172,7 +172,8 @@ def read_script(path: Path, turns: int) -> list[str]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) < turns:
         raise SettingsError(
-            f"{path} has {len(lines)} messages for {turns} turns; use --turns {len(lines)} or add lines"
+            f"{path} has {number_of(len(lines), 'message')} for {number_of(turns, 'turn')}; "
+            f"use --turns {len(lines)} or add lines"
         )
     return lines[:turns]
 
