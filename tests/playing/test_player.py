@@ -203,6 +203,23 @@ def test_lore_comes_with_the_last_two_turns(card: Path, remote: rolellm.LLM) -> 
     assert "It is 1871." in sent(player, "Hello.")
 
 
+def test_lore_of_the_newest_message_is_the_last_to_go(card: Path, remote: rolellm.LLM) -> None:
+    value = json.loads(card.read_text())
+    book = value["data"]["character_book"]["entries"]
+    book[0]["content"], book[1]["content"] = ("The lamp and the gulls. " * 60, "The horn. " * 60)
+    card.write_text(json.dumps(value))
+    prompt = RolePlayer(remote, card, context=1100).prompt([assistant("The lamp, the gulls!"), user("In fog?")])
+    assert [note.text[:8] for note in prompt.lore] == ["The horn", "It is 18"]
+    assert prompt.dropped_lore == 1
+
+
+def test_a_card_may_name_the_original_after_the_talk(card: Path, remote: rolellm.LLM) -> None:
+    value = json.loads(card.read_text())
+    value["data"]["post_history_instructions"] = "{{original}} Be brief."
+    card.write_text(json.dumps(value))
+    assert sent(RolePlayer(remote, card), "Why?").endswith("Why?\n\nBe brief.")
+
+
 def test_a_greeting_changed_in_the_folder_is_the_one_that_is_said(
     card: Path, tmp_path: Path, remote: rolellm.LLM
 ) -> None:
@@ -257,10 +274,15 @@ def test_a_megabyte_of_lore_leaves_room_for_the_talk(card: Path, remote: rolellm
     value["data"]["character_book"]["entries"] += more
     card.write_text(json.dumps(value))
     chat = RolePlayer(remote, card).chat()
-    with pytest.warns(ContextWarning, match=r"does not see \d+ pieces of lore"):
+    with pytest.warns(ContextWarning, match=r"does not see [\d,]+ pieces of lore"):
         assert chat.say("Why?").startswith("Why?")
     assert 0 < len(chat.prompt.lore) < 100
     assert chat.prompt.tokens < 2000
+
+
+def test_a_prompt_needs_a_turn(remote: rolellm.LLM) -> None:
+    with pytest.raises(SettingsError, match="no turns"):
+        RolePlayer(remote, ADA).prompt([])
 
 
 # --- models

@@ -95,12 +95,16 @@ def test_errors_of_the_other_server_pass_without_its_key(client: openai.OpenAI) 
     assert ask(client, "go on", model="Queen of Hearts").choices[0].message.content == "go on"
 
 
-def test_a_long_talk_loses_its_oldest_turns(client: openai.OpenAI, upstream: Any) -> None:
+def test_a_long_talk_loses_its_oldest_turns_and_says_so(
+    served: tuple[str, Any], client: openai.OpenAI, upstream: Any
+) -> None:
     said = [f"number {number} " * 60 for number in range(21)]
     ask(client, *said, model="Queen of Hearts")
     told = [turn["content"] for turn in upstream.bodies[-1]["messages"]]
     assert told[-1] == said[-1] and said[0] not in told
     assert told[1:] == said[-len(told) + 1 :]
+    left_out = f"Queen of Hearts: the context is full: the role does not see {len(said) - len(told) + 1} earlier turns"
+    assert left_out in served[1].err.read_text(encoding="utf-8")
 
 
 def test_a_megabyte_is_refused_and_the_server_goes_on(client: openai.OpenAI) -> None:

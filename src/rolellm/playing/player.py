@@ -26,6 +26,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, overload
 
 from rolellm.construct.cards.convert import user_name
+from rolellm.construct.lore import called_up
 from rolellm.construct.rolegpt.prompts import Found, RolePrompts
 from rolellm.construct.scripts.turns import write_turns
 from rolellm.construct.settings import PromptSettings
@@ -33,6 +34,7 @@ from rolellm.core.errors import EndpointError, ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Turn
 from rolellm.core.settings import read
+from rolellm.core.text import number_of
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import (
@@ -87,6 +89,13 @@ class Prompt:
     dropped: int
     dropped_lore: int
     tokens: int
+
+    @property
+    def warning(self) -> str:
+        """What was left out, in a sentence; empty where nothing was."""
+        left_out = [number_of(self.dropped, "earlier turn")] * bool(self.dropped)
+        left_out += [f"{number_of(self.dropped_lore, 'piece')} of lore"] * bool(self.dropped_lore)
+        return f"the context is full: the role does not see {' and '.join(left_out)}" if left_out else ""
 
 
 class RolePlayer:
@@ -186,7 +195,10 @@ class RolePlayer:
 
         Raises:
             ModelError: When the last message alone leaves no room for a reply in the model's context.
+            SettingsError: Without any turn.
         """
+        if not turns:
+            raise SettingsError("there are no turns; the last one has to be the user's message")
         context = self.context
         limit = None if context is None else context - min(self.settings.max_tokens, context // _SHARE)
         if context is not None and len(turns[-1].content) > _CHARACTERS * context:
@@ -219,6 +231,13 @@ class RolePlayer:
         found = self._prompts.shelf.notes(text, len(lore))
         # Words alone call up nothing that has keys: its author said when it is wanted.
         found = [note for note in found if note.by != "words" or not lore[note.place].keys]
+        newest = turns[-1].content[-_SCANNED:]
+
+        def waits(note: Found) -> bool:
+            plain = replace(lore[note.place], secondary_keys=())
+            return note.by != "key" or not called_up(plain, newest)
+
+        found.sort(key=waits)
         return (found if self.context is None else self._within(found, self.context // _SHARE)), len(found)
 
     def _within(self, lore: list[Found], room: int) -> list[Found]:
@@ -461,7 +480,8 @@ class Chat:
                 self.player.show(self.prompt),
                 "",
                 f"lore called up: {'; '.join(called) or 'none'}",
-                f"left out: {self.prompt.dropped} earlier turns, {self.prompt.dropped_lore} pieces of lore",
+                f"left out: {number_of(self.prompt.dropped, 'earlier turn')}, "
+                f"{number_of(self.prompt.dropped_lore, 'piece')} of lore",
             ]
         )
 
@@ -470,12 +490,8 @@ class Chat:
             raise SettingsError("the message is empty; say something")
         before, prompt = self.prompt, self.player.prompt([*self.turns, user(text)])
         self.prompt, self._asked, self._repeat = prompt, text, repeat
-        left_out = [f"{prompt.dropped} earlier turns"] * bool(prompt.dropped)
-        left_out += [f"{prompt.dropped_lore} pieces of lore"] * bool(prompt.dropped_lore)
-        known = (prompt.dropped, prompt.dropped_lore)
-        if left_out and (before is None or known != (before.dropped, before.dropped_lore)):
-            said = f"the context is full: the role does not see {' and '.join(left_out)}"
-            warnings.warn(said, ContextWarning, stacklevel=3)
+        if prompt.warning and (before is None or prompt.warning != before.warning):
+            warnings.warn(prompt.warning, ContextWarning, stacklevel=3)
         pieces = self._heard(prompt, text, repeat)
         return pieces if stream else without_thoughts("".join(pieces))
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -42,7 +43,7 @@ from rolellm.llm.openai_format import content_text, encode_body
 from rolellm.llm.settings import find_key, is_near
 from rolellm.models.find import find_model
 from rolellm.models.local_model import LocalModel
-from rolellm.playing.player import RolePlayer
+from rolellm.playing.player import ContextWarning, RolePlayer
 from rolellm.playing.roles import nearest
 from rolellm.prompts.encode import end_token_id
 from rolellm.prompts.render import chat_template
@@ -171,6 +172,8 @@ def _prompted(player: RolePlayer, given: Any) -> list[dict[str, str]]:
         raise SettingsError("the last message has to be the user's")
     more, after = ("\n\n".join(turn.content for turn in part) for part in (turns[:first], turns[last + 1 :]))
     prompt = player.prompt(turns[first : last + 1], more=more, after=after)
+    if prompt.warning:
+        warnings.warn(f"{player.role}: {prompt.warning}", ContextWarning, stacklevel=2)
     return [{"role": message.role, "content": message.content} for message in prompt.messages]
 
 

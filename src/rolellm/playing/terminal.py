@@ -51,7 +51,7 @@ class Terminal:
     def run(self) -> None:
         """Talk until the user leaves."""
         with suppress(EOFError, KeyboardInterrupt):
-            while (line := self._ask(f"{self._user}: ").strip()) != "/quit":
+            while (line := self._ask(f"{self._user}: ").strip()).partition(" ")[0] != "/quit":
                 if not line:
                     continue
                 try:
