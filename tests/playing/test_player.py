@@ -206,7 +206,7 @@ def test_lore_comes_with_the_last_two_turns(card: Path, remote: rolellm.LLM) -> 
 def test_lore_of_the_newest_message_is_the_last_to_go(card: Path, remote: rolellm.LLM) -> None:
     value = json.loads(card.read_text())
     book = value["data"]["character_book"]["entries"]
-    book[0]["content"], book[1]["content"] = ("The lamp and the gulls. " * 60, "The horn. " * 60)
+    book[0]["content"], book[1]["content"] = ("The lamp and the gulls. " * 20, "The horn. " * 60)
     card.write_text(json.dumps(value))
     prompt = RolePlayer(remote, card, context=1100).prompt([assistant("The lamp, the gulls!"), user("In fog?")])
     assert [note.text[:8] for note in prompt.lore] == ["The horn", "It is 18"]

@@ -68,14 +68,14 @@ def test_words_arrive_one_by_one(client: openai.OpenAI, upstream: Any) -> None:
 def test_what_a_client_says_to_the_model_goes_after_the_role(client: openai.OpenAI, upstream: Any) -> None:
     messages: Any = [
         {"role": "developer", "content": "Use no emoji."},
-        {"role": "assistant", "content": "Seventy-two steps."},
+        {"role": "assistant", "content": "<think>Many.</think>Seventy-two steps."},
         {"role": "user", "content": [{"type": "text", "text": "Only "}, {"type": "text", "text": "that?"}]},
         {"role": "system", "content": "Be brief."},
     ]
     client.chat.completions.create(model="Ada Fenn", messages=messages)
     system, opening, greeting, question = upstream.bodies[-1]["messages"]
     assert system["content"].endswith("\n\nUse no emoji.")
-    assert [turn["role"] for turn in (opening, greeting)] == ["user", "assistant"]
+    assert (opening["role"], greeting) == ("user", {"role": "assistant", "content": "Seventy-two steps."})
     assert question == {"role": "user", "content": "Only that?\n\nAnswer User in one sentence.\n\nBe brief."}
 
 

@@ -233,11 +233,13 @@ class RolePlayer:
         found = [note for note in found if note.by != "words" or not lore[note.place].keys]
         newest = turns[-1].content[-_SCANNED:]
 
-        def waits(note: Found) -> bool:
-            plain = replace(lore[note.place], secondary_keys=())
-            return note.by != "key" or not called_up(plain, newest)
+        def rank(note: Found) -> int:
+            entry = lore[note.place]
+            if note.by == "key" and called_up(replace(entry, secondary_keys=()), newest):
+                return 0
+            return 1 if entry.constant else 2
 
-        found.sort(key=waits)
+        found.sort(key=rank)
         return (found if self.context is None else self._within(found, self.context // _SHARE)), len(found)
 
     def _within(self, lore: list[Found], room: int) -> list[Found]:

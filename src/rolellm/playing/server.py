@@ -38,7 +38,7 @@ from rolellm.core.errors import ModelError, RoleLLMError, SettingsError
 from rolellm.core.scrub import scrubber
 from rolellm.core.text import find_name, squash
 from rolellm.llm.endpoint import Endpoint, proxy_for
-from rolellm.llm.model import Message
+from rolellm.llm.model import Message, without_thoughts
 from rolellm.llm.openai_format import content_text, encode_body
 from rolellm.llm.settings import find_key, is_near
 from rolellm.models.find import find_model
@@ -186,7 +186,10 @@ def _message(item: Any, place: int) -> Message:
     plain = all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
     if not (isinstance(content, str) or parts) or not plain:
         raise SettingsError(f"messages[{place}]: expected text as content")
-    return Message("system" if role == "developer" else role, content_text(content))
+    text = content_text(content)
+    # Clients send back what a reasoning model thought.
+    text = without_thoughts(text) if role == "assistant" and "</think>" in text else text
+    return Message("system" if role == "developer" else role, text)
 
 
 class _Upstream:
