@@ -21,6 +21,7 @@ from rolellm.core.records import Row
 from rolellm.llm.model import assistant, user
 from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.playing.player import ContextWarning, RolePlayer
+from rolellm.playing.terminal import Terminal
 from rolellm.prompts.render import prompt_messages
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
@@ -137,6 +138,12 @@ def test_a_note_says_what_is_wrong_with_a_reply(remote: rolellm.LLM, question: s
     assert [turn.content for turn in chat.turns] == [question, kept]
     chat.say("Why?")
     assert (chat.note, len(chat.turns)) == ("", 4)
+
+
+def test_the_terminal_shows_the_note(remote: rolellm.LLM) -> None:
+    lines, shown = iter(["limit", "/quit now"]), list[str]()
+    Terminal(RolePlayer(remote, ADA), lambda _: next(lines), shown.append).run()
+    assert "Ada: Half a [cut off at the limit of tokens" in "".join(shown)
 
 
 def test_a_local_reply_that_is_cut_off_has_a_note(tiny_model: Path) -> None:
