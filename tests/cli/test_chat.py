@@ -30,7 +30,7 @@ def place(tmp_path: Path, llm_server: Any) -> Path:
 
 def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> None:
     lines = ["Who are you?", "And now?", "/retry", "/edit Why?", "/explain", "/save talk.jsonl", "/save llm.yaml"]
-    lines += ["/save", "/dance", "/role nobody", "", "/help", "/role ada", "Hello.", "/quit", "never said"]
+    lines += ["/save", "/dance", "/role nobody", "", "/help", "/role ada", "Hello.", "/quit now", "never said"]
     words, given = [ROLELLM, "chat", "ada", "--llm", "llm.yaml"], "\n".join(lines)
     done = subprocess.run(words, cwd=place, env=clean_env, input=given, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "Traceback" not in done.stderr

@@ -167,6 +167,8 @@ def reply_of(text: str, finish: Finish = "stop") -> Reply:
 def test_the_accept_function_gives_text_or_the_reason() -> None:
     request = Request((Message("user", "Hello?"),))
     accept = clean_replies(Sheet("Ada", "en"))
+    thought = reply_of("<think>As an AI language model, hm.</think>\nI keep the light.")
+    assert accept(Request(()), thought) == "I keep the light."
     assert accept(request, reply_of("  Hello.\n")) == "Hello."
     with pytest.raises(UnacceptableError) as caught:
         accept(request, reply_of("As an AI, I say hello."))

@@ -115,6 +115,8 @@ def test_the_same_request_gets_the_same_reply_and_another_tag_none() -> None:
     assert scripted_answers(request) == scripted_answers(request)
     with pytest.raises(ValueError, match="cannot answer 'judge/1'"):
         scripted_answers(replace(request, tag="judge/1"))
+    with pytest.raises(ValueError, match=r"cannot answer 'What is rain\?'"):
+        scripted_answers(replace(request, tag=""))
     with pytest.raises(ValueError, match="cannot answer"):
         scripted_answers(replace(request, tag="instruct/profile/000"))
 

@@ -19,12 +19,30 @@ from ..forking import Forked, Forking
 KEY = "sk-upstream-9f8e7d6c5b4a3210"
 
 
+def chunk(text: str, finish: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": finish}]}
+
+
+#: Streams that do not end as they should, and one that thinks.
+ENDS: dict[str, list[dict[str, Any]]] = {
+    "halved": [chunk("Half a"), chunk(" sentence")],
+    "aborted": [chunk("Half a"), chunk("", "error")],
+    "memory": [chunk("Half a"), {"error": {"message": "out of memory", "code": 500}}],
+    "limit": [chunk("Half a", "length")],
+    "filter": [chunk("Half a"), chunk("", "content_filter")],
+    "nothing": [chunk("", "stop")],
+    "think": [chunk("<thi"), chunk("nk>Who asks?"), chunk("</think>\n"), chunk("\nA "), chunk("fox.", "stop")],
+    "thoughts": [chunk("<think>Who asks?", "length")],
+}
+
+
 class Upstream:
     """Says the last message's words again, one at a time; some first words make it do something else.
 
     ``hold``: one word, and the others once `go` is set; ``fail``: an error that echoes the key; ``break``: the
     connection ends after two words; ``wait``: one word, and then nothing until the client leaves; ``drip``: half a
-    second after each word.
+    second after each word; ``long``: the prompt is too long;
+    a word of `ENDS`: its events, and nothing after them.
 
     Attributes:
         bodies: What was asked.
@@ -47,6 +65,8 @@ class Upstream:
         if words[0] == "fail":
             told = {"error": {"message": f"slow down, {request.headers.get('authorization')}", "type": "busy"}}
             return JSONResponse(told, 429, {"Retry-After": "7"})
+        if words[0] == "long":
+            return JSONResponse({"error": {"message": "the request exceeds the available context size"}}, 400)
         if body.get("stream"):
             return StreamingResponse(self.events(words), media_type="text/event-stream")
         message = {"role": "assistant", "content": " ".join(words)}
@@ -55,6 +75,10 @@ class Upstream:
     async def events(self, words: list[str]) -> AsyncIterator[str]:
         self.open += 1
         try:
+            if words[0] in ENDS:
+                for event in ENDS[words[0]]:
+                    yield f"data: {json.dumps(event)}\n\n"
+                return
             for place, word in enumerate(words):
                 delta = {"role": "assistant", "content": word if place == 0 else f" {word}"}
                 chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}

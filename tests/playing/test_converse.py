@@ -112,6 +112,12 @@ def test_a_role_that_says_nothing_ends_its_session_alone(tmp_path: Path) -> None
     assert [len(one["messages"]) for one in sessions(tmp_path)] == [2, 6]
 
 
+def test_thoughts_are_not_said(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda request: f"<think>Hm.</think>\n{answer(request)}", rules_hash="1")
+    converse([ADA], LLM.of(model), tmp_path, ConverseSettings(turns=2))
+    assert "Hm." not in (tmp_path / "sessions.jsonl").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -161,6 +167,18 @@ def test_the_command_talks_through_a_server(
     assert sessions(tmp_path / "talks")[0]["messages"][-1]["content"] == "4 messages, friend."
     short = command(*words, "--turns", "3")
     assert short.code == 2 and "use --turns 2" in short.err
+
+
+def test_without_a_reply_the_command_fails(
+    tmp_path: Path, llm_server: Any, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = llm_server(answer=lambda body: "")
+    write_sheet(ADA, tmp_path / "ada")
+    (tmp_path / "lines.txt").write_text("Who are you?\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    words = ["converse", "ada", "--base-url", server.url, "--model", "local", "--turns", "1", "--script", "lines.txt"]
+    done = command(*words, "--out", "talks")
+    assert (done.code, "0 replies in 1 session;" in done.out, "Go on with" in done.out) == (1, True, False), done.err
 
 
 def test_a_model_on_this_machine(tmp_path: Path, tiny_model: Path) -> None:

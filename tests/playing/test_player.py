@@ -21,6 +21,7 @@ from rolellm.core.records import Row
 from rolellm.llm.model import assistant, user
 from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.playing.player import ContextWarning, RolePlayer
+from rolellm.playing.terminal import Terminal
 from rolellm.prompts.render import prompt_messages
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
@@ -102,6 +103,55 @@ def test_an_error_of_a_server_is_a_sentence(remote: rolellm.LLM, upstream: Any, 
     assert upstream.quiet()
 
 
+def test_a_context_is_found_under_any_name_or_named(upstream: Any) -> None:
+    player = RolePlayer({"base_url": upstream.url, "model": "any-name"}, ADA)
+    assert player.context == 2000
+    with pytest.raises(EndpointError, match=r"exceeds the available context size.*; give .* with --context"):
+        player.reply("long")
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [("halved", "the reply broke off"), ("aborted", "the reply broke off"), ("memory", "out of memory")],
+)
+def test_a_reply_that_breaks_off_is_an_error(remote: rolellm.LLM, question: str, words: str) -> None:
+    chat = RolePlayer(remote, ADA).chat()
+    with pytest.raises(EndpointError, match=words):
+        chat.say(question)
+    assert chat.turns[1].content.startswith("Half a")
+
+
+@pytest.mark.parametrize(
+    ("question", "note", "kept"),
+    [
+        ("limit", "limit of tokens", "Half a"),
+        ("filter", "content filter", "Half a"),
+        ("nothing", "the reply is empty", ""),
+        ("thoughts", "limit of tokens", ""),
+        ("think", "", "A fox."),
+    ],
+)
+def test_a_note_says_what_is_wrong_with_a_reply(remote: rolellm.LLM, question: str, note: str, kept: str) -> None:
+    chat = RolePlayer(remote, ADA).chat()
+    assert "".join(chat.say(question, stream=True)) == kept
+    assert (note in chat.note) and bool(note) == bool(chat.note)
+    assert [turn.content for turn in chat.turns] == [question, kept]
+    chat.say("Why?")
+    assert (chat.note, len(chat.turns)) == ("", 4)
+
+
+def test_the_terminal_shows_the_note(remote: rolellm.LLM) -> None:
+    lines, shown = iter(["limit", "/quit now"]), list[str]()
+    Terminal(RolePlayer(remote, ADA), lambda _: next(lines), shown.append).run()
+    assert "Ada: Half a [cut off at the limit of tokens" in "".join(shown)
+
+
+def test_a_local_reply_that_is_cut_off_has_a_note(tiny_model: Path) -> None:
+    chat = RolePlayer(tiny_model, ADA, max_tokens=2, temperature=0).chat()
+    chat.say("Tell me a secret.")
+    assert "--max-tokens" in chat.note
+
+
 # --- roles
 
 
@@ -160,6 +210,23 @@ def test_lore_comes_with_the_last_two_turns(card: Path, remote: rolellm.LLM) -> 
     assert "It is 1871." in sent(player, "Hello.")
 
 
+def test_lore_of_the_newest_message_is_the_last_to_go(card: Path, remote: rolellm.LLM) -> None:
+    value = json.loads(card.read_text())
+    book = value["data"]["character_book"]["entries"]
+    book[0]["content"], book[1]["content"] = ("The lamp and the gulls. " * 20, "The horn. " * 60)
+    card.write_text(json.dumps(value))
+    prompt = RolePlayer(remote, card, context=1100).prompt([assistant("The lamp, the gulls!"), user("In fog?")])
+    assert [note.text[:8] for note in prompt.lore] == ["The horn", "It is 18"]
+    assert prompt.dropped_lore == 1
+
+
+def test_a_card_may_name_the_original_after_the_talk(card: Path, remote: rolellm.LLM) -> None:
+    value = json.loads(card.read_text())
+    value["data"]["post_history_instructions"] = "{{original}} Be brief."
+    card.write_text(json.dumps(value))
+    assert sent(RolePlayer(remote, card), "Why?").endswith("Why?\n\nBe brief.")
+
+
 def test_a_greeting_changed_in_the_folder_is_the_one_that_is_said(
     card: Path, tmp_path: Path, remote: rolellm.LLM
 ) -> None:
@@ -214,10 +281,15 @@ def test_a_megabyte_of_lore_leaves_room_for_the_talk(card: Path, remote: rolellm
     value["data"]["character_book"]["entries"] += more
     card.write_text(json.dumps(value))
     chat = RolePlayer(remote, card).chat()
-    with pytest.warns(ContextWarning, match=r"does not see \d+ pieces of lore"):
+    with pytest.warns(ContextWarning, match=r"does not see [\d,]+ pieces of lore"):
         assert chat.say("Why?").startswith("Why?")
     assert 0 < len(chat.prompt.lore) < 100
     assert chat.prompt.tokens < 2000
+
+
+def test_a_prompt_needs_a_turn(remote: rolellm.LLM) -> None:
+    with pytest.raises(SettingsError, match="no turns"):
+        RolePlayer(remote, ADA).prompt([])
 
 
 # --- models

@@ -68,14 +68,14 @@ def test_words_arrive_one_by_one(client: openai.OpenAI, upstream: Any) -> None:
 def test_what_a_client_says_to_the_model_goes_after_the_role(client: openai.OpenAI, upstream: Any) -> None:
     messages: Any = [
         {"role": "developer", "content": "Use no emoji."},
-        {"role": "assistant", "content": "Seventy-two steps."},
+        {"role": "assistant", "content": "<think>Many.</think>Seventy-two steps."},
         {"role": "user", "content": [{"type": "text", "text": "Only "}, {"type": "text", "text": "that?"}]},
         {"role": "system", "content": "Be brief."},
     ]
     client.chat.completions.create(model="Ada Fenn", messages=messages)
     system, opening, greeting, question = upstream.bodies[-1]["messages"]
     assert system["content"].endswith("\n\nUse no emoji.")
-    assert [turn["role"] for turn in (opening, greeting)] == ["user", "assistant"]
+    assert (opening["role"], greeting) == ("user", {"role": "assistant", "content": "Seventy-two steps."})
     assert question == {"role": "user", "content": "Only that?\n\nAnswer User in one sentence.\n\nBe brief."}
 
 
@@ -95,12 +95,16 @@ def test_errors_of_the_other_server_pass_without_its_key(client: openai.OpenAI) 
     assert ask(client, "go on", model="Queen of Hearts").choices[0].message.content == "go on"
 
 
-def test_a_long_talk_loses_its_oldest_turns(client: openai.OpenAI, upstream: Any) -> None:
+def test_a_long_talk_loses_its_oldest_turns_and_says_so(
+    served: tuple[str, Any], client: openai.OpenAI, upstream: Any
+) -> None:
     said = [f"number {number} " * 60 for number in range(21)]
     ask(client, *said, model="Queen of Hearts")
     told = [turn["content"] for turn in upstream.bodies[-1]["messages"]]
     assert told[-1] == said[-1] and said[0] not in told
     assert told[1:] == said[-len(told) + 1 :]
+    left_out = f"Queen of Hearts: the context is full: the role does not see {len(said) - len(told) + 1} earlier turns"
+    assert left_out in served[1].err.read_text(encoding="utf-8")
 
 
 def test_a_megabyte_is_refused_and_the_server_goes_on(client: openai.OpenAI) -> None:

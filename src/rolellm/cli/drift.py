@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from rolellm.cli.llm_options import AskedModel, language_model, show_estimate
 from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import print_json, resumable, say, show_table
 from rolellm.cli.play import Played, played_model
+from rolellm.core.text import number_of
 from rolellm.evaluation.settings import Bootstrap
 from rolellm.playing.settings import ConverseSettings
 
@@ -49,13 +50,21 @@ def converse(
         summary = talk(roles, played, out, how, talker=talker)
     if as_json:
         print_json(summary)
-        return
+    else:
+        _show(summary)
+    if not summary["replies"]:
+        raise typer.Exit(1)
+    if not as_json:
+        say(f"Go on with: rolellm drift {summary['out']}")
+
+
+def _show(summary: dict[str, Any]) -> None:
     spent = summary["spent"]["roles"]
-    counts = f"{spent['calls']:,} calls, {spent['from_journal']:,} replies from the journal"
-    say(f"{summary['replies']:,} replies in {summary['sessions']:,} sessions; {counts}")
+    counts = f"{number_of(spent['calls'], 'call')}, {spent['from_journal']:,} from the journal"
+    replies = number_of(summary["replies"], "reply", "replies")
+    say(f"{replies} in {number_of(summary['sessions'], 'session')}; {counts}")
     for name, reason in summary["ended_early"].items():
         say(f"note: {name} ended early: {reason}", err=True)
-    say(f"Go on with: rolellm drift {summary['out']}")
 
 
 @with_options

@@ -21,7 +21,7 @@ from rolellm.construct.settings import Rule
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN
-from rolellm.llm.model import Accept, Finish, Reply, Request, UnacceptableError
+from rolellm.llm.model import Accept, Finish, Reply, Request, UnacceptableError, speech_of
 from rolellm.prompts.leaks import leak_check
 
 TextRule = Literal["hides_ai", "hides_role", "answers"]
@@ -282,13 +282,14 @@ def clean_replies(character: Sheet, rules: Collection[Rule] = tuple(RULES)) -> A
     shown = [character.described() or "", *(turn.content for turn in character.turns), *told]
     leak = leak_check(language, "\n".join(shown))
 
-    def accept(_: Request, reply: Reply) -> str:
-        for breach in broken_rules(reply.text, language, finish=reply.finish, machine=machine, own=own):
+    def accept(request: Request, reply: Reply) -> str:
+        said = speech_of(request, reply)
+        for breach in broken_rules(said, language, finish=reply.finish, machine=machine, own=own):
             if breach.rule in rules:
                 raise UnacceptableError(breach.reason)
-        if leak(reply.text):
+        if leak(said):
             raise UnacceptableError("repeats the instructions")
-        return reply.text.strip()
+        return said
 
     return accept
 

@@ -109,8 +109,8 @@ def scripted_answers(request: Request) -> str:
     asked = request.messages[-1].content
     if rule is None or (stage == "instruct" and "\n\n" not in asked):
         raise ModelError(
-            f"the rules `quotes` cannot answer {request.tag!r}: they know only the prompts of `rolellm role build`, "
-            "`rolellm instruct` and `rolellm respond`; name another model"
+            f"the rules `quotes` cannot answer {request.tag or asked[:60]!r}: they know only the prompts of "
+            "`rolellm role build`, `rolellm instruct` and `rolellm respond`; name another model"
         )
     return rule(request, asked, detect_language(asked))
 

@@ -66,6 +66,15 @@ def listed(names: Iterable[object], most: int = 3) -> str:
     return ", ".join(known[:most]) + (f" and {len(known) - most:,} more" if len(known) > most else "")
 
 
+def number_of(count: int, noun: str, plural: str = "") -> str:
+    """A count with its noun.
+
+    >>> number_of(1, "session"), number_of(2500, "session")
+    ('1 session', '2,500 sessions')
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def squash(name: str) -> str:
     """Leave only a name's letters and digits, without case and accents: the release does not spell all names one way.
 

@@ -18,11 +18,10 @@ from rolellm.judging.judge_models import Judge
 from rolellm.judging.orders import LETTERS
 from rolellm.judging.prompts import read_fenced
 from rolellm.llm.json_reply import find_json
-from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
+from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, without_thoughts
 from rolellm.llm.structured import accept_json
 from rolellm.prompts.leaks import leak_check
 
-_THOUGHTS_END: Final = "</think>"
 # Words that lead to a verdict without naming one or telling whose it is. With any other, nobody can say without
 # understanding the text whether the object is quoted, so a longer list would be a worse guard.
 _HARMLESS: Final = re.compile(
@@ -41,7 +40,7 @@ def copied_from(request: Request, reply: str) -> str | None:
     A judge whose reason is, word for word, that of a verdict that it was shown repeats that verdict. The order of keys,
     escapes and white space make no difference. Thoughts marked as such may quote anything.
     """
-    said = _reasons(reply.rpartition(_THOUGHTS_END)[2])
+    said = _reasons(without_thoughts(reply))
     shown = read_fenced(request.messages[-1].content) if said else {}
     return next((name for name, text in shown.items() if said & _reasons(text)), None)
 
@@ -52,7 +51,7 @@ def refuse_prose(reply: str) -> None:
     Raises:
         UnacceptableError: With the kind ``malformed``.
     """
-    found = find_json(reply.rpartition(_THOUGHTS_END)[2], "object")
+    found = find_json(without_thoughts(reply), "object")
     if not _HARMLESS.fullmatch(found.before + found.after):
         raise UnacceptableError("says more than its verdict, which it may quote or contradict", "malformed")
     json.loads(found.source, strict=False, object_pairs_hook=_different)

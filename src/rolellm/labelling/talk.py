@@ -248,6 +248,7 @@ class TalkPage:
                             yield [*before, asked, _message("assistant", said)]
             if chat.prompt is not None and (chat.prompt.dropped or chat.prompt.dropped_lore):
                 problem = "The context is full: earlier turns or lore are left out."
+            problem = problem or chat.note
             if not said:
                 raise SettingsError("the reply is empty; say it again or something else")
             talk.replied.add(side)

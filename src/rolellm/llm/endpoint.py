@@ -26,11 +26,13 @@ from openai.types.chat import ChatCompletionChunk
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.scrub import Scrubber, scrubber
-from rolellm.llm.model import CallError, EndpointWarning, Json, Reply, Request, T
+from rolellm.llm.model import CallError, EndpointWarning, Finish, Json, Reply, Request, T
 from rolellm.llm.openai_format import (
     UNREADABLE,
     Structured,
+    content_text,
     encode_body,
+    finish_of,
     parse_body,
     read_body,
     request_body,
@@ -116,24 +118,41 @@ class Endpoint:
             self._compare_paces(raw, request.schema is not None and form != "none", time.monotonic() - begun)
             return raw
 
-    async def stream(self, request: Request) -> AsyncGenerator[str]:
+    async def stream(self, request: Request, ended: Callable[[Finish], object] | None = None) -> AsyncGenerator[str]:
         """Ask once, and give the reply's text as it arrives; in one piece, where the server does not stream.
+
+        Args:
+            request: What to ask.
+            ended: Called with how the reply ended.
 
         Raises:
             CallError: When no reply came, or it broke off.
             SettingsError: When the server needs a key and none is set.
         """
-        seconds, scrub = self.settings.timeout, self._scrubber().text
+        seconds = self.settings.timeout
         chunks = await self.asked(partial(self._open_stream, request), seconds)
         async with aclosing(chunks.response):
             if "json" in chunks.response.headers.get("Content-Type", ""):
                 content = await self.asked(chunks.response.aread, seconds)
-                yield self.read(self.received(parse_body(content), request)).text
-                return
-            while (chunk := await self.asked(partial(_next, chunks), seconds)) is not None:
-                for choice in chunk.choices or ():
-                    if isinstance(choice.delta.content, str) and choice.delta.content:
-                        yield scrub(choice.delta.content)
+                reply = self.read(self.received(parse_body(content), request))
+                said, finish = reply.text, reply.finish
+                yield said
+            else:
+                # The SDK's own reading hides whether the end came.
+                events, said, last, done = chunks._iter_events(), "", None, False
+                while not done and (event := await self.asked(partial(anext, events, None), seconds)) is not None:
+                    done = event.data.startswith("[DONE]")
+                    raw = {} if done else self.received(parse_body(event.data.encode()), None)
+                    for choice in raw.get("choices") or ():
+                        last = choice.get("finish_reason") or last
+                        if text := content_text((choice.get("delta") or {}).get("content")):
+                            said += text
+                            yield text
+                finish = finish_of({"finish_reason": last}, {}, said)
+                if (last is None and not done) or (said.strip() and finish == "empty"):
+                    raise CallError("connection", "the reply broke off", retry=True, billed=True)
+        if ended is not None:
+            ended(finish)
 
     async def context(self) -> int | None:
         """The most tokens of prompt and reply, where the server's list of models says so (vLLM, llama.cpp and others).
@@ -141,7 +160,9 @@ class Endpoint:
         Raises:
             SettingsError: When the server needs a key and none is set.
         """
-        said = (await self.listed()).get(self._model, {})
+        listed = await self.listed()
+        # llama.cpp lists its one model by the file's path, and answers to any name.
+        said = next(iter(listed.values())) if len(listed) == 1 else listed.get(self._model, {})
         meta = said.get("meta")
         known = {**said, **(meta if isinstance(meta, dict) else {})}
         found = next((known[name] for name in _CONTEXTS if isinstance(known.get(name), int)), 0)
@@ -319,10 +340,6 @@ class Endpoint:
             stream=True,
             stream_cls=AsyncStream[ChatCompletionChunk],
         )
-
-
-async def _next(chunks: AsyncStream[ChatCompletionChunk]) -> ChatCompletionChunk | None:
-    return await anext(chunks, None)
 
 
 _CONNECT_SECONDS = 15.0

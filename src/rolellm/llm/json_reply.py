@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
-from rolellm.llm.model import UnacceptableError
+from rolellm.llm.model import UnacceptableError, without_thoughts
 
 Kind = Literal["object", "list"]
 
@@ -59,7 +59,7 @@ def json_of(text: str, kind: Kind | None = None) -> Any:
         whole = _decode(text)
         if not whole.after.strip() and (kind is None or isinstance(whole.value, _TYPES[kind])):
             return whole.value
-    return find_json(_without_thoughts(text), kind).value
+    return find_json(without_thoughts(text), kind).value
 
 
 def find_json(text: str, kind: Kind | None = None) -> Found:
@@ -118,7 +118,7 @@ def items_of(text: str, key: str) -> list[Any]:
         if isinstance(value.get(key), list):
             return list(value[key])
         raise _malformed(f"expected a list under {key}, found {_described(value)}")
-    text = _without_thoughts(text)
+    text = without_thoughts(text)
     opening = re.search(rf'(?:\A|```\w*)\s*\[|"{re.escape(key)}"\s*:\s*\[', text)
     if opening and (items := list(_complete_items(text[opening.end() :]))):
         return items
@@ -178,10 +178,6 @@ def _mended(value: Any) -> Any:
     if isinstance(value, list):
         return [_mended(item) for item in value]
     return {_mended(key): _mended(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
-def _without_thoughts(text: str) -> str:
-    return text.rpartition("</think>")[2]
 
 
 def _described(value: Any) -> str:

@@ -260,6 +260,7 @@ class CallError(Exception):
         after: Seconds to wait before the next call to this endpoint, where it says so; checked and capped by the run.
         billed: Whether the call may have been charged all the same: a timeout or a reset, after which nobody knows.
         wants_other_form: Whether the server refused the way in which JSON was asked for.
+        too_long: Whether the server refused the prompt as longer than its context.
     """
 
     kind: FailureKind
@@ -268,6 +269,7 @@ class CallError(Exception):
     after: float | None = None
     billed: bool = False
     wants_other_form: bool = False
+    too_long: bool = False
 
     def __str__(self) -> str:
         return self.reason
@@ -347,6 +349,23 @@ def assistant(content: str) -> Message:
 def text_of(_: Request, reply: Reply) -> str:
     """The `accept` that takes any text, trimmed."""
     return reply.text.strip()
+
+
+def without_thoughts(text: str) -> str:
+    """A reply without what a reasoning model thought before it; empty where that has no end.
+
+    >>> without_thoughts("<think>Who asks?</think> I keep the light."), without_thoughts("<think>Who")
+    ('I keep the light.', '')
+    """
+    said = text.rpartition("</think>")[2].strip()
+    return "" if said.startswith("<think>") else said
+
+
+def speech_of(_: Request, reply: Reply) -> str:
+    """The `accept` that takes any text but thoughts, trimmed."""
+    if said := without_thoughts(reply.text):
+        return said
+    raise UnacceptableError("the reply has no text but thoughts; allow more tokens")
 
 
 @settings

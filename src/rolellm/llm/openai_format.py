@@ -177,7 +177,7 @@ def read_body(raw: Json, model: str, endpoint: str) -> Reply:
     named = raw.get("model")
     return Reply(
         text=text,
-        finish=_finish(choice, message, text),
+        finish=finish_of(choice, message, text),
         usage=_usage(raw) or Usage(),
         model=whole_text(named) if isinstance(named, str) else model,
         endpoint=endpoint,
@@ -199,7 +199,8 @@ def content_text(content: Any) -> str:
         raise UnacceptableError("`content` is not text", "malformed") from None
 
 
-def _finish(choice: Json, message: Json, text: str) -> Finish:
+def finish_of(choice: Json, message: Json, text: str) -> Finish:
+    """How a reply ended, by what the server says of it."""
     reason = choice.get("finish_reason")
     said = reason.casefold() if isinstance(reason, str) else None
     if message.get("refusal"):

@@ -196,9 +196,8 @@ _OUT_OF_MONEY = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 # What errors say, in lower case, with spaces for punctuation; the tests have real servers' words for each.
 _FORM = re.compile(r"response format|json (schema|object|mode)|structured output|\bguided\b|grammar")
 _NO_MODEL = re.compile(r"\b(model|endpoint)\b.{0,80}?\bnot (exist|found|available|running)\b")
-_OF_THIS_REQUEST = re.compile(
-    r"\b(exceeds?|longer than|maximum)\b.{0,80}?\bcontext (length|size|window)|\bvalidation errors?\b"
-)
+_TOO_LONG = re.compile(r"\b(exceeds?|longer than|maximum)\b.{0,80}?\bcontext (length|size|window)")
+_INVALID = re.compile(r"\bvalidation errors?\b")
 
 
 def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Callable[[str], str]) -> CallError:
@@ -223,7 +222,8 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Calla
     words = re.sub(r"[\W_]+", " ", " ".join((message, *names)).casefold())
     # Whatever the status: some servers answer 500 to a form that they do not know.
     wants_other_form = kind != "rate_limited" and _FORM.search(words) is not None
-    if kind in ("forbidden", "server_error") and _OF_THIS_REQUEST.search(words):
+    too_long = _TOO_LONG.search(words) is not None
+    if kind in ("forbidden", "server_error") and (too_long or _INVALID.search(words)):
         kind = "bad_request"
     elif kind == "bad_request" and not wants_other_form and _NO_MODEL.search(words):
         kind = "not_found"
@@ -231,7 +231,7 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Calla
     after = retry_after(headers) if again else None
     # After a gateway's timeout the server behind it may have answered all the same.
     error = CallError(kind, reason, retry=again, after=after, billed=kind == "timeout")
-    error.wants_other_form = wants_other_form
+    error.wants_other_form, error.too_long = wants_other_form, too_long
     return error
 
 

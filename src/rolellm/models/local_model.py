@@ -361,13 +361,16 @@ class LocalModel:
         found = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
         return [(self.tokenizer.decode([token]), value) for token, value in found]
 
-    def stream(self, prompt: Sequence[int], decoding: Decoding, key: str = "0") -> Iterator[str]:
+    def stream(
+        self, prompt: Sequence[int], decoding: Decoding, key: str = "0", ended: Callable[[Finish], object] | None = None
+    ) -> Iterator[str]:
         """Answer one prompt, and give the text as it is made; leaving the loop early ends the work.
 
         Args:
             prompt: Token ids.
             decoding: How to choose tokens; no beams.
             key: What seeds the sampling.
+            ended: Called with how the reply ended.
 
         Yields:
             Pieces that together are what `generate_batch` gives.
@@ -381,7 +384,9 @@ class LocalModel:
 
         def work() -> None:
             try:
-                self._generate([prompt], decoding, [key], streamer=_Pieces(self._text, pieces, left))
+                (reply,) = self._generate([prompt], decoding, [key], streamer=_Pieces(self._text, pieces, left))
+                if ended is not None:
+                    ended(self._completion(prompt, reply).finish)
                 pieces.put(None)
             except Exception as error:
                 pieces.put(error)

@@ -21,7 +21,7 @@ from rolellm.core.files import write_json
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Language
 from rolellm.core.settings import dump
-from rolellm.core.text import fold
+from rolellm.core.text import fold, number_of
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
@@ -34,8 +34,10 @@ from rolellm.llm.model import (
     Sampling,
     UnacceptableError,
     assistant,
+    speech_of,
     system,
     user,
+    without_thoughts,
 )
 from rolellm.playing.player import Prompt, RolePlayer
 from rolellm.playing.settings import ConverseSettings, PlaySettings
@@ -135,7 +137,7 @@ def user_words(sheet: Sheet) -> Accept[str]:
     leak = leak_check(language, sheet.described() or "")
 
     def accept(request: Request, reply: Reply) -> str:
-        words = others.split(own.sub("", reply.text.strip()))[0]
+        words = others.split(own.sub("", without_thoughts(reply.text)))[0]
         if reply.finish == "length":
             whole = _LAST_END.match(words)
             words = whole[1] if whole else words
@@ -170,7 +172,8 @@ def read_script(path: Path, turns: int) -> list[str]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) < turns:
         raise SettingsError(
-            f"{path} has {len(lines)} messages for {turns} turns; use --turns {len(lines)} or add lines"
+            f"{path} has {number_of(len(lines), 'message')} for {number_of(turns, 'turn')}; "
+            f"use --turns {len(lines)} or add lines"
         )
     return lines[:turns]
 
@@ -276,7 +279,7 @@ def _reply(client: Client, sessions: Sequence[Session]) -> None:
             session.ended = str(error)
             session.messages.pop()
     requests = [replace(one.player.request(prompt, repeat=one.number), tag=one.player.role) for one, prompt in prompts]
-    for (session, prompt), outcome in zip(prompts, client.ask(requests, also=_ALSO), strict=True):
+    for (session, prompt), outcome in zip(prompts, client.ask(requests, speech_of, also=_ALSO), strict=True):
         if isinstance(outcome, Failure):
             session.ended = f"the role: {outcome.reason}"
             session.messages.pop()

@@ -26,6 +26,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, overload
 
 from rolellm.construct.cards.convert import user_name
+from rolellm.construct.lore import called_up
 from rolellm.construct.rolegpt.prompts import Found, RolePrompts
 from rolellm.construct.scripts.turns import write_turns
 from rolellm.construct.settings import PromptSettings
@@ -33,9 +34,21 @@ from rolellm.core.errors import EndpointError, ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Turn
 from rolellm.core.settings import read
+from rolellm.core.text import number_of
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
-from rolellm.llm.model import CallError, Message, Model, Request, UnacceptableError, assistant, system, user
+from rolellm.llm.model import (
+    CallError,
+    Finish,
+    Message,
+    Model,
+    Request,
+    UnacceptableError,
+    assistant,
+    system,
+    user,
+    without_thoughts,
+)
 from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.playing.roles import Part, find_part
 from rolellm.playing.settings import PlaySettings
@@ -47,6 +60,12 @@ _SHARE = 4
 _CHARACTERS = 16
 #: The end of a turn in which lore's keys are looked for, in characters (our choice).
 _SCANNED = 20_000
+#: What is said of replies that are not whole.
+_NOTES: dict[Finish, str] = {
+    "length": "cut off at the limit of tokens; --max-tokens allows more",
+    "filtered": "cut off by the server's content filter",
+    "refused": "the server refused to answer",
+}
 
 
 class ContextWarning(UserWarning):
@@ -70,6 +89,13 @@ class Prompt:
     dropped: int
     dropped_lore: int
     tokens: int
+
+    @property
+    def warning(self) -> str:
+        """What was left out, in a sentence; empty where nothing was."""
+        left_out = [number_of(self.dropped, "earlier turn")] * bool(self.dropped)
+        left_out += [f"{number_of(self.dropped_lore, 'piece')} of lore"] * bool(self.dropped_lore)
+        return f"the context is full: the role does not see {' and '.join(left_out)}" if left_out else ""
 
 
 class RolePlayer:
@@ -147,7 +173,7 @@ class RolePlayer:
             EndpointError: When the server gave no reply.
         """
         pieces = self.answer(self.prompt([user(question)]))
-        return pieces if stream else "".join(pieces)
+        return pieces if stream else without_thoughts("".join(pieces))
 
     def chat(self) -> Chat:
         """A talk, which begins with the card's greeting where there is one."""
@@ -169,7 +195,10 @@ class RolePlayer:
 
         Raises:
             ModelError: When the last message alone leaves no room for a reply in the model's context.
+            SettingsError: Without any turn.
         """
+        if not turns:
+            raise SettingsError("there are no turns; the last one has to be the user's message")
         context = self.context
         limit = None if context is None else context - min(self.settings.max_tokens, context // _SHARE)
         if context is not None and len(turns[-1].content) > _CHARACTERS * context:
@@ -202,6 +231,15 @@ class RolePlayer:
         found = self._prompts.shelf.notes(text, len(lore))
         # Words alone call up nothing that has keys: its author said when it is wanted.
         found = [note for note in found if note.by != "words" or not lore[note.place].keys]
+        newest = turns[-1].content[-_SCANNED:]
+
+        def rank(note: Found) -> int:
+            entry = lore[note.place]
+            if note.by == "key" and called_up(replace(entry, secondary_keys=()), newest):
+                return 0
+            return 1 if entry.constant else 2
+
+        found.sort(key=rank)
         return (found if self.context is None else self._within(found, self.context // _SHARE)), len(found)
 
     def _within(self, lore: list[Found], room: int) -> list[Found]:
@@ -240,12 +278,15 @@ class RolePlayer:
             return str(self.model.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
         return "\n\n".join(f"[{message.role}]\n{message.content}" for message in prompt.messages)
 
-    def answer(self, prompt: Prompt, *, repeat: int = 0) -> Iterator[str]:
-        """The reply to a prompt, as it arrives; leaving the loop early ends the work.
+    def answer(
+        self, prompt: Prompt, *, repeat: int = 0, ended: Callable[[Finish], object] | None = None
+    ) -> Iterator[str]:
+        """The reply to a prompt, as it arrives, without thoughts; leaving the loop early ends the work.
 
         Args:
             prompt: What to send.
             repeat: Which of several replies to it this is, from 0.
+            ended: Called with how the reply ended.
 
         Raises:
             EndpointError: When the server gave no reply.
@@ -260,9 +301,9 @@ class RolePlayer:
                 top_p=sampling.top_p,
                 seed=sampling.seed or 0,
             )
-            yield from self.model.stream(ids, decoding, hash_json([ids, repeat]))
+            yield from _speech(self.model.stream(ids, decoding, hash_json([ids, repeat]), ended))
         else:
-            yield from _asked(self.model, request)
+            yield from _speech(_asked(self.model, request, ended))
 
     def request(self, prompt: Prompt, *, repeat: int = 0) -> Request:
         """What a model behind an API is asked for a reply: the prompt, and no more tokens than there is room for.
@@ -294,21 +335,36 @@ def _context(model: Model) -> int | None:
         return found
 
 
-def _asked(model: Model, request: Request) -> Iterator[str]:
+def _speech(pieces: Iterator[str]) -> Iterator[str]:
+    """Pieces of a reply without the thoughts that it begins with."""
+    held, speaks = "", False
+    for piece in pieces:
+        held = piece if speaks else (held + piece).lstrip()
+        while not speaks and held.startswith("<think>") and "</think>" in held:
+            held = held.partition("</think>")[2].lstrip()
+        speaks = speaks or not "<think>".startswith(held[:7])
+        if speaks:
+            yield held
+    if not speaks and held and not held.startswith("<think>"):
+        yield held
+
+
+def _asked(model: Model, request: Request, ended: Callable[[Finish], object] | None = None) -> Iterator[str]:
     """A reply as it arrives, or in one piece from a model that does not stream."""
     from anyio import CancelScope
     from anyio.from_thread import start_blocking_portal
 
     arrived: SimpleQueue[str | Exception | None] = SimpleQueue()
-    stream: Callable[[Request], AsyncGenerator[str]] = getattr(model, "stream", partial(_whole, model))
+    stream: Callable[..., AsyncGenerator[str]] = getattr(model, "stream", partial(_whole, model))
 
     async def work() -> None:
         try:
-            async with aclosing(stream(request)) as pieces:
+            async with aclosing(stream(request, ended)) as pieces:
                 async for piece in pieces:
                     arrived.put(piece)
         except (CallError, UnacceptableError) as error:
-            arrived.put(EndpointError(f"{model.name}: {error.reason}"))
+            more = "; give the length of its context with --context" if getattr(error, "too_long", False) else ""
+            arrived.put(EndpointError(f"{model.name}: {error.reason}{more}"))
         except Exception as error:
             arrived.put(error)
         finally:
@@ -328,8 +384,11 @@ def _asked(model: Model, request: Request) -> Iterator[str]:
             working.cancel()
 
 
-async def _whole(model: Model, request: Request) -> AsyncGenerator[str]:
-    yield model.read(await model.call(request)).text
+async def _whole(model: Model, request: Request, ended: Callable[[Finish], object] | None) -> AsyncGenerator[str]:
+    reply = model.read(await model.call(request))
+    if ended is not None:
+        ended(reply.finish)
+    yield reply.text
 
 
 class Chat:
@@ -342,12 +401,14 @@ class Chat:
         player: Who plays it.
         turns: What was said: messages of the ``user`` and, for the role, the ``assistant``.
         prompt: What was sent for the last reply.
+        note: What is wrong with the last reply, such as that it was cut off; empty for a whole one.
     """
 
     def __init__(self, player: RolePlayer) -> None:
         self.player = player
         self.turns: list[Message] = [assistant(player.part.greeting)] if player.part.greeting else []
         self.prompt: Prompt | None = None
+        self.note = ""
         self._asked = ""
         self._repeat = 0
         self._saved: Path | None = None
@@ -421,7 +482,8 @@ class Chat:
                 self.player.show(self.prompt),
                 "",
                 f"lore called up: {'; '.join(called) or 'none'}",
-                f"left out: {self.prompt.dropped} earlier turns, {self.prompt.dropped_lore} pieces of lore",
+                f"left out: {number_of(self.prompt.dropped, 'earlier turn')}, "
+                f"{number_of(self.prompt.dropped_lore, 'piece')} of lore",
             ]
         )
 
@@ -430,21 +492,20 @@ class Chat:
             raise SettingsError("the message is empty; say something")
         before, prompt = self.prompt, self.player.prompt([*self.turns, user(text)])
         self.prompt, self._asked, self._repeat = prompt, text, repeat
-        left_out = [f"{prompt.dropped} earlier turns"] * bool(prompt.dropped)
-        left_out += [f"{prompt.dropped_lore} pieces of lore"] * bool(prompt.dropped_lore)
-        known = (prompt.dropped, prompt.dropped_lore)
-        if left_out and (before is None or known != (before.dropped, before.dropped_lore)):
-            said = f"the context is full: the role does not see {' and '.join(left_out)}"
-            warnings.warn(said, ContextWarning, stacklevel=3)
+        if prompt.warning and (before is None or prompt.warning != before.warning):
+            warnings.warn(prompt.warning, ContextWarning, stacklevel=3)
         pieces = self._heard(prompt, text, repeat)
-        return pieces if stream else "".join(pieces)
+        return pieces if stream else without_thoughts("".join(pieces))
 
     def _heard(self, prompt: Prompt, text: str, repeat: int) -> Iterator[str]:
-        said = ""
+        said, self.note, ends = "", "", list[Finish]()
         try:
-            for piece in self.player.answer(prompt, repeat=repeat):
+            for piece in self.player.answer(prompt, repeat=repeat, ended=ends.append):
                 said += piece
                 yield piece
         finally:
-            if said:
+            said = without_thoughts(said)
+            if said or ends:
                 self.turns += [user(text), assistant(said)]
+                empty = "" if said else "the reply is empty; ask again"
+                self.note = _NOTES.get(ends[0], empty) if ends else ""

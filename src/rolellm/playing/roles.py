@@ -130,6 +130,8 @@ def _of_card(sheet: Sheet, card: Card) -> Part:
         fill(plain(text), reading.names).strip()
         for text in (card.scenario, card.first_mes, card.system_prompt, card.post_history_instructions)
     )
+    # The library adds nothing there itself.
+    after = after.replace("{{original}}", "").strip()
     blocks: dict[int, list[Turn]] = {}
     for turn in reading.character.turns:
         if turn.scene in reading.examples or turn.scene in reading.described:

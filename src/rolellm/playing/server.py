@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+import warnings
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -37,12 +38,12 @@ from rolellm.core.errors import ModelError, RoleLLMError, SettingsError
 from rolellm.core.scrub import scrubber
 from rolellm.core.text import find_name, squash
 from rolellm.llm.endpoint import Endpoint, proxy_for
-from rolellm.llm.model import Message
+from rolellm.llm.model import Message, without_thoughts
 from rolellm.llm.openai_format import content_text, encode_body
 from rolellm.llm.settings import find_key, is_near
 from rolellm.models.find import find_model
 from rolellm.models.local_model import LocalModel
-from rolellm.playing.player import RolePlayer
+from rolellm.playing.player import ContextWarning, RolePlayer
 from rolellm.playing.roles import nearest
 from rolellm.prompts.encode import end_token_id
 from rolellm.prompts.render import chat_template
@@ -171,6 +172,8 @@ def _prompted(player: RolePlayer, given: Any) -> list[dict[str, str]]:
         raise SettingsError("the last message has to be the user's")
     more, after = ("\n\n".join(turn.content for turn in part) for part in (turns[:first], turns[last + 1 :]))
     prompt = player.prompt(turns[first : last + 1], more=more, after=after)
+    if prompt.warning:
+        warnings.warn(f"{player.role}: {prompt.warning}", ContextWarning, stacklevel=2)
     return [{"role": message.role, "content": message.content} for message in prompt.messages]
 
 
@@ -183,7 +186,10 @@ def _message(item: Any, place: int) -> Message:
     plain = all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
     if not (isinstance(content, str) or parts) or not plain:
         raise SettingsError(f"messages[{place}]: expected text as content")
-    return Message("system" if role == "developer" else role, content_text(content))
+    text = content_text(content)
+    # Clients send back what a reasoning model thought.
+    text = without_thoughts(text) if role == "assistant" and "</think>" in text else text
+    return Message("system" if role == "developer" else role, text)
 
 
 class _Upstream:

@@ -51,7 +51,7 @@ class Terminal:
     def run(self) -> None:
         """Talk until the user leaves."""
         with suppress(EOFError, KeyboardInterrupt):
-            while (line := self._ask(f"{self._user}: ").strip()) != "/quit":
+            while (line := self._ask(f"{self._user}: ").strip()).partition(" ")[0] != "/quit":
                 if not line:
                     continue
                 try:
@@ -89,6 +89,8 @@ class Terminal:
             self._say(f"{self._chat.player.role}: ")
             for piece in pieces:
                 self._say(piece)
+            if self._chat.note:
+                self._say(f" [{self._chat.note}]")
         except KeyboardInterrupt:
             self._say(" [stopped]")
         finally:

@@ -31,7 +31,7 @@ from rolellm.judging.drift import breaks_in
 from rolellm.judging.prompts import fenced, nonce, show
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Finish, Request, Sampling, Schema, user
+from rolellm.llm.model import Answer, Finish, Request, Sampling, Schema, speech_of, user
 from rolellm.llm.structured import accept_json, strict
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings
@@ -275,7 +275,7 @@ def run_boundary(
         except ModelError as error:
             row["ended"] = str(error)
     with Client(out, llm.models, llm.options) as client:
-        for (probe, row), outcome in zip(asked, client.ask(requests, also=_ALSO), strict=True):
+        for (probe, row), outcome in zip(asked, client.ask(requests, speech_of, also=_ALSO), strict=True):
             if isinstance(outcome, Answer):
                 row["reply"] = outcome.value
                 row["rule"] = rule(outcome.value, probe, sheet)

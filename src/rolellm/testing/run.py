@@ -14,7 +14,7 @@ from rolellm.evaluation.score import metric_dict
 from rolellm.evaluation.statistics.bootstrap import wilson
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Failure, Finish, Message, assistant, user
+from rolellm.llm.model import Failure, Finish, Message, assistant, speech_of, user
 from rolellm.playing.player import RolePlayer
 from rolellm.testing.suite import Assertion, CharacterTests, Talk, assertions
 from rolellm.version import __version__
@@ -102,7 +102,7 @@ def hold(client: Client, player: RolePlayer, talks: Iterable[Talk], repeats: int
                 continue
             asked.append(one)
             requests.append(replace(player.request(prompt, repeat=repeat), tag=player.role))
-        for one, outcome in zip(asked, client.ask(requests, also=_ALSO), strict=True):
+        for one, outcome in zip(asked, client.ask(requests, speech_of, also=_ALSO), strict=True):
             if isinstance(outcome, Failure):
                 one.ended = outcome.reason
             else:

@@ -393,5 +393,8 @@ def test_assets_are_counted_and_never_fetched(make_card: MakeCard, monkeypatch: 
         {"type": "icon", "uri": "embeded://../../x", "name": "c", "ext": "png"},
     ]
     reading = read(make_card("v3", assets=assets, source=["http://127.0.0.1:9/"]))
-    assert any("3 assets stay in the card; none was fetched" in note for note in reading.notes)
+    assert any("3 assets kept in the card; none was fetched" in note for note in reading.notes)
+    assert "1 asset kept in the card; none was fetched" in read(make_card("v3", assets=assets[:1])).notes
+    with pytest.raises(SettingsError, match="no prompts in the language 'fr'"):
+        read(make_card("v3"), language="fr")
     assert "passwd" not in repr(reading.character)

@@ -191,7 +191,7 @@ def test_a_script_s_scenes_come_into_the_examples_within_a_budget(make_card: Mak
     before, after = card.mes_example, json.loads(exported.text)["data"]["mes_example"]
     assert after.startswith(before)
     assert EXAMPLES // 2 < len(after) - len(before) < EXAMPLES * 1.2
-    assert any("of new scenes were added" in note for note in exported.notes)
+    assert any("of new scenes added" in note for note in exported.notes)
 
 
 def test_a_character_read_from_a_script_under_the_same_scene_numbers_leaves_the_greetings(make_card: MakeCard) -> None:

@@ -26,6 +26,7 @@ from rolellm.construct.sheet import Logic, Lore, Sheet
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Turn
+from rolellm.core.text import number_of
 
 NARRATOR = "narrator"
 
@@ -201,8 +202,10 @@ def read_as_character(
 
     Raises:
         CardError: When the card's name is empty or over `MAX_NAME` characters, and no other is given.
-        SettingsError: When the name given is empty or too long.
+        SettingsError: When the name given is empty or too long, or for another language.
     """
+    if language not in (None, *_USERS):
+        raise SettingsError(f"no prompts in the language {language!r}; use en or zh")
     notes = list(card.notes)
     name = _name(card, role, notes)
     if language is None:
@@ -228,7 +231,7 @@ def read_as_character(
     if not description:
         notes.append("it has neither description nor personality; write one with `rolellm role build`")
     if card.assets:
-        notes.append(f"{len(card.assets):,} assets stay in the card; none was fetched")
+        notes.append(f"{number_of(len(card.assets), 'asset')} kept in the card; none was fetched")
     character = Sheet(
         role=name,
         language=language,
@@ -297,7 +300,8 @@ def _turns(card: Card, names: Names, notes: list[str]) -> tuple[list[Turn], dict
             silent += all(turn.speaker != names.role for turn in found)
     if silent:
         notes.append(
-            f"in {silent:,} blocks of mes_example no line begins with {{{{char}}}}: or the name; they are narration"
+            f"no line begins with {{{{char}}}}: or the name in {number_of(silent, 'block')} of mes_example: "
+            "read as narration"
         )
     return turns, greetings, examples
 

@@ -13,6 +13,7 @@ from rolellm.construct.cards.convert import Names, Reading
 from rolellm.construct.lore import pattern_of
 from rolellm.construct.sheet import Lore, Sheet
 from rolellm.core.records import Profile, Turn
+from rolellm.core.text import number_of
 from rolellm.prompts.retrieval import exchanges
 
 _LATE = 1_000_000
@@ -168,7 +169,7 @@ def _examples(
             texts.append(reading.examples[scene] if same else convert.block_of(turns, reading.names))
     owner = replace(character, role=reading.names.role)
     more, lines = _within_budget(new, owner, reading.names)
-    note = f"{lines:,} lines of new scenes were added to mes_example"
+    note = f"{number_of(lines, 'line')} of new scenes added to mes_example"
     return {"mes_example": convert.joined([*texts, *more])}, [note] if new else []
 
 
@@ -306,5 +307,5 @@ def _new_card(character: Sheet, spec: Spec) -> Exported:
     if not described:
         notes.append("description is empty: make one with `rolellm role build`")
     own = sum(turn.kind == "speech" and turn.speaker == character.role for turn in character.turns)
-    notes.append(f"{lines:,} of the role's {own:,} lines are in mes_example")
+    notes.append(f"mes_example has {lines:,} of the role's {number_of(own, 'line')}")
     return Exported(new_card(data, spec), spec, (), tuple(notes))

@@ -19,7 +19,7 @@ from rolellm.construct.scripts.parse import detect_language
 from rolellm.construct.sheet import Sheet
 from rolellm.core.records import Language
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, chinese_words, fold, listed
-from rolellm.llm.model import Accept, Reply, Request, UnacceptableError
+from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, without_thoughts
 from rolellm.prompts.leaks import LONGEST_SHARED, MOST_COPIED, leak_check, share_check, word_runs
 from rolellm.prompts.render import Template, load_template
 
@@ -122,7 +122,6 @@ _LEAST: Final = {"en": 12, "zh": 20}
 
 #: The most times that a reply is gone over, in case of doubt.
 _ROUNDS: Final = 9
-_THOUGHTS: Final = re.compile(r".*</think>|<think>.*", re.DOTALL)
 _QUOTED: Final = re.compile(
     r"“[^“”]{0,400}”|\"[^\"]{0,400}\"|「[^「」]{0,400}」|『[^『』]{0,400}』|‘[^‘’]{0,400}’(?!\w)"
     r"|(?<![^\W_])'[^'\n]{1,400}'(?![^\W_])"
@@ -267,7 +266,7 @@ def _sentences_of(found: dict[Defect, str], language: Language, told_in: Languag
 def mended(text: str, person: Person, names: Names, language: Language) -> Portrait:
     """A reply as one paragraph of whole sentences, not too long, and without the role's name where that is easy."""
     notes: dict[str, None] = {}
-    text = _THOUGHTS.sub("", text).strip()[: 2 * MOST_BYTES]
+    text = without_thoughts(text)[: 2 * MOST_BYTES]
     # What one step leaves may be for an earlier one; each leaves less, or fewer names.
     for _ in range(_ROUNDS):
         made, new = _mended_once(text, person, names, language)
