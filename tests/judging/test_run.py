@@ -299,5 +299,5 @@ def test_damage_to_the_journal_is_told_as_it_costs(tmp_path: Path) -> None:
     judge(tmp_path, comparison("strong"))
     journal = tmp_path / "journal.jsonl"
     journal.write_bytes(journal.read_bytes()[:-400])
-    with pytest.warns(UserWarning, match="asked, and paid for, again: 1 damaged pieces"):
+    with pytest.warns(UserWarning, match="asked, and paid for, again: 1 damaged piece"):
         assert judge(tmp_path, comparison("strong"))["spent"]["calls"] > 0

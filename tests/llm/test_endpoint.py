@@ -690,7 +690,7 @@ def test_every_stage_tells_of_damage(
         client.ask([ASKED])
     with (tmp_path / JOURNAL).open("ab") as stream:
         stream.write(b"half a rec")
-    with pytest.warns(JournalWarning, match="asked, and paid for, again: 1 damaged pieces"):
+    with pytest.warns(JournalWarning, match="asked, and paid for, again: 1 damaged piece"):
         Client(tmp_path, [at]).close()
     Client(tmp_path, [at]).close()
 

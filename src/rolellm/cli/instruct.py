@@ -80,7 +80,7 @@ def _show(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
     print_table(title, ("verdict", "pairs", "such as"), rows)
     if counts["verified"]:
         checked = [(rated, *found.values()) for rated, found in counts["verified"].items()]
-        print_table("Names, numbers and words", ("model's rating", "in the material", "not"), checked)
+        print_table("Checked against the material", ("rated by the model", "borne out", "not borne out"), checked)
     spent = manifest["spent"]
     by_type = ", ".join(f"{number:,} {name}" for name, number in counts["kept_by_type"].items())
     typer.echo(f"Kept: {by_type}; {spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")

@@ -124,7 +124,7 @@ def _show(parsed: Parsed, out: Path, counts: Mapping[str, Any]) -> None:
         (f"{parsed.role}'s", sum(parsed.own.values())),
         *((f"  as {name}", count) for name, count in parsed.own.items()),
         ("speaker not found", len(parsed.unattributed)),
-        ("empty in the script", len(parsed.empty)),
+        ("names without words", len(parsed.empty)),
     ]
     say(str(parsed.source.path))
     print_table("Found", ("", "turns"), rows)
@@ -254,7 +254,8 @@ def build(
         )
     else:
         show(built.folder)
-        for note in built.notes:
+        # What `show` has printed as a defect.
+        for note in (note for note in built.notes if ", kept with a defect: " not in note):
             say(f"note: {note}")
         if spent:
             say(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")

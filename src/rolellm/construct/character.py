@@ -29,7 +29,7 @@ from rolellm.construct.scripts.parse import asked_names, parsed_for, read_script
 from rolellm.construct.scripts.reading import Format
 from rolellm.construct.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, settings_from
 from rolellm.construct.sheet import CARD, Sheet, check_free, is_outdated, plain_fields, read_sheet, write_sheet
-from rolellm.core.errors import StoppedShortError
+from rolellm.core.errors import SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Language
 from rolellm.core.text import safe_name
@@ -258,14 +258,19 @@ class Character(Sheet):
             overwrite: Replace the character that the folder holds.
 
         Raises:
-            SettingsError: When the folder is not empty and may not be replaced.
+            SettingsError: When the folder is not empty and may not be replaced, or cannot be written.
         """
         target, home = Path(folder), self._home()
         if target.exists() and target.samefile(home):
             return self
         check_free(target, overwrite)
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(home, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock"))
+        try:
+            shutil.copytree(home, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock"))
+        except OSError as error:
+            raise SettingsError(
+                f"{target} cannot be written ({error.strerror or error}); choose another folder"
+            ) from error
         object.__setattr__(self, "folder", target)
         return self
 

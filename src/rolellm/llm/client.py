@@ -300,7 +300,7 @@ class Client(ExitStack):
                 need = "an endpoint that answers: check the key, the account's credit, the model's name and the address"
                 return self._short(f"no endpoint answers any more ({last})", need)
             return EndpointError(
-                f"no endpoint takes what it is asked ({last}); {self._kept()}. Check the model's name, the key's "
+                f"every endpoint refused the requests ({last}); {self._kept()}. Check the model's name, the key's "
                 "environment variable and the address, then rerun the same command"
             )
         return self._short(str(stop), stop.need)

@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from rolellm.core.files import NO_ROOM, whole_file
+from rolellm.core.text import number_of
 from rolellm.llm.model import Json
 from rolellm.llm.openai_format import encode_body
 from rolellm.runtime.locks import locked
@@ -158,7 +159,7 @@ class Journal:
         """What was lost before opening, in words; empty for nothing."""
         found = []
         if self.damaged:
-            found.append(f"{self.damaged:,} damaged pieces are set aside in {DAMAGED}")
+            found.append(f"{number_of(self.damaged, 'damaged piece')} set aside in {DAMAGED}")
         if self.missing:
             found.append(f"calls that cost {self.missing:.2g} US dollars have no record any more, and still count")
         where = f"the journal in {self.path.parent} has lost replies, which are asked, and paid for, again"

@@ -201,7 +201,7 @@ def test_what_is_wrong_with_a_profile_is_said_and_shown(
     monkeypatch.setitem(scripted._SAID["en"], "second", "She is one who \x1b[31mhas [bold]47[/bold] answers: ")
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
     assert done.code == 0 and inert(done.out + done.err)
-    assert "description, kept with a defect: It speaks of what is not in the material: 47" in done.out + done.err
+    assert "description: It speaks of what is not in the material: 47" in done.out + done.err
     done = call("show", "ada")
     assert done.code == 0 and inert(done.out)
     assert "Defects\n" in done.out and '  description: It does not open with "You are".' in done.out
