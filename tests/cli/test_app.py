@@ -113,6 +113,23 @@ def test_a_file_in_the_place_of_a_folder(
     assert (place / "llm.yaml").read_text(encoding="utf-8").startswith("endpoints")
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(("--llm", "a", "--llm", "llm.yaml"), "--llm is given more than once; give one file", id="twice"),
+        pytest.param(("--alias", "a", "--alias", "b", "--json", "--json"), None, id="repeatable"),
+        pytest.param(("--format", "noval"), "'--format': 'noval' is not one of", id="unknown"),
+    ],
+)
+def test_options_that_are_refused(
+    place: Path, words: tuple[str, ...], message: str | None, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    done = command("role", "parse", "script.txt", "--role", "Fox", "--out", "turns.jsonl", *words)
+    assert done.code == (2 if message else 0)
+    assert (message or "") in done.err
+
+
 def test_a_device_is_not_replaced_by_a_file(place: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     pipe = place / "pipe"

@@ -134,7 +134,9 @@ def test_a_shortfall_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_card_goes_in_and_out(queen: Character, tmp_path: Path) -> None:
-    card = queen.to_card(tmp_path / "queen.png")
+    with pytest.warns(CharacterWarning, match="first_mes is empty|lines") as told:
+        card = queen.to_card(tmp_path / "queen.png")
+    assert "mes_example has 11 of the role's 12 lines" in str(told[1].message)
     again = Character.from_card(card)
     assert again.role == QUEEN
     assert again.to_dict()["card"]

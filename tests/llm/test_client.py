@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -746,11 +747,13 @@ with Client(Path(sys.argv[1]), [model], QUIET) as client:
 
 def test_ctrl_c_waits_for_what_is_in_flight(tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED.format(tests=str(Path(__file__).parent)), str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "begun\n"
         time.sleep(0.4)
         process.send_signal(signal.SIGINT)
-        out = process.stdout.read()
+        out, told = process.communicate()
+    assert re.fullmatch(r"stopping; waiting for [1-4] calls? in flight \(Ctrl-C again to drop them\)\n", told)
     sent, delivered, words = out.split(" ", 2)
     assert 0 < int(sent) == int(delivered) < 400
     assert f"{delivered} replies are kept in {tmp_path}" in words and "Resume with: the same command" in words

@@ -12,7 +12,7 @@ from rolellm.core.errors import EndpointError
 from rolellm.llm import retry
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
-from rolellm.llm.model import Answer, Failure, Outcome, Request, RunOptions, Schema, system, user
+from rolellm.llm.model import Answer, EndpointWarning, Failure, Outcome, Request, RunOptions, Schema, system, user
 
 RECORDED = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
 SCHEMA = Schema("pair", {"type": "object", "properties": {"a": {"type": "integer"}}})
@@ -120,6 +120,26 @@ def test_a_form_in_which_no_reply_comes_in_time_is_given_up(
         outcomes = run(tmp_path, endpoint(server, concurrency=1, timeout=1.0), asked(3))
         assert all(isinstance(outcome, Answer) for outcome in outcomes)
         assert ["response_format" in body for body in server.bodies] == [True, False, False, False]
+
+
+def test_a_form_is_called_slow_after_three_replies_of_each_kind(
+    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import local_llm
+
+    class Slow(local_llm.LocalLLM):
+        def route(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Any:
+            answer, seconds = super().route(method, target, headers, body)
+            return answer, 0.5 if b"response_format" in body else seconds
+
+    monkeypatch.setattr("rolellm.llm.endpoint._SLOW", 0)
+    monkeypatch.setattr("rolellm.llm.endpoint._TOKENS_TO_COMPARE", 1)
+    plain = [Request((user(f"Question {number}?"),)) for number in range(3)]
+    with Slow() as server:
+        at = endpoint(server)
+        run(tmp_path / "two of one kind", at, [*plain, *asked(2)])
+        with pytest.warns(EndpointWarning, match="times slower with `structured: json_schema`"):
+            run(tmp_path / "three of each", at, asked(3)[2:])
 
 
 @those("retry")

@@ -57,6 +57,21 @@ _COMMANDS = {
 }
 
 
+class _Command(TyperCommand):
+    """A command that refuses a second ``--llm``, and words errors without Pydantic's prefix."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        given = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=list(args))[2]
+        if sum(item.opts[0] == "--llm" for item in given) > 1:
+            ctx.fail("--llm is given more than once; give one file, whose `endpoints` may list several")
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
+
 class _Commands(TyperGroup):
     """The commands, each imported when it is needed: listing them takes no more than their docstrings."""
 
@@ -84,9 +99,11 @@ def _imported(name: str) -> Any:
     found = getattr(importlib.import_module(f"rolellm.cli.{module}"), attribute)
     holder = typer.Typer(callback=lambda: None)
     if isinstance(found, typer.Typer):
+        for inner in found.registered_commands:
+            inner.cls = _Command
         holder.add_typer(found, name=name)
     else:
-        holder.command(name)(found)
+        holder.command(name, cls=_Command)(found)
     return get_group(holder).commands[name]
 
 

@@ -412,8 +412,8 @@ def export_card(
         found = {name: getattr(exported, name) for name in ("spec", "changed", "notes")}
         print_json({"out": str(out), "chunks": exported.chunks, "picture": picture, **found})
         return
-    inside = f" in its chunks {' and '.join(exported.chunks)}" if exported.chunks else ""
-    say(f"Card {exported.spec.upper()} in {out}{inside}.")
+    inside = f" (PNG {'chunks' if exported.chunks[1:] else 'chunk'} {' and '.join(exported.chunks)})"
+    say(f"Wrote a {exported.spec.upper()} card to {out}{inside if exported.chunks else ''}.")
     if exported.changed:
         say(f"Changed since it was imported: {', '.join(exported.changed)}.")
     for note in exported.notes:

@@ -246,8 +246,11 @@ class Character(Sheet):
 
         Returns:
             The file's path.
+
+        Warns:
+            CharacterWarning: For what the card lacks, such as lines that found no room.
         """
-        export_card(self._home(), path, **options)
+        _warn(*export_card(self._home(), path, **options).notes)
         return Path(path)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Character:

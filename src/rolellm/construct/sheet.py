@@ -174,7 +174,10 @@ def check_free(folder: Path, overwrite: bool, marks: Sequence[str] = (PROFILE,))
     if not any((folder / name).is_file() for name in marks):
         raise SettingsError(f"{folder} holds other files; choose a new folder")
     if not overwrite:
-        raise SettingsError(f"{folder} holds a character already; choose another folder, or overwrite it (--overwrite)")
+        raise SettingsError(
+            f"{folder} holds a character already; choose another folder, or overwrite it (--overwrite, or "
+            "overwrite=True in Python)"
+        )
 
 
 def check_run_folder(folder: str | Path, stage: str, *foreign: str) -> None:

@@ -7,6 +7,7 @@ first: it asks only what has no answer yet.
 from __future__ import annotations
 
 import asyncio
+import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,6 +19,7 @@ from typing import Any, overload
 from rolellm.core.errors import EndpointError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import write_jsonl
+from rolellm.core.text import number_of
 from rolellm.llm.batch import STATE, BatchRun, BatchState
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import (
@@ -218,9 +220,14 @@ class Client(ExitStack):
             state = f"{counts.in_flight} in flight, {counts.failed} failed"
             if any(model.price for model in self.models):
                 state += f", ${spent:.4f}"
-            if run.stopped is not None:
-                state = f"stopping: {counts.in_flight} in flight are waited for (Ctrl-C again drops them)"
             progress.update(done=counts.done, state=state)
+
+        def stop() -> None:
+            # Batches are not waited for.
+            if run.stopped is None and run.counts.in_flight and not self.options.batch:
+                calls = number_of(run.counts.in_flight, "call")
+                sys.stderr.write(f"stopping; waiting for {calls} in flight (Ctrl-C again to drop them)\n")
+            run.stop(StopAskingError("asked to stop"))
 
         async def work() -> None:
             try:
@@ -230,7 +237,7 @@ class Client(ExitStack):
 
         try:
             with Progress(label or "asking", total, look=look, show=self.options.show_progress):
-                run_to_end(work, lambda: run.stop(StopAskingError("asked to stop")))
+                run_to_end(work, stop)
         finally:
             self._count(run)
         if run.stopped is not None:

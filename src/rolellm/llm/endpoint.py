@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import socket
 import ssl
 import time
@@ -44,9 +43,9 @@ from rolellm.version import __version__
 
 _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms")
 _FORMS: tuple[Structured, ...] = ("json_schema", "json_object", "none")
-# Replies of fewer tokens say nothing about the pace; a form that takes fewer seconds per token than this, or is fewer
-# times slower than plain text, is not worth a warning (our choice).
-_TOKENS_TO_COMPARE, _SLOW, _FAR_SLOWER = 16, 0.1, 4
+# Replies of fewer tokens, and fewer replies, say nothing about the pace; a form that takes fewer seconds per token than
+# this, or is fewer times slower than plain text, is not worth a warning (our choice).
+_TOKENS_TO_COMPARE, _REPLIES_TO_COMPARE, _SLOW, _FAR_SLOWER = 16, 3, 0.1, 4
 
 
 class Endpoint:
@@ -70,8 +69,8 @@ class Endpoint:
         self._hidden = hidden_keys(self._base_url, settings.extra_body)
         self._sdk: AsyncOpenAI | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # By whether the reply was constrained to a form: seconds a token, of the fastest call.
-        self._pace: dict[bool, float] = {}
+        # By whether the reply was constrained to a form: seconds a token, of the fastest calls.
+        self._pace: dict[bool, list[float]] = {}
         self._warned = False
 
     def __repr__(self) -> str:
@@ -185,12 +184,15 @@ class Endpoint:
         usage = raw.get("usage")
         tokens = usage.get("completion_tokens") if isinstance(usage, Mapping) else None
         # A short reply has no pace, but shows that the form works.
-        pace = seconds / tokens if isinstance(tokens, int) and tokens >= _TOKENS_TO_COMPARE else math.inf
-        self._pace[constrained] = min(pace, self._pace.get(constrained, math.inf))
-        plain, formed = self._pace.get(False, math.inf), self._pace.get(True, math.inf)
-        if not self._warned and max(_SLOW, _FAR_SLOWER * plain) < formed < math.inf:
+        paces = self._pace.setdefault(constrained, [])
+        if isinstance(tokens, int) and tokens >= _TOKENS_TO_COMPARE:
+            paces[:] = sorted([*paces, seconds / tokens])[:_REPLIES_TO_COMPARE]
+        plain, formed = self._pace.get(False, []), self._pace.get(True, [])
+        if self._warned or min(len(plain), len(formed)) < _REPLIES_TO_COMPARE:
+            return
+        if max(_SLOW, _FAR_SLOWER * plain[0]) < formed[0]:
             self._warned = True
-            times = formed / plain
+            times = formed[0] / plain[0]
             warnings.warn(
                 f"{self.name} is {times:.0f} times slower with `structured: {self.structured}` than without; "
                 "`structured: none` in its settings asks for JSON in words alone, and reads that, too",

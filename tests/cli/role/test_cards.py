@@ -66,6 +66,7 @@ def test_in_and_out_as_a_user_does_it(folder: Path, command: Command) -> None:
 
     done = command("role", "export-card", "second", "--out", "mine.png", "--image", "again.png")
     assert (done.code, done.err) == (0, "")
+    assert "Wrote a V3 card to mine.png (PNG chunks chara and ccv3).\n" in done.out
     assert (folder / "mine.png").read_bytes() == (folder / "again.png").read_bytes()
 
 

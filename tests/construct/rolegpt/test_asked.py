@@ -55,5 +55,5 @@ def test_files_that_will_not_do(tmp_path: Path, text: str, message: str) -> None
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file; `rolellm instructions sample` makes one"):
+    with pytest.raises(DataError, match=r"no such file; .* makes one, and Python takes a list of texts or a Dataset"):
         instructions_of(tmp_path / "none.jsonl", "Fox")

@@ -132,7 +132,9 @@ def export_card(
     if spec == "v2" and ending == ".charx":
         raise SettingsError("a .charx holds a card V3; leave --spec out, or write to a .json or .png")
     if target.is_dir() or (target.exists() and not overwrite):
-        raise SettingsError(f"{target} exists already; choose another name, or use --overwrite")
+        raise SettingsError(
+            f"{target} exists already; choose another name, or overwrite it (--overwrite, or overwrite=True in Python)"
+        )
     source = Path(folder)
     if target.resolve() == (source / PROFILE).resolve():
         raise SettingsError(f"{target} is the character itself; choose another name")

@@ -208,7 +208,7 @@ def _check(target: Path, start: Sheet, card: str | Path | None) -> None:
     if not (target / PROFILE).is_file():
         return
     there = read_sheet(target)
-    way = "name another folder, or replace it with --overwrite"
+    way = "name another folder, or replace it (--overwrite, or overwrite=True in Python)"
     if there.role != start.role:
         raise SettingsError(f"{target} holds another character, {there.role}; {way}")
     build = there.made.get("build")

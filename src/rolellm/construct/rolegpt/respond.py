@@ -81,7 +81,10 @@ def instructions_of(given: Any, role: str, limit: int | None = None) -> Instruct
     elif path.is_file():
         rows, source = read_jsonl(path), {"file": path.name, "sha256": hash_file(path)}
     else:
-        raise DataError("no such file; `rolellm instructions sample` makes one", path=path)
+        raise DataError(
+            "no such file; `rolellm instructions sample` makes one, and Python takes a list of texts or a Dataset, too",
+            path=path,
+        )
     found: list[Asked] = []
     for number, value in rows:
         problem = _problem(value, role)

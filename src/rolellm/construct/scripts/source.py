@@ -118,7 +118,8 @@ def read_source(path: str | Path, encoding: str | None = None) -> Source:
     try:
         text = data.decode(name)
     except (LookupError, ValueError) as error:
-        raise ScriptError(f"this cannot be read as {name!r:.60} ({error}). {_NAME_IT}", path=path) from error
+        problem = f"this cannot be read as {name!r:.60} ({error})" if encoding else "the encoding could not be detected"
+        raise ScriptError(f"{problem}. {_NAME_IT}", path=path) from error
     if encoding is None and "\0" in text[:_SAMPLE]:
         raise ScriptError("zero bytes: this is not a text file; give a plain text", path=path)
     return source_of(text, encoding=name, path=file)
