@@ -16,6 +16,8 @@ from markdown_it import MarkdownIt
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
+from rolellm import load_rolebench, score
+from rolellm.construct.release import gather, write_release
 from rolellm.core.errors import DataError, HubLoginError, ModelError, RoleLLMError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
@@ -28,6 +30,7 @@ from rolellm.rocit.publish import check_publishing, push
 from rolellm.rocit.recipe import load_recipe
 from rolellm.rocit.train import train
 
+from ..construct.release.test_release import make
 from ..forking import Forking
 
 pytestmark = [
@@ -69,7 +72,7 @@ def published(hub: Any, tmp_path: Path) -> Publish:
 @pytest.fixture
 def scores(tmp_path: Path) -> Path:
     """What `rolellm score --json` prints, of a part of the data without role-specific rows."""
-    from rolellm import dataset_fingerprint, load_rolebench
+    from rolellm import dataset_fingerprint
     from rolellm.evaluation.predictions import Predictions
     from rolellm.evaluation.score import score_rows
     from rolellm.evaluation.settings import ScoreOptions
@@ -364,6 +367,25 @@ def test_scores_on_the_release_are_where_the_hub_reads_them(
     cus = entries["role-generalization-eng_cus"]
     assert (cus.dataset_id, cus.value) == ("ZenMoore/RoleBench", said["metrics"]["CUS"]["mean"])
     assert "protocol rouge-score" in cus.notes
+
+
+def test_what_was_made_from_a_release_of_ones_own_is_not_called_rolebench(
+    published: Publish, write_recipe: Callable[..., Path], tmp_path: Path
+) -> None:
+    config, released = "instruction-generalization-eng", tmp_path / "released"
+    write_release([gather(make(tmp_path / "Ann", "Ann"))], released)
+    run = train(load_recipe(write_recipe(tmp_path, data={"config": config, "data_dir": str(released)}))).out
+    table = load_rolebench(config, "test", data_dir=released)
+    scored = score(["Ann says so."] * len(table), table, data_dir=released, floors=False, resamples=20)
+    write_json(tmp_path / "scores.json", scored.to_dict())
+
+    folder = published(run, scores=(tmp_path / "scores.json",))
+    card = ModelCard.load(folder / "README.md")
+    assert not {"datasets", "model-index"} & card.data.to_dict().keys()
+    assert not (folder / ".eval_results").exists()
+    assert "RoleBench" not in card.text
+    assert f"| data | a release of its own, `{config}`" in card.text
+    assert f"| `{config}/test` of a release of one's own | rouge-score | CUS | " in card.text
 
 
 HOSTILE = "x`|y\n\n# Owned\n\n<script>alert(1)</script><!-- [a](javascript:x)\u202e\u200b\n```\n````\n# Again\n~~~\n"

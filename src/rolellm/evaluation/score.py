@@ -370,6 +370,8 @@ def fingerprint(
         options: How.
         tokenizers: The tokenizer used for each language.
     """
+    from rolellm.rolebench.source import own_manifest
+
     recipe: dict[str, Any] = {
         "protocol": options.protocol,
         "value": VALUE_FIELD[options.protocol],
@@ -386,6 +388,7 @@ def fingerprint(
         "dataset": {
             "config": options.config,
             "split": options.split,
+            **({"own": True} if options.config and own_manifest(options.data_dir) else {}),
             "fingerprint": options.dataset_fingerprint or rows_hash(rows),
             "rows": len(rows),
         },

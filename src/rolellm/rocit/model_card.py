@@ -44,6 +44,12 @@ class FinishedRun:
     base_revision: str | None
 
     @property
+    def on_rolebench(self) -> bool:
+        """Whether it was trained on rows of RoleBench, not of the sample, a release of one's own or another dataset."""
+        data = self.manifest["data"]
+        return not data.get("own") and data["config"] not in (SAMPLE, SAMPLE + ANONYMOUS, "dataset")
+
+    @property
     def languages(self) -> list[Language]:
         """The languages of the training rows, as far as the recipe says."""
         data = self.manifest["recipe"]["data"]
@@ -61,9 +67,10 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The content hash of the rows that were scored."""
+    """The content hash of the rows that were scored, and whether they are of a release of one's own."""
 
     fingerprint: str
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +134,16 @@ class Scores:
         """The scores for the card's ``model-index``, as ``huggingface_hub.EvalResult``."""
         from huggingface_hub import EvalResult
 
-        own = self.config in (SAMPLE, SAMPLE + ANONYMOUS)
+        sample = self.config in (SAMPLE, SAMPLE + ANONYMOUS)
         for name in METRICS:
             metric = self.metrics.get(name)
-            if metric is None:
+            if metric is None or self.fingerprint.dataset.own:
                 continue
             details = {"ci95": metric.ci95 and list(metric.ci95), "n": metric.n}
             yield EvalResult(
                 task_type="text-generation",
-                dataset_type="rolellm-sample" if own else REPO_ID,
-                dataset_name="the sample in rolellm" if own else "RoleBench",
+                dataset_type="rolellm-sample" if sample else REPO_ID,
+                dataset_name="the sample in rolellm" if sample else "RoleBench",
                 dataset_config=self.config,
                 dataset_split=self.split,
                 dataset_args={"fingerprint": self.fingerprint.dataset.fingerprint},
@@ -150,7 +157,7 @@ class Scores:
     def hub_results(self) -> Iterator[Any]:
         """The scores for ``.eval_results`` of a model's repository, as ``huggingface_hub.EvalResultEntry``.
 
-        None for the sample, fame-free twins and configs of others, which are not in the dataset on the Hub.
+        None for the sample, fame-free twins, and configs and releases of others: the dataset on the Hub lacks them.
         """
         from huggingface_hub import EvalResultEntry
 
@@ -158,7 +165,7 @@ class Scores:
         for name in METRICS:
             metric = self.metrics.get(name)
             known = self.config in {*CONFIGS} - {SAMPLE} and not get_config(self.config).anonymous
-            if metric is not None and known:
+            if metric is not None and known and not self.fingerprint.dataset.own:
                 task = f"{self.config}_{name.lower()}"
                 yield EvalResultEntry(dataset_id=REPO_ID, task_id=task, value=metric.mean, notes=notes)
 
@@ -232,7 +239,7 @@ def _front_matter(run: FinishedRun, repo: str, license_id: str, scores: Sequence
         library_name="peft" if adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=run.base,
-        datasets=None if run.manifest["data"]["config"] in (SAMPLE, SAMPLE + ANONYMOUS, "dataset") else [REPO_ID],
+        datasets=[REPO_ID] if run.on_rolebench else None,
         tags=["rolellm", "role-playing", *([] if method == "full" else [method])],
         model_name=repo.partition("/")[2] if results else None,
         eval_results=results or None,

@@ -326,6 +326,7 @@ def _publish(output: OutputRecipe, run: Run) -> Run:
 
 def _manifest(recipe: Recipe, prepared: Prepared, result: Run, base: dict[str, str], processes: int) -> dict[str, Any]:
     from rolellm.rolebench import dataset_fingerprint
+    from rolellm.rolebench.source import own_manifest
 
     examples = prepared.examples
     read = examples.prompts.lengths[examples.prompt_of]
@@ -337,6 +338,7 @@ def _manifest(recipe: Recipe, prepared: Prepared, result: Run, base: dict[str, s
         "data": {
             "config": recipe.data.config if prepared.fingerprint is None else "dataset",
             "split": recipe.data.split,
+            **({"own": True} if prepared.fingerprint is None and own_manifest(recipe.data.data_dir) else {}),
             "fingerprint": prepared.fingerprint or dataset_fingerprint(recipe.data.config, recipe.data.data_dir),
             "rows": prepared.trained,
             "examples": len(examples),
