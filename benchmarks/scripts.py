@@ -15,7 +15,6 @@ import csv
 import hashlib
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -36,6 +35,13 @@ from rolellm.core.errors import ScriptError
 from rolellm.core.records import UNKNOWN
 
 INDEX = Path(__file__).with_name("scripts.json")
+# In a small process of its own: on Linux, a child's ru_maxrss starts from what its parent has.
+MEASURE = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(status, used.ru_utime + used.ru_stime, used.ru_maxrss)
+"""
 
 
 def headers_of(text: str, entry: dict[str, Any]) -> list[tuple[int, int, str]]:
@@ -91,12 +97,13 @@ def cost(path: Path, role: str, megabytes: float) -> str:
         large = Path(folder, path.name)
         large.write_bytes(data * round(megabytes * 1e6 / len(data)))
         command = [sys.executable, "-m", "rolellm", "role", "parse", str(large), "--role", role, "--out"]
-        child = subprocess.Popen([*command, str(Path(folder, "turns.jsonl"))], stdout=-3, stderr=-3)
-        _, status, used = os.wait4(child.pid, 0)
+        command.append(str(Path(folder, "turns.jsonl")))
+        done = subprocess.run([sys.executable, "-c", MEASURE, *command], capture_output=True, text=True, check=True)
+        status, seconds, kilobytes = map(float, done.stdout.split())
         if status:
             return "refused"
         size = large.stat().st_size / 1e6
-    return f"{size:.1f} MB in {used.ru_utime + used.ru_stime:.1f} s and {used.ru_maxrss * 1024 / 1e6:.0f} MB"
+    return f"{size:.1f} MB in {seconds:.1f} s and {kilobytes * 1024 / 1e6:.0f} MB"
 
 
 def main() -> None:

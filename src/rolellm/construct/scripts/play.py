@@ -89,6 +89,10 @@ class Cue(NamedTuple):
     opens: bool = False
 
 
+#: Makes a cue; of equal ones, which come by the thousand, one object.
+same_cue: Final = lru_cache(maxsize=1 << 12)(Cue)
+
+
 class _Named(NamedTuple):
     indent: int
     first: bool
@@ -103,9 +107,9 @@ def _cues_of(line: str) -> Sequence[Cue]:
     # Tried only where it can match: names in front of gaps are in capitals, or in a script that has none.
     gap = _GAP.match(line) if "\t" in line or not line.lstrip()[1:2].islower() else None
     if gap and (not any(map(str.islower, gap["name"])) or "\t" in gap["gap"]):
-        cues.append(Cue(bare(gap["name"]), gap.end("gap"), gap.span("aside") if gap["aside"] else (0, 0), "gap"))
+        cues.append(same_cue(bare(gap["name"]), gap.end("gap"), gap.span("aside") if gap["aside"] else (0, 0), "gap"))
     if (run := _RUN.match(line)) and run["name"].isupper():
-        cues.append(Cue(bare(run["name"]), run.end(), run.span("aside") if run["aside"] else (0, 0), "run"))
+        cues.append(same_cue(bare(run["name"]), run.end(), run.span("aside") if run["aside"] else (0, 0), "run"))
     match = _CUE.match(line)
     if match is None:
         return cues
@@ -131,11 +135,11 @@ def _cues_of(line: str) -> Sequence[Cue]:
         is_cue = not after.strip() or match["stop"] == "：" or after[0].isspace() or name.isupper()
         way = "colon" if after.strip() else "colon alone"
     if is_cue:
-        cues.append(Cue(bare(name), match.end(), aside, way))
+        cues.append(same_cue(bare(name), match.end(), aside, way))
     if line.rfind("(") > line.rfind(")") and (opened := _OPEN.match(line)):
         # A direction that goes on in the next line; "stop" and "capital" name the same speakers here.
         way = "stop" if opened["name"].isupper() else "capital"
-        cues.append(Cue(bare(opened["name"]), opened.end(), way=way, opens=True))
+        cues.append(same_cue(bare(opened["name"]), opened.end(), way=way, opens=True))
     return cues
 
 

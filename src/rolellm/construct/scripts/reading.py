@@ -8,7 +8,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import inf
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -18,51 +17,39 @@ from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, fold
 Format = Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"]
 
 
-class Run(NamedTuple):
-    """A piece of the text that readers get, and the span of the decoded source that it was.
-
-    Attributes:
-        at: Where it begins in the text.
-        start: Where it begins in the source.
-        end: Where it ends there, exclusive.
-        spelled: Whether the source spells it in another way, such as ``&ldquo;``; else both are the same.
-    """
-
-    at: int
-    start: int
-    end: int
-    spelled: bool = False
-
-    def span(self, place: int) -> tuple[int, int]:
-        """Where a character of the text is in the source."""
-        start = self.start + place - self.at
-        return (self.start, self.end) if self.spelled else (start, start + 1)
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """A script as the readers get it: decoded, newlines as LF, HTML crumbs and control characters taken out.
 
     Attributes:
-        text: What the readers read.
-        runs: The pieces that it was made of; the last is empty, where the text ends.
+        text: What the readers read. It is made of pieces of the source; the last is empty, where the text ends.
+        at: Where each piece begins in `text`.
+        starts: Where each piece begins in the decoded source.
+        ends: Where it ends there, exclusive, if the source spells it in another way, such as ``&ldquo;``; else -1.
         length: Length of the decoded source, in characters.
         encoding: How the file was decoded.
         path: The file, where there is one.
     """
 
     text: str
-    runs: Sequence[Run]
+    at: Sequence[int]
+    starts: Sequence[int]
+    ends: Sequence[int]
     length: int
     encoding: str = "utf-8"
     path: Path | None = None
 
     def place(self, start: int, end: int) -> tuple[int, int]:
         """A span of `text` (end exclusive) as a span of the decoded source."""
-        first = self.runs[bisect_right(self.runs, (start, inf)) - 1].span(start)
-        if start >= end:
-            return first[0], first[0]
-        return first[0], self.runs[bisect_right(self.runs, (end - 1, inf)) - 1].span(end - 1)[1]
+        first = self._span(start)[0]
+        return first, self._span(end - 1)[1] if end > start else first
+
+    def _span(self, place: int) -> tuple[int, int]:
+        number = bisect_right(self.at, place) - 1
+        start, end = self.starts[number], self.ends[number]
+        if end < 0:
+            start += place - self.at[number]
+        return start, end if end >= 0 else start + 1
 
 
 @dataclass(frozen=True, slots=True)

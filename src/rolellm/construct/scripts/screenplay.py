@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Set
 from functools import lru_cache
-from itertools import takewhile
 from typing import Final
 
 from rolellm.construct.scripts.reading import (
@@ -46,6 +45,11 @@ _TRANSITION: Final = re.compile(
     r"SERIES OF SHOTS)[.:]?|(?:(?:SMASH|MATCH|JUMP|HARD) CUT|INTERCUT|MONTAGE|TITLE CARD|SUPER:).{0,80})\s*$"
 )
 _CUE: Final = re.compile(r"\s*(?P<forced>@?)(?P<name>[^\W_][^\n()^]{0,58}?)(?:\s*\([^()\n]{1,40}\)){0,3}\s*\^?\s*$")
+# Under a name: words, or blank lines, and under these perhaps a direction.
+_FULL: Final = re.compile(r"\n[^\S\n]*\S")
+_BLANK: Final = re.compile(
+    r"\n((?:[^\S\n]*\n){1,2})(?=[^\S\n]*\S)(?:[^\S\n]*[(（][^()（）\n]{1,300}[)）][^\S\n]*$)?", re.MULTILINE
+)
 _SHORTENED: Final = re.compile(r"\b(?:JR|SR|[A-Z])\.$")
 _PARENTHETICAL: Final = re.compile(r"^[ \t]*([(（])([^()（）]{1,300})[)）]", re.MULTILINE)
 # A heading has its scene's number in front and behind, as printed, or as ``#1A#``.
@@ -62,9 +66,10 @@ _PARAGRAPHS: Final = 10
 def read_screenplay(source: Source, hints: Hints) -> list[Found]:
     """The turns of a screenplay; a speech ends at a blank line, action is narration, parentheticals are directions."""
     masked = _masked(source.text)
-    out, cues = _Screenplay(masked), {line.start: line for line in _cues(masked)}
-    is_fountain = all(line.indent < _INDENTED for line in cues.values())
-    first = True
+    named = _cues(masked)
+    is_fountain, cues = all(line.indent < _INDENTED for line in named), {line.start for line in named}
+    del named
+    out, first = _Screenplay(masked), True
     for line in joined(masked):
         if line.blank:
             # Fountain: a line of two spaces keeps a speech going. Nor does what is dropped end it.
@@ -106,25 +111,21 @@ def joined(text: str) -> Iterator[Line]:
 @lru_cache(maxsize=2)
 def _gaps(text: str) -> Set[int]:
     """Where the blank lines under names begin, if names are paragraphs of their own."""
-    lines = list(lines_of(text))
     alone: Counter[str] = Counter()
     over: Counter[str] = Counter()
     gaps: set[int] = set()
-    for place, line in enumerate(lines[:-1]):
-        if line.blank or (place and not lines[place - 1].blank) or not _could_be_cue(line.text):
-            continue
-        name = key(_name(line.text))
-        blank = list(takewhile(lambda near: near.blank, lines[place + 1 : place + 4]))
-        over[name] += not blank
-        alone[name] += 0 < len(blank) < 3 and blank[-1] is not lines[-1]
-        # So are the directions under them.
-        while 0 < len(blank) < 3 and blank[-1] is not lines[-1]:
-            gaps.update(near.start for near in blank)
-            place += len(blank) + 1
-            blank = []
-            if _PARENTHETICAL.fullmatch(lines[place].text.strip()):
-                blank = list(takewhile(lambda near: near.blank, lines[place + 1 : place + 4]))
-    often, full = _repeated(alone), sum(not line.blank for line in lines)
+    full, is_first = 0, True
+    for line in lines_of(text):
+        full += not line.blank
+        if is_first and not line.blank and _could_be_cue(line.text):
+            name, end = key(_name(line.text)), line.end
+            over[name] += _FULL.match(text, end) is not None
+            alone[name] += _BLANK.match(text, end) is not None
+            while blank := _BLANK.match(text, end):
+                gaps.update(place + 1 for place in range(blank.start(), blank.end(1) - 1) if text[place] == "\n")
+                end = blank.end()
+        is_first = line.blank
+    often = _repeated(alone)
     return gaps if often > 2 * _repeated(over) and often * _PARAGRAPHS > full else set()
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import codecs
 import html
 import re
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rolellm.construct.scripts.reading import Run, Source
+from rolellm.construct.scripts.reading import Source
 from rolellm.core.errors import ScriptError
 
 # What is guessed where a file is not UTF-8; the last two have characters more than Big5.
@@ -29,13 +30,14 @@ _NAME_IT: Final = (
 )
 
 
-def _guessed(data: bytes, path: Path | None) -> str:
+def _guessed(data: bytes, path: Path | None) -> tuple[str, str | None]:
+    """The encoding of a file, and its text where that is known then."""
     if kind := next((kind for start, kind in _FOREIGN.items() if data.startswith(start)), None):
         raise ScriptError(f"this is {kind}, not a text; save it as plain text first", path=path)
     try:
         if b"\0" not in data[:_SAMPLE]:
-            data.decode("utf-8")
-            return "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8"
+            name = "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8"
+            return name, data.decode(name)
     except UnicodeDecodeError as error:
         # With a few broken bytes it would be guessed to be something else, and read as nonsense.
         around = data[max(0, error.start - _SAMPLE) : error.start + _SAMPLE].decode("utf-8", errors="replace")
@@ -48,7 +50,7 @@ def _guessed(data: bytes, path: Path | None) -> str:
 
     # It gives up on some short Chinese texts.
     best = from_bytes(data, cp_isolation=_GUESSED).best()
-    return str(best.encoding).replace("_", "-") if best else "gb18030"
+    return str(best.encoding).replace("_", "-") if best else "gb18030", None
 
 
 _NEWLINES: Final = "\r\x0b\x0c\x85\u2028\u2029"
@@ -114,9 +116,9 @@ def read_source(path: str | Path, encoding: str | None = None) -> Source:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ScriptError(f"the script cannot be read ({reason}); give an existing file", path=path) from error
-    name = encoding or _guessed(data, file)
+    name, text = (encoding, None) if encoding else _guessed(data, file)
     try:
-        text = data.decode(name)
+        text = data.decode(name) if text is None else text
     except (LookupError, ValueError) as error:
         problem = f"this cannot be read as {name!r:.60} ({error})" if encoding else "the encoding could not be detected"
         raise ScriptError(f"{problem}. {_NAME_IT}", path=path) from error
@@ -135,15 +137,16 @@ def source_of(decoded: str, *, encoding: str = "utf-8", path: Path | None = None
     '\n“Hi,” he\nsaid.\n'
     """
     pieces: list[str] = []
-    runs: list[Run] = []
+    places, starts, ends = array("q"), array("q"), array("q")
     length = 0
 
-    def take(piece: str, start: int, end: int, *, spelled: bool = False) -> None:
+    def take(piece: str, start: int, end: int = -1) -> None:
         nonlocal length
-        if piece:
-            pieces.append(piece)
-            runs.append(Run(length, start, end, spelled))
-            length += len(piece)
+        pieces.append(piece)
+        places.append(length)
+        starts.append(start)
+        ends.append(end)
+        length += len(piece)
 
     at = 0
     crumbs = _TEI_CRUMB if _TEI.search(decoded, 0, _SAMPLE) else _CRUMB
@@ -154,13 +157,14 @@ def source_of(decoded: str, *, encoding: str = "utf-8", path: Path | None = None
             crumb = crumbs.match(decoded, place, stop) if place >= at else None
             spelled = _spelled(crumb) if crumb else None
             if crumb and spelled is not None:
-                take(decoded[at:place], at, place)
-                take(spelled, place, crumb.end(), spelled=True)
+                take(decoded[at:place], at)
+                if spelled:
+                    take(spelled, place, crumb.end())
                 at = crumb.end()
-        take(decoded[at:stop], at, stop)
+        take(decoded[at:stop], at)
         at = stop
-    runs.append(Run(length, at, at))
-    return Source("".join(pieces), runs, len(decoded), encoding, path)
+    take("", at)
+    return Source("".join(pieces), places, starts, ends, len(decoded), encoding, path)
 
 
 def _spelled(crumb: re.Match[str]) -> str | None:

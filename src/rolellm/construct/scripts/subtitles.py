@@ -14,6 +14,7 @@ from rolellm.construct.scripts.reading import (
     Collector,
     Found,
     Hints,
+    Line,
     Source,
     bare,
     is_name,
@@ -44,19 +45,19 @@ class _Captions(Collector):
 
 def read_subtitles(source: Source, hints: Hints) -> list[Found]:
     """The turns of subtitles, all in one scene: captions say nothing of scenes."""
-    lines = list(lines_of(source.text))
-    dashes = [match.end() if (match := _DASH.match(line.text)) else 0 for line in lines]
-    tags = [_TAG.match(line.text, at) for line, at in zip(lines, dashes, strict=True)]
-    known = known_names((bare(tag["label"]) for tag in tags if tag and tag["label"]), hints.names)
-    out, is_caption = _Captions(source.text), False
-    for place, (line, at, tag) in enumerate(zip(lines, dashes, tags, strict=True)):
+    text = source.text
+    labels = (bare(tag["label"]) for line in lines_of(text) if (tag := _tag(line)[1]) and tag["label"])
+    known = known_names(labels, hints.names)
+    out, is_caption = _Captions(text), False
+    for line in lines_of(text):
+        at, tag = _tag(line)
         # The next caption's number, unless no times follow.
-        is_number = line.text.strip().isdigit() and place + 1 < len(lines) and TIMES.match(lines[place + 1].text)
+        is_number = line.text.strip().isdigit() and TIMES.match(text, line.end + 1)
         if TIMES.match(line.text) or line.blank or is_number:
             out.close()
             is_caption = TIMES.match(line.text) is not None
         elif is_caption:
-            speaker = _speaker(tag, known, source.text) if tag else None
+            speaker = _speaker(tag, known, text) if tag else None
             if tag and speaker:
                 out.open(speaker, line, tag.end(), tag.span("aside") if tag["aside"] else (0, 0))
             elif at or not out.is_open:
@@ -65,6 +66,13 @@ def read_subtitles(source: Source, hints: Hints) -> list[Found]:
                 out.extend(line)
     out.close()
     return out.found
+
+
+def _tag(line: Line) -> tuple[int, re.Match[str] | None]:
+    """Where a line's words begin behind a dash, and the tag that they begin with."""
+    dash = _DASH.match(line.text)
+    at = dash.end() if dash else 0
+    return at, _TAG.match(line.text, at)
 
 
 def _speaker(tag: re.Match[str], known: set[str], text: str) -> str | None:

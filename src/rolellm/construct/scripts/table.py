@@ -11,10 +11,10 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
-from rolellm.construct.scripts.reading import Found, Hints, Source, lines_of, words_of
+from rolellm.construct.scripts.reading import Found, Hints, Line, Source, lines_of, words_of
 from rolellm.core.errors import ScriptError, SettingsError
 from rolellm.core.text import fold, whole_text
 
@@ -58,15 +58,18 @@ def read_table(source: Source, hints: Hints) -> list[Found]:
         ScriptError: When it is not a table, or has no column for the speaker or the text; names its columns.
         SettingsError: When a column asked for is not in it.
     """
-    rows = list(_rows(source.text, frozenset(hints.columns.values())))
-    if not rows:
+    rows, head = _rows(source.text, frozenset(hints.columns.values())), []
+    for row in rows:
+        head.append(row)
+        # A chat's first line may say who chats.
+        if len(_usual(row.fields).keys() | hints.columns.keys()) > 1:
+            break
+    if not head:
         raise ScriptError("not a table: no JSON, and no rows with one delimiter (, ; tab |)", path=source.path)
-    # A chat's first line may say who chats.
-    first = next((row for row in rows if len(_usual(row.fields).keys() | hints.columns.keys()) > 1), rows[0])
-    named = _named(first.fields, hints.columns, source)
+    named = _named(row.fields, hints.columns, source)
     found: list[Found] = []
     scene, before = 0, None
-    for fields, start, end, group in rows:
+    for fields, start, end, group in chain(head, rows):
         speaker, content = (" ".join(fields.get(named[column], "").split()) for column in ("speaker", "text"))
         part = group, fields.get(named.get("scene", ""))
         scene, before = scene + (bool(found) and part != before), part
@@ -118,28 +121,32 @@ def _rows(text: str, asked: frozenset[str] = frozenset()) -> Iterator[_Row]:
         # Where speakers are named, what has no name is a song or a sign.
         yield from [row for row in rows if row.fields.get("Name", "").strip()] or rows
         return
-    lines = list(lines_of(text))
-    head = next((line.text for line in lines if not line.blank), "")
+    head = next((line.text for line in lines_of(text) if not line.blank), "")
     # R parts quoted fields by spaces.
     delimiter = " " if re.fullmatch(r'"[^"]*"(?: "[^"]*")+\s*', head) else max(_DELIMITERS, key=head.count)
     if delimiter not in head:
         return
-    reader = csv.reader(
-        (line.text + "\n" for line in lines), delimiter=delimiter, escapechar="\\" if delimiter == " " else None
-    )
+    last = Line(0, -1, "")
+
+    def fed() -> Iterator[str]:
+        nonlocal last
+        for last in lines_of(text):
+            yield last.text + "\n"
+
+    reader = csv.reader(fed(), delimiter=delimiter, escapechar="\\" if delimiter == " " else None)
     names = []
-    begun = 0
+    begun, number = 0, 1
     try:
         for fields in reader:
-            first, begun = begun, reader.line_num
             if not names:
                 names = [name.strip() for name in fields]
             elif any(fields):
                 if delimiter == " " and len(fields) > len(names):
                     names.insert(0, "row")
-                yield _Row(dict(zip(names, fields, strict=False)), lines[first].start, lines[begun - 1].end)
+                yield _Row(dict(zip(names, fields, strict=False)), begun, last.end)
+            begun, number = last.end + 1, reader.line_num + 1
     except csv.Error as error:
-        raise ScriptError(f"the row at line {begun + 1} cannot be read ({error}); fix it") from error
+        raise ScriptError(f"the row at line {number} cannot be read ({error}); fix it") from error
 
 
 def _objects(text: str, asked: frozenset[str]) -> Iterator[_Row]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from rolellm.construct.scripts.play import Cue, Dialogue
+from rolellm.construct.scripts.play import Cue, Dialogue, same_cue
 from rolellm.construct.scripts.reading import (
     Aside,
     Collector,
@@ -84,7 +84,7 @@ def label_of(line: str) -> Cue | None:
     opens = match["mark"] or after.isupper() or after in "\"“'‘([…."
     if match["colon"] == ":" and after.strip() and not HAN.search(name + after) and not opens:
         return None
-    return Cue(bare(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
+    return same_cue(bare(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
 
 
 def _staged(text: str) -> tuple[list[Line], dict[int, Cue]]:
@@ -98,7 +98,7 @@ def _staged(text: str) -> tuple[list[Line], dict[int, Cue]]:
         clauses = [clause[clause.find("扮") + 1 :] for clause in reversed(words.split("，"))]
         near = (name for clause in clauses for name in known if clause.startswith(name))
         if name := next(near, None):
-            cues[place] = Cue(name, match.end() - place, (1, len(match[0]) - 1) if "，" in words else (0, 0))
+            cues[place] = same_cue(name, match.end() - place, (1, len(match[0]) - 1) if "，" in words else (0, 0))
     if not cues:
         return [], cues
     starts = sorted({*cues, *(line.start for line in lines_of(text))})
@@ -141,7 +141,7 @@ def speakers_of(text: str, names: Sequence[str]) -> tuple[Iterable[Line], Mappin
             match = opening.match(text, start, end)
             name = match["name"].strip().strip('~*"').strip() if match else ""
             if match and name:
-                opened[start] = Cue(name, match.end() - start)
+                opened[start] = same_cue(name, match.end() - start)
         if (found := _repeated(opened, asked)) > count:
             best, count, kept = opened, found, number
     return lines_of(text), best, kept
