@@ -87,6 +87,11 @@ def test_function_words_are_no_phrase_unless_they_are_said_alone() -> None:
     assert list(found(repeated_phrases(character(lines)))) == ["I'll be here!"]
 
 
+def test_names_of_speakers_are_no_phrases() -> None:
+    lines = [("Ann", "Doctor Kemp! Up we go!"), ("Ann", "Doctor Kemp! Up we go!"), ("Doctor Kemp", "What?")]
+    assert found(repeated_phrases(character(lines))) == {"Up we go!": (2, 0)}
+
+
 def test_who_speaks_alone_is_ranked_by_counts() -> None:
     lines = [("Ann", "Sweet plums!")] * 3 + [("Ann", "Sour grapes!")] * 2
     assert list(found(repeated_phrases(character(lines)))) == ["Sweet plums!", "Sour grapes!"]

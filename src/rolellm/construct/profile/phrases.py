@@ -158,7 +158,10 @@ class _Seen:
 
 
 def repeated_phrases(character: Sheet, most: int = OFFERED) -> list[Phrase]:
-    """The phrases that two or more of the role's lines have, the best first; none twice within a longer one."""
+    """The phrases that two or more of the role's lines have, the best first; none twice within a longer one.
+
+    Nor are speakers' names phrases.
+    """
     own, others = _lines(character)
     counts = Counter(words for line in own for words in {s.words[a:b] for s in line for a, b in _grams(s)})
     seen = {words: _Seen() for words, count in counts.items() if count >= _REPEATED}
@@ -167,7 +170,14 @@ def repeated_phrases(character: Sheet, most: int = OFFERED) -> list[Phrase]:
     said = (words for line in others for words in {s.words[a:b] for s in line for a, b in _grams(s)})
     against = Counter(words for words in said if words in seen)
     sums = _sums(own), _sums(others)
-    kept = {words: found for words, found in seen.items() if _is_phrase(words, found, character.language)}
+    names = {
+        word for name in {turn.speaker for turn in character.turns} for *_, word in _words(name, character.language)
+    }
+    kept = {
+        words: found
+        for words, found in seen.items()
+        if _is_phrase(words, found, character.language) and not names.issuperset(words)
+    }
     phrases: list[tuple[Phrase, Words]] = []
     for words in _apart(kept):
         length, found = min(len(words), _LONGEST), kept[words]
