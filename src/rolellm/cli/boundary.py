@@ -31,8 +31,8 @@ def boundary(
     Args:
         folder: The character's folder, with its script and the pairs of `rolellm instruct`.
         out: Folder for boundary.json (every probe, reply and verdict) and the journals.
-        judge: YAML settings of a model that judges every reply as well.
-        others: Folders of characters of other stories; by default those of the embedded sample.
+        judge: YAML settings of a model that also judges every reply.
+        others: Folders of characters from other stories; defaults to the embedded sample's.
     """
     from rolellm.cli.llm_options import scripted_models
     from rolellm.construct.sheet import read_sheet

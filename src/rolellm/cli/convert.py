@@ -26,10 +26,10 @@ def convert_chatglm(
 
     Args:
         src: The published checkpoint's folder.
-        dst: The folder to make.
-        dtype: The weights' type, in place of the checkpoint's own.
-        family: Which of the two it is, where the folder does not say.
-        allow_differences: Go on when the tokenizer cuts some text otherwise than the original.
+        dst: New folder for the converted model.
+        dtype: Data type of the weights; defaults to the checkpoint's own.
+        family: The model's family, if the folder does not name it.
+        allow_differences: Continue if the tokenizer splits some text differently from the original.
     """
     from rolellm.cli.output import print_json
     from rolellm.rocit.chatglm.convert import convert_chatglm as run

@@ -102,7 +102,7 @@ def push(
 
 @app.command()
 def stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Print Table 1 of the paper for whatever part of the release is here, next to the published figures."""
+    """Print Table 1 of the paper for the available part of the release, next to the published figures."""
     from rolellm.rolebench.statistics import table_one
 
     table = table_one(data_dir)
@@ -118,10 +118,10 @@ def stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
 @app.command()
 @with_options
 def audit(data_dir: DataDir = None, html: Path | None = None, as_json: AsJson = False) -> None:
-    """Look for faults in whatever part of a release is here: duplicates, leaks, bad references, missing baselines.
+    """Look for faults in a whole or partial release: duplicates, leaks, bad references, missing baselines.
 
     Args:
-        html: Also write them to this page, with examples of each.
+        html: Also write the findings to this page, with examples of each.
     """
     from rolellm.construct.audit import audit
     from rolellm.report.audit_page import write_audit

@@ -17,7 +17,7 @@ from rolellm.core.text import safe_name
 def demo(
     context: typer.Context, out: Path = Path("rolellm-demo"), llm: Path | None = None, as_json: AsJson = False
 ) -> None:
-    """Make roles of scripts; answer and score with an untuned model, tune it, do both again; judge; and report.
+    """Run the whole loop: make roles from scripts, tune a model, score it before and after, judge, and report.
 
     On the embedded sample, offline, on a CPU, in minutes.
 

@@ -34,7 +34,7 @@ def converse(
     Args:
         roles: Characters' folders, cards, or names of roles of RoleBench; a role given twice has two sessions.
         out: The run's folder; the same command continues a run that stopped.
-        user: YAML settings of the model that is the user; by default the one that plays the roles.
+        user: YAML settings of the model that plays the user; defaults to the one that plays the roles.
         ray: Ask from the workers of a Ray cluster: its address, or local (docs/scale.md).
         workers: With --ray: number of workers; defaults to one per CPU, for local models one per GPU.
     """
@@ -76,10 +76,10 @@ def drift(
     out: Path = Path("drift"),
     as_json: AsJson = False,
 ) -> None:
-    """Measure how long roles stay in character, and what changes on the way; with a model, have it judge, too.
+    """Measure how long roles stay in character, and what changes over the turns; with a model, also by its judgment.
 
     Args:
-        sessions: Files or folders that `rolellm converse` wrote; those of one NAME (by default the model) are joined.
+        sessions: Files or folders of `rolellm converse`; those with the same NAME (default: the model) are joined.
         out: Folder for drift.json, which `rolellm report` shows, and turns.jsonl, every reply with its measures.
     """
     from rolellm.judging.drift import drift as run

@@ -32,10 +32,10 @@ def judge(
     split: Split = "test",
     as_json: AsJson = False,
 ) -> None:
-    """Have a language model rank answers by style and role knowledge: win rate and average rank, biases measured.
+    """Have a language model rank answers by style and role knowledge: win rate, average rank, and measured biases.
 
     Args:
-        files: Predictions of each system; files of one NAME are joined.
+        files: Predictions of each system; files with the same NAME are joined.
         out: Run folder; defaults to judge-CONFIG.
     """
     from rolellm.cli.output import resumable

@@ -102,7 +102,7 @@ def _agreement_command(run: Path) -> str:
 
 @with_options
 def agreement(run: RunFolder, settings: AgreementSettings, as_json: AsJson = False) -> None:
-    """Judges against people, people against people, and the audit: agreement beyond chance, with 95 % intervals."""
+    """Compare judges with people and people with one another: agreement beyond chance, the audit, 95 % intervals."""
     from rolellm.judging.folder import read_run
     from rolellm.judging.people.agreement import agreement as measure
 

@@ -29,7 +29,7 @@ def leaderboard(
         runs: Prediction files or harness logs (P.jsonl, NAME=P.jsonl), scores (rolellm score --json) next to their
             replies, or folders of predictions or of a judging run.
         out: Folder of the site.
-        mixed: Also show runs of unlike recipes, each ranked among its like.
+        mixed: Also show runs with different recipes, each ranked among runs with the same recipe.
         config: Config of runs that do not name their own.
         split: Split of runs that do not name their own.
     """

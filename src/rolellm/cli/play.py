@@ -50,7 +50,7 @@ class _Page:
         against: With --web: a second model; a folder, a Hub id, or YAML settings.
         votes: With --web: the folder of the votes, which `rolellm agreement` reads.
         port: With --web: port to listen on; 0 for any that is free.
-        share: With --web: give the page a public address too, through a server of Gradio's, for all who have it.
+        share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
     """
 
     web: bool = False

@@ -24,7 +24,7 @@ def style(
     data_dir: DataDir = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell which role replies sound like, next to how often the same meter is right about the references themselves.
+    """Show which role replies sound like, next to the meter's accuracy on the references.
 
     Args:
         files: Predictions, as for `rolellm score`; without any, the meter alone is measured.

@@ -26,8 +26,8 @@ def test(
     Args:
         file: The test file (docs/testing_characters.md); with --init, a character's folder, a card, or a role of
             RoleBench.
-        out: Folder for tests.html, tests.json, and the journal: a second run asks only what is new.
-        init: Write a first test file for the character, to be edited, to the current folder.
+        out: Folder for tests.html, tests.json, and the journal: a second run sends only new messages.
+        init: Write a first test file for the character to the current folder, for you to edit.
     """
     from rolellm.testing.suite import first_file, read_tests
 
