@@ -117,6 +117,14 @@ def test_a_wrong_type_that_nothing_depends_on_is_noted(field: str, value: Any, k
     assert any(f"`data.{field}`" in note and "stays in the card" in note for note in card.notes)
 
 
+def test_extensions_that_prompts_do_not_use_are_noted(make_card: MakeCard) -> None:
+    empty = {"depth_prompt": {"prompt": "", "depth": 4}, "regex_scripts": [], "fav": True}
+    assert parse_card(make_card("v3", extensions=empty)).notes == ()
+    used = {"depth_prompt": {"prompt": "It rains.", "depth": 4}, "regex_scripts": [{"findRegex": "a"}]}
+    notes = parse_card(make_card("v3", extensions=used)).notes
+    assert [note.split("`")[1] for note in notes] == ["data.extensions.depth_prompt", "data.extensions.regex_scripts"]
+
+
 def test_thousands_of_odd_entries_do_not_make_thousands_of_notes(make_card: MakeCard) -> None:
     entries = [{"content": "a", "insertion_order": "first"}] * 5000
     card = parse_card(make_card(character_book={"entries": entries}))

@@ -152,7 +152,18 @@ def parse_card(raw: bytes) -> Card:
     data, path = (value, "") if spec == "v1" else (value["data"], "data.")
     made = _known(Card, data, path, notes)
     entries = tuple(_entries(data, path, notes))
+    notes += _unused(data.get("extensions"), f"{path}extensions")
     return Card(**{"name": "", **made}, spec=spec, entries=entries, data=data, text=text, notes=first_notes(notes))
+
+
+def _unused(extensions: Any, path: str) -> Iterator[str]:
+    """What SillyTavern does with a card's extensions, and prompts here do not."""
+    found = extensions if isinstance(extensions, Mapping) else {}
+    depth = found.get("depth_prompt")
+    if isinstance(depth, Mapping) and depth.get("prompt"):
+        yield f"`{path}.depth_prompt`, a note for the model in the midst of a talk, stays in the card but is not used"
+    if found.get("regex_scripts"):
+        yield f"`{path}.regex_scripts`, which change what is shown, stay in the card but are not used"
 
 
 def _spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
