@@ -115,7 +115,7 @@ class FilterSettings:
     """Filters (replies come from the run's journal: changing filters asks no model).
 
     Attributes:
-        min_confidence: Lowest level that both ratings may have.
+        min_confidence: Minimum level of both ratings.
         no_confidence: Keep pairs whatever their ratings.
         no_standalone: Keep pairs that refer to their source.
         no_character: Keep answers out of character.

@@ -52,7 +52,7 @@ class GenerateSettings(Decoding, _Data):
         model: A folder with a model, adapter or training run; or a Hub id.
         adapter: A PEFT adapter to put on a full model.
         batch_size: Maximum prompts per forward pass.
-        batch_tokens: Maximum tokens per forward pass, replies included; a beginning that prompts share counts once.
+        batch_tokens: Maximum tokens per forward pass, including replies; a shared prefix counts once.
         system_template: Your own system instruction: a text file with {role} and {description}.
         device: auto: CUDA where available.
         dtype: auto: the model's own on CUDA, float32 on a CPU.

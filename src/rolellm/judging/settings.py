@@ -22,10 +22,10 @@ class JudgingSettings(Bootstrap):
         subset: Judge only this subset.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
         rotations: How many rotations of each list to judge.
-        name_probe: Rows to judge again with names shown, to measure their effect.
-        canaries: Let a null model and an echo take part.
+        name_probe: Rows to judge again with names shown, to measure the effect of names.
+        canaries: Also judge a null model and an echo.
         shown: Maximum characters of an answer to show to a judge.
-        max_unscored: Largest share of verdicts that may be missing.
+        max_unscored: Maximum share of missing verdicts.
         seed: Random seed for the sample, the orders, and the bootstrap.
         skip_bad: Set bad lines of prediction files aside and count them.
         budget: US dollars that the run folder may cost in all; needs prices.

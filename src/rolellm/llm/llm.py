@@ -38,7 +38,7 @@ class LLMOptions:
         max_attempts: Maximum attempts per request.
         budget: Maximum US dollars in all; needs prices.
         batch: Use the OpenAI Batch API: half the price, hours later.
-        ray: Ask from the workers of a Ray cluster: its address, or local (docs/scale.md).
+        ray: Ray cluster whose workers send the requests: its address, or local (docs/scale.md).
         workers: With --ray: number of workers; defaults to one per CPU, for local models one per GPU.
         retry_failed: Retry requests that an earlier run gave up on.
         dry_run: Print calls, tokens and cost without asking any model.
@@ -71,7 +71,7 @@ class LLM:
         model: The model's name there; with ``backend="local"``, a folder or Hub id.
         api_key_env: The environment variable that holds the key.
         batch: Use the OpenAI Batch API.
-        ray: Ask from the workers of a Ray cluster: its address, or ``local`` (docs/scale.md).
+        ray: Ray cluster whose workers send the requests: its address, or ``local`` (docs/scale.md).
         workers: With `ray`: how many; by default one per CPU, for local models one per GPU.
         retry_failed: Retry requests that an earlier run in the same folder gave up on.
         scripted: What the names under ``rules:`` refer to.

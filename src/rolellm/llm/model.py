@@ -390,7 +390,7 @@ class RunOptions(Limits):
         budget: US dollars that the run folder may cost in all, earlier runs of it included; ``None`` sets no limit.
         retry_failed: Ask again what an earlier run of this folder gave up on after replies that were not taken.
         batch: Use the OpenAI Batch API, at half the price, where the first model has one.
-        ray: Ask from the workers of a Ray cluster: its address, or ``local`` for one on this machine.
+        ray: Ray cluster whose workers send the requests: its address, or ``local`` for one on this machine.
         workers: How many workers; by default one a CPU of the cluster, for local models one a GPU where there are any.
         show_progress: Show a progress bar on work that takes over two seconds.
         max_wait: The longest pause that a server's Retry-After is granted, in seconds (our choice).

@@ -37,8 +37,8 @@ class ConverseSettings(PlaySettings):
     """How a simulated user talks with roles.
 
     Attributes:
-        turns: Messages of the user, and replies of the role, per session.
-        script: A text file with the user's messages, one a line, in place of a simulated user.
+        turns: Turns per session, each a message from the user and a reply.
+        script: Text file with the user's messages, one per line, instead of a simulated user.
         persona: Who the simulated user is and what they want; a text in the roles' language.
     """
 

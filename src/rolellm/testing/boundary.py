@@ -70,7 +70,7 @@ class BoundarySettings:
     Attributes:
         world_year: The year in which the character lives; without it, the modern world is not asked about.
         show_script: Put the whole script into the prompt, for a model that was not tuned on the character.
-        moments: Moments of the story at which the character is asked about what is earlier and later.
+        moments: Points in the story at which the character is asked about earlier and later events.
         per_kind: Maximum probes per kind.
     """
 
