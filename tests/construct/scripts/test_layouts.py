@@ -540,6 +540,45 @@ def test_plays_of_the_text_encoding_initiative() -> None:
     assert text[parsed.turns[-1].start : parsed.turns[-1].end] == "Then who?"
 
 
+def test_screenplays_of_final_draft() -> None:
+    text = """<?xml version="1.0" encoding="UTF-8" standalone="no" ?>
+      <FinalDraft DocumentType="Script" Template="No" Version="5"><Content>
+        <Paragraph Number="1" Type="Scene Heading">
+          <SceneProperties Page="1"><ArcBeats><Paragraph><Text>Beat</Text></Paragraph></ArcBeats></SceneProperties>
+          <Text>INT. BARN - NIGHT</Text>
+        </Paragraph>
+        <Paragraph Type="Action"><Text>HOB</Text></Paragraph>
+        <Paragraph Type="Action"><Text>is </Text><Text Style="Italic">asleep</Text><Text>.</Text></Paragraph>
+        <Paragraph Type="Character">
+          <Text>wATT </Text>
+          <Text>(V.O.</Text><Text>)</Text>
+        </Paragraph>
+        <Paragraph Type="Parenthetical"><Text>(softly)</Text></Paragraph>
+        <Paragraph Type="Dialogue"><Text>Who has</Text><Text/> <Text> the oats &amp; the hay?</Text></Paragraph>
+        <Paragraph Alignment="Left" Type="Character"><Text>HOB</Text></Paragraph>
+        <Paragraph Type="Dialogue"><Text>Not I.</Text></Paragraph>
+        <Paragraph Type="Transition"><Text>CUT TO:</Text></Paragraph>
+        <Paragraph Type="Scene Heading"><Text>A field.</Text></Paragraph>
+        <Paragraph StartsNewPage="No" Type="Character"><Text>Watt</Text></Paragraph>
+        <Paragraph Type="Dialogue"><Text>Then who?</Text></Paragraph>
+      </Content>
+      <TitlePage><Content><Paragraph Type="Dialogue"><Text>Oats</Text></Paragraph></Content></TitlePage></FinalDraft>"""
+    parsed = parse_script(source_of(text), "Watt")
+    assert parsed.format == "screenplay"
+    assert [(turn.speaker, turn.scene, turn.content) for turn in parsed.turns] == [
+        ("scene", 0, "INT. BARN - NIGHT"),
+        ("narrator", 0, "HOB"),
+        ("narrator", 0, "is asleep."),
+        ("stage direction", 0, "softly"),
+        ("Watt", 0, "Who has the oats & the hay?"),
+        ("HOB", 0, "Not I."),
+        ("stage direction", 0, "CUT TO:"),
+        ("scene", 1, "A field."),
+        ("Watt", 1, "Then who?"),
+    ]
+    assert text[parsed.turns[-1].start : parsed.turns[-1].end] == "Then who?"
+
+
 def test_several_books_in_one_file() -> None:
     mark = "*** {} OF THE PROJECT GUTENBERG EBOOK A ***\n"
     book = "x\n" + mark.format("START") + "{0}\n" + mark.format("END") + "free\n"

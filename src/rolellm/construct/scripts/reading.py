@@ -349,7 +349,7 @@ def foreign_act(line: Line) -> bool:
 
 def slug(line: str) -> bool:
     """Whether a line is a screenplay's heading, such as ``INT. KITCHEN - DAY``."""
-    return len(line) < 300 and _SLUG.match(line.strip()) is not None
+    return len(line) < 300 and _SLUG.match(line.strip().removeprefix(".")) is not None
 
 
 def words_of(text: str) -> frozenset[str]:

@@ -91,7 +91,21 @@ _TEI_CRUMB: Final = re.compile(
     r"|(?P<head><head\b[^<>]*>\s*)|(?P<part></?(?:sp|head|div|castList)\b[^<>]*>\s*)|(?P<line></(?:l|p|ab|castItem)>\s*|<lb\b[^<>]*>\s*)"
     rf"|<(?:l|lg|p|ab)\b[^<>]*>\s*|<[^<>]+>|{_ENTITY}|[\r{_HIDDEN}]"
 )
-_SPELLED: Final = {"line": "\n", "part": "\n\n", "head": "\n\n***\n\n", "stage": "[", "staged": "]\n"}
+# A screenplay of Final Draft (.fdx) becomes one in Fountain; what follows its text are settings.
+_FDX: Final = re.compile(r"<FinalDraft\b")
+_FDX_CRUMB: Final = re.compile(
+    r"<(?P<unseen>TitlePage|SceneProperties|ScriptNote)\b[^<>]*(?<!/)>(?:(?!<(?P=unseen))[\s\S])*?</(?P=unseen)>\s*"
+    r"|</Content>[\s\S]*|<Paragraph\b[^<>]*\bType=\"Character\"[^<>]*>(?P<cue>(?:(?!<Paragraph)[\s\S])*?)</Paragraph>\s*"
+    r"|(?P<slug><Paragraph\b[^<>]*\bType=\"Scene Heading\"[^<>]*>\s*)"
+    r"|(?P<cut><Paragraph\b[^<>]*\bType=\"Transition\"[^<>]*>\s*)"
+    r"|(?P<line><Paragraph\b[^<>]*\bType=\"(?:Dialogue|Parenthetical)\"[^<>]*>\s*)|(?P<told><Paragraph\b[^<>]*>\s*)"
+    rf"|<Text\b[^<>]*(?<!/)>|<[^<>]+>\s*|{_ENTITY}|[\r{_HIDDEN}]"
+)
+_SPELLED: Final = {"line": "\n", "part": "\n\n", "head": "\n\n***\n\n", "stage": "[", "staged": "]\n"} | {
+    "slug": "\n\n.",
+    "cut": "\n\n> ",
+    "told": "\n\n!",
+}
 
 _GUTENBERG: Final = re.compile(
     r"^\*\*\* ?(?:START|(?P<end>END)) OF TH(?:E|IS) PROJECT GUTENBERG[^\n]{0,200}\n?", re.MULTILINE
@@ -149,7 +163,8 @@ def source_of(decoded: str, *, encoding: str = "utf-8", path: Path | None = None
         length += len(piece)
 
     at = 0
-    crumbs = _TEI_CRUMB if _TEI.search(decoded, 0, _SAMPLE) else _CRUMB
+    known = ((_TEI, _TEI_CRUMB), (_FDX, _FDX_CRUMB))
+    crumbs = next((crumb for sign, crumb in known if sign.search(decoded, 0, _SAMPLE)), _CRUMB)
     for begun, stop in _books(decoded):
         at = max(at, begun)
         for found in _INTERESTING.finditer(decoded, at, stop):
@@ -172,6 +187,8 @@ def _spelled(crumb: re.Match[str]) -> str | None:
     found = crumb.groupdict()
     if found.get("name"):
         return f"\n\n{re.sub('<[^<>]*>', '', found['name']).strip(' .:,;' + chr(10))}:\n"
+    if found.get("cue"):
+        return f"\n\n@{' '.join(re.sub('<[^<>]*>', '', found['cue']).split()).upper()}"
     if not found["entity"]:
         return _SPELLED.get(crumb.lastgroup or "", "")
     character = html.unescape(found["entity"]).replace("\xa0", " ")
