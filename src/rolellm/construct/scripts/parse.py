@@ -35,7 +35,8 @@ _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTIL
 _SAID_QUOTED: Final = re.compile("[^\\S\n]*[“「『\"«„‘']")
 # Acts, scenes, entrances and exits.
 _STAGED: Final = re.compile(
-    r"^[ \t]*(?:(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}|[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT))\b",
+    r"^[ \t\u3000]*(?:(?:(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}|[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT))\b"
+    r"|第\s?[一二三四五六七八九十\d]{1,3}\s?[幕折出])",
     re.MULTILINE,
 )
 _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")

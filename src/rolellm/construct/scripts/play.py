@@ -69,6 +69,12 @@ _NAMED: Final = re.compile(
 )
 _SMALL: Final = re.compile(r"(?<= )[^\W\dA-Z_]+\b")
 _UNCLOSED: Final = re.compile(r"\[[^\[\]\n]{1,200}$", re.MULTILINE)
+# Names under such a title say nothing, up to the heading of an act or scene.
+_PERSONS: Final = re.compile(
+    r"^\W*(?:剧中人物|[登出]场人物|人物表?|dramatis person(?:ae|æ)|(?:the )?persons (?:of|in) the play|(?:the )?characters)\W*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LONGEST_LIST: Final = 5000
 
 
 class Cue(NamedTuple):
@@ -210,7 +216,8 @@ def cast_of(text: str, asked: frozenset[str]) -> Cast | None:
                 found.setdefault(cue.way, {}).setdefault(key(cue.name), []).append(_Named(indent, first, cue.name))
                 if cue.opens or cue.aside[1]:
                     directed.add(key(cue.name))
-    if len(found.get("gap", ())) * 10 > len(found.get("bare", ())) > 0:
+    gaps = sum(len(at) > 1 for at in found.get("gap", {}).values())
+    if gaps * 10 > len(found.get("bare", ())) > 0:
         # Long speeches begin under the name, short ones next to it.
         for name, at in found.pop("bare").items():
             found["gap"].setdefault(name, []).extend(at)
@@ -269,10 +276,25 @@ def read_play(source: Source, hints: Hints) -> list[Found]:
     """The turns of a play. A speech continues over blank lines, up to the next name, heading or stage direction."""
     cast = cast_of(source.text, frozenset(map(key, hints.names)))
     out = Dialogue(source.text, cast.names if cast else ())
+    lists, over = _lists(source.text), 0
     for line, first, _ in paragraphs_of(joined(source.text)):
-        out.line(line, cast.cues.get(line.start) if cast else None, first=first)
+        if line.start in lists:
+            out.close()
+            over = lists[line.start]
+        out.line(line, cast.cues.get(line.start) if cast and line.start >= over else None, first=first)
     out.close()
     return out.found
+
+
+def _lists(text: str) -> dict[int, int]:
+    """Where lists of the persons of a play begin, and where the headings under them do."""
+    found: dict[int, int] = {}
+    for title in _PERSONS.finditer(text):
+        under = lines_of(text[title.end() : title.end() + _LONGEST_LIST])
+        end = next((title.end() + line.start for line in under if not line.blank and heading_of(line.text)), None)
+        if end is not None:
+            found[text.rfind("\n", 0, title.end()) + 1] = end
+    return found
 
 
 def _accepted(cue: Cue, cast: _Kept, asked: frozenset[str], line: _Likely) -> bool:

@@ -363,8 +363,8 @@ NOBODY: Final = words_of(
     "episode exterior font form http https interior language location note notes part persons place plot premise "
     "produced producer ps release scene scenes season setting source stage story summary synopsis teleplay time title "
     "to transcribed transcriber transcript translated translator warning written 时间 地点 人物 人 时 地 景 场景 场次 "
-    "场 布景 背景 作者 标题 题目 剧名 片名 编剧 导演 主演 演员 字幕 简介 注 备注 说明 提示 集 出场人物 登场人物 "
-    "登場人物 時間 地點 場景 編劇 導演 改编 原著 译者 序 序幕 尾声 幕 词曰 诗曰 赋曰 诗云 词云 经云 语云 古云 偈云 偈曰"
+    "场 布景 背景 作者 标题 题目 剧名 片名 编剧 导演 主演 演员 字幕 简介 注 备注 译注 译者注 注释 说明 提示 集 出场人物 "
+    "登场人物 剧中人物 登場人物 時間 地點 場景 編劇 導演 改编 原著 译者 序 序幕 尾声 幕 词曰 诗曰 赋曰 诗云 词云 经云 语云 古云 偈云 偈曰"
 )
 
 #: Words that open sentences and no name: a line such as "Listen: I have it" continues with a speech.
@@ -404,7 +404,7 @@ _APOSTROPHE: Final = re.compile("['’‘ʼ＇`´]")
 # Who says what in running Chinese text: "悟空道：" is a part of a sentence. The second kind ends names, too.
 _SAYS: Final = re.compile("[说說道曰问問答叫喊喝骂罵笑想是]$")
 _MAY_SAY: Final = re.compile("[写寫言呼念唱告报報奏讲講谓謂为為有在的了着過时時后後前上下中里裡]$")
-_CHINESE_MARKS: Final = re.compile('[，。！？；、…“”‘’「」『』《》〈〉—～,.!?;"]')
+_CHINESE_MARKS: Final = re.compile('[，。！？；、…“”‘’「」『』《》〈〉—―─～,.!?;"]')
 _LONGEST_HAN: Final = 10
 _LONGEST_WORDS: Final = 6
 _EXTENSION: Final = re.compile(r"\s*(?:[(（\[【][^()（）\[\]【】]{0,60}[)）\]】]|\^)\s*$")
