@@ -540,6 +540,94 @@ def test_plays_of_the_text_encoding_initiative() -> None:
     assert text[parsed.turns[-1].start : parsed.turns[-1].end] == "Then who?"
 
 
+def test_a_chinese_play_with_names_above_speeches_and_its_list_of_persons() -> None:
+    text = """一个故事
+　　剧中人物
+　　郭翁
+　　磨坊主人，六十岁
+　　小满
+　　他的女儿
+　　第一幕
+　　第一场　磨坊
+　　郭翁及小满上。
+　　郭翁
+　　谁动了我的秤？（环顾）秤砣也不见了。
+　　小满
+　　爹，我没有――
+　　郭翁
+　　那就是鬼了。（同下。）
+　　第二幕
+　　小满
+　　秤在这里。
+"""
+    parsed = parse_script(source_of(text), "小满", language="zh")
+    assert parsed.format == "play"
+    assert [(turn.speaker, turn.content) for turn in parsed.turns if turn.kind == "speech"] == [
+        ("郭翁", "谁动了我的秤？"),
+        ("郭翁", "秤砣也不见了。"),
+        ("小满", "爹，我没有――"),
+        ("郭翁", "那就是鬼了。"),
+        ("小满", "秤在这里。"),
+    ]
+
+
+def test_chinese_labels_that_tell_what_somebody_does() -> None:
+    text = """第三场：磨坊，日，内
+郭翁：谁动了我的秤？
+小满：我没有。
+
+郭翁皱了皱眉头：你没有？
+小满：没有就是没有。
+
+小满放下簸箕，抬头看着他：爹，你看那边。
+郭翁：哪边？
+
+特写：秤杆上的星。
+
+郭翁夫人：是我拿的。
+郭翁：你拿它做什么？
+小满：是呀，娘。
+
+郭翁、小满：娘！
+"""
+    parsed = parse_script(source_of(text), "小满", language="zh")
+    assert [(turn.speaker, turn.kind[0], turn.content) for turn in parsed.turns][1:] == [
+        ("郭翁", "s", "谁动了我的秤？"),
+        ("小满", "s", "我没有。"),
+        ("舞台提示", "d", "皱了皱眉头"),
+        ("郭翁", "s", "你没有？"),
+        ("小满", "s", "没有就是没有。"),
+        ("舞台提示", "d", "放下簸箕，抬头看着他"),
+        ("小满", "s", "爹，你看那边。"),
+        ("郭翁", "s", "哪边？"),
+        ("旁白", "n", "特写：秤杆上的星。"),
+        ("郭翁夫人", "s", "是我拿的。"),
+        ("郭翁", "s", "你拿它做什么？"),
+        ("小满", "s", "是呀，娘。"),
+        ("郭翁、小满", "s", "娘！"),
+    ]
+
+
+@pytest.mark.parametrize("mark", ["- ", "* ", "> "])
+def test_scripts_as_lists_and_quotations_of_markdown(mark: str) -> None:
+    lines = [
+        "郭翁：谁动了我的秤？",
+        "[小满放下簸箕。",
+        "小满：我没有。",
+        "郭翁：那就是鬼了。",
+        "# 第二场",
+        "小满：爹！",
+    ]
+    parsed = parse_script(source_of("\n".join(mark + line for line in lines)), "小满", language="zh")
+    assert [(turn.speaker, turn.scene, turn.content) for turn in parsed.turns if turn.speaker != "场景"] == [
+        ("郭翁", 0, "谁动了我的秤？"),
+        ("舞台提示", 0, "[小满放下簸箕。"),
+        ("小满", 0, "我没有。"),
+        ("郭翁", 0, "那就是鬼了。"),
+        ("小满", 1, "爹！"),
+    ]
+
+
 def test_screenplays_of_final_draft() -> None:
     text = """<?xml version="1.0" encoding="UTF-8" standalone="no" ?>
       <FinalDraft DocumentType="Script" Template="No" Version="5"><Content>

@@ -145,7 +145,7 @@ def _chinese_after(after: str, _: str, names: Iterable[str]) -> tuple[str, str] 
     # Whoever hears it said, or says nothing, is another.
     if match is None or not _SAYS.search(match["clause"]) or re.search("[听聽闻聞没沒]", match["clause"]):
         return None
-    name = _subject(match["clause"], names)
+    name = subject_of(match["clause"], names)
     return (name, after[match.end() :]) if name else None
 
 
@@ -155,11 +155,16 @@ def _chinese_before(before: str, names: Iterable[str]) -> str | None:
     is_colon = told.endswith(("：", ":"))
     match = _LAST_SENTENCE.search(told[:-1] if is_colon or told.endswith(("，", ",")) else told)
     # Behind a colon, whatever is done is said: 黛玉摇摇头：“…”.
-    return _subject(match[0], names) if match and (is_colon or _SAYS.search(match[0])) else None
+    return subject_of(match[0], names) if match and (is_colon or _SAYS.search(match[0])) else None
 
 
-def _subject(sentence: str, names: Iterable[str]) -> str | None:
-    """Whose sentence it is: the name that opens the last of its clauses that have a subject."""
+def subject_of(sentence: str, names: Iterable[str]) -> str | None:
+    """Whose Chinese sentence it is: the name that opens the last of its clauses that have a subject.
+
+    Args:
+        sentence: What leads up to what is said, such as ``小明抬起头，轻轻地说``.
+        names: Names that are known.
+    """
     # Without its verb: jieba takes 小明说 for 小 and 明说.
     for clause in reversed(re.split(f"[{_PARTS}]+", _SAYS.sub("", sentence))):
         if (subject := _opening(clause, names) if clause else None) is not None:

@@ -35,10 +35,10 @@ _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTIL
 _SAID_QUOTED: Final = re.compile("[^\\S\n]*[“「『\"«„‘']")
 # Acts, scenes, entrances and exits.
 _STAGED: Final = re.compile(
-    r"^[ \t\u3000]*(?:(?:(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}|[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT))\b"
-    r"|第\s?[一二三四五六七八九十\d]{1,3}\s?[幕折出])",
+    r"^[ \t]*(?:(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}|[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT))\b",
     re.MULTILINE,
 )
+_CHINESE_ACT: Final = re.compile(r"^[ \t\u3000]*第[一二三四五六七八九十\d]{1,3}幕", re.MULTILINE)
 _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
 _PREVIEWED: Final = 3
 # In a dialogue, at least every fifth speech is another's than the one before.
@@ -141,7 +141,8 @@ def _screenplay(text: str) -> list[int]:
 def _play(text: str, hints: Hints) -> list[int]:
     asked = frozenset(map(key, hints.names))
     cast = play.cast_of(text, asked)
-    staged = _STAGED.search(text) or any(map(foreign_act, lines_of(text)))
+    is_bare = cast is not None and cast.way == "bare"
+    staged = _STAGED.search(text) or any(map(foreign_act, lines_of(text))) or (is_bare and _CHINESE_ACT.search(text))
     # A line such as "JOHN: Well." is a transcript's, and names alone are a screenplay's, but for acts and entrances.
     ways = ["colon", "bare", "small", *(["gap"] if any(slug(line.text) for line in lines_of(text)) else [])]
     if cast is None or (cast.way in ways and not staged):

@@ -68,10 +68,13 @@ _NAMED: Final = re.compile(
     r"(?<=[^\W\dA-Z_] |, )[^\W\da-z_][^\W_]+\.?(?: [^\W\da-z_][^\W_]+)*|\b[^\W\da-z_]{2,}(?: [^\W\da-z_]{2,})*"
 )
 _SMALL: Final = re.compile(r"(?<= )[^\W\dA-Z_]+\b")
+# A direction of a Chinese play; the bracket is left open in print.
+_TOLD: Final = re.compile(r"\s*(?:〔|\[[\u4e00-\u9fff][^\]\n]*$)", re.MULTILINE)
 _UNCLOSED: Final = re.compile(r"\[[^\[\]\n]{1,200}$", re.MULTILINE)
 # Names under such a title say nothing, up to the heading of an act or scene.
 _PERSONS: Final = re.compile(
-    r"^\W*(?:剧中人物|[登出]场人物|人物表?|dramatis person(?:ae|æ)|(?:the )?persons (?:of|in) the play|(?:the )?characters)\W*$",
+    r"^\W*(?:剧中人物|[登出]场人物|人物|[^，。\n]{0,10}人物列?表|dramatis person(?:ae|æ)"
+    r"|(?:the )?persons (?:of|in) the play|characters)\W*$",
     re.IGNORECASE | re.MULTILINE,
 )
 _LONGEST_LIST: Final = 5000
@@ -275,7 +278,8 @@ def _is_plain(name: str, way: Way) -> bool:
 def read_play(source: Source, hints: Hints) -> list[Found]:
     """The turns of a play. A speech continues over blank lines, up to the next name, heading or stage direction."""
     cast = cast_of(source.text, frozenset(map(key, hints.names)))
-    out = Dialogue(source.text, cast.names if cast else ())
+    # In Chinese, nobody says what is in brackets.
+    out = Dialogue(source.text, cast.names if cast else (), bracketed=hints.language == "zh")
     lists, over = _lists(source.text), 0
     for line, first, _ in paragraphs_of(joined(source.text)):
         if line.start in lists:
@@ -331,14 +335,14 @@ class Dialogue(Collector):
 
     def tell_held(self, held: Line) -> None:
         """Add a paragraph outside of speeches."""
-        is_direction = _ENTER.match(held.text) or held.text.lstrip()[0] == "〔"
+        is_direction = _ENTER.match(held.text) or _TOLD.match(held.text)
         self.paragraph(held.start, held.end, "direction" if is_direction else "narration")
 
     def line(self, line: Line, cue: Cue | None, *, first: bool) -> None:
         """Take in a line that is not blank, `first` of its paragraph; `cue` names its speaker, if it has one."""
         text = line.text.strip()
         held = self.held
-        if held and (first or self.text[held.end - 1] in "。！？" or (self.bracketed and "〔" in held.text)):
+        if held and (first or self.text[held.end - 1] in "。！？" or (self.bracketed and _TOLD.match(held.text))):
             # A direction whose bracket is left open is all of its line, but printed plays break their lines.
             self.close()
         # A bracket that goes on in the next lines is told when it ends.
@@ -350,8 +354,8 @@ class Dialogue(Collector):
             self.close()
             at = line.start + line.text.index(inner)
             self.heading(at + heading[0], at + heading[1])
-        elif not self.is_open or (text[0] == "〔" and "〕" not in text):
-            if text[0] == "〔":
+        elif not self.is_open or ("〕" not in text and _TOLD.match(text)):
+            if _TOLD.match(text):
                 # Printed Chinese plays leave the bracket of a direction open.
                 self.close()
             self.hold(line)

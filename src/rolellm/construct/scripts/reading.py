@@ -308,7 +308,7 @@ _HEADING: Final = re.compile(
     r"|(?:the\s+)?(?:scene|prologue|epilogue|induction|cold open|teaser|interlude|intermission|opening credits|"
     r"closing credits|end credits|commercial break)(?=\W*$))"
     r"[ \t]*(?:$|[.:：,;—–-]+[ \t]*(?P<rest>.*)$)"
-    r"|(?:第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕集折出回章节景]|[场場]景\s*[一二三四五六七八九十\d]{0,3}(?=\s*[：:]|$)|序幕|尾声|楔子|终场)"
+    r"|(?:第\s*[一二三四五六七八九十百零〇两\d]{1,7}\s*[场場幕集折出回章节景]|[场場]景\s*[一二三四五六七八九十\d]{0,3}(?=\s*[：:]|$)|序幕|尾声|楔子|终场)"
     r"(?:\s*第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕折出景])?"
     r"\s*(?:$|[：:，,。.、\s—-]+(?P<rest_zh>.*)$)"
     r"|(?P<act>(?i:(?:[^\W\d_]+\s+|\d{1,2}\.\s*)?"
@@ -362,9 +362,10 @@ NOBODY: Final = words_of(
     "act acts author by cast characters chapter contact copyright credit credits cut date directed director draft "
     "episode exterior font form http https interior language location note notes part persons place plot premise "
     "produced producer ps release scene scenes season setting source stage story summary synopsis teleplay time title "
-    "to transcribed transcriber transcript translated translator warning written 时间 地点 人物 人 时 地 景 场景 场次 "
-    "场 布景 背景 作者 标题 题目 剧名 片名 编剧 导演 主演 演员 字幕 简介 注 备注 译注 译者注 注释 说明 提示 集 出场人物 "
-    "登场人物 剧中人物 登場人物 時間 地點 場景 編劇 導演 改编 原著 译者 序 序幕 尾声 幕 词曰 诗曰 赋曰 诗云 词云 经云 语云 古云 偈云 偈曰"
+    "to transcribed transcriber transcript translated translator warning written 时间 地点 人物 人 时 地 景 场景 "
+    "场次 场 布景 背景 作者 标题 题目 剧名 片名 编剧 导演 主演 演员 字幕 简介 注 备注 译注 译者注 注释 说明 提示 集 "
+    "出场人物 登场人物 剧中人物 登場人物 時間 地點 場景 編劇 導演 改编 原著 译者 序 序幕 尾声 幕 词曰 诗曰 赋曰 诗云 "
+    "词云 经云 语云 古云 偈云 偈曰"
 )
 
 #: Words that open sentences and no name: a line such as "Listen: I have it" continues with a speech.
@@ -405,6 +406,8 @@ _APOSTROPHE: Final = re.compile("['’‘ʼ＇`´]")
 _SAYS: Final = re.compile("[说說道曰问問答叫喊喝骂罵笑想是]$")
 _MAY_SAY: Final = re.compile("[写寫言呼念唱告报報奏讲講谓謂为為有在的了着過时時后後前上下中里裡]$")
 _CHINESE_MARKS: Final = re.compile('[，。！？；、…“”‘’「」『』《》〈〉—―─～,.!?;"]')
+# What a camera shows.
+_SHOWN: Final = re.compile("(?:特写|[全中近远]景|空镜|镜头|画面|视角)$")
 _LONGEST_HAN: Final = 10
 _LONGEST_WORDS: Final = 6
 _EXTENSION: Final = re.compile(r"\s*(?:[(（\[【][^()（）\[\]【】]{0,60}[)）\]】]|\^)\s*$")
@@ -462,7 +465,8 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
         return False
     if HAN.search(name):
         is_long = len(name) > _LONGEST_HAN + 6 * bool(re.search(r"[A-Za-z·・]", name))
-        return not (is_long or _CHINESE_MARKS.search(name) or _SAYS.search(name) or (once and _MAY_SAY.search(name)))
+        is_told = _SAYS.search(name) or _SHOWN.search(name) or (once and _MAY_SAY.search(name))
+        return not (is_long or _CHINESE_MARKS.search(name) or is_told)
     # A sentence, but for "Jr." and "J."; and a list, but for "Senators, &c".
     is_ended = re.search(r"[.!?;,][\"”’']?$", name) and not re.search(r"(?i)\b(?:\w|[js]r|etc|&c)\.$", name)
     is_list = "," in name and not name.isupper() and not re.search(r"(?i)&\s?c|\betc\b", name)

@@ -107,6 +107,10 @@ _SPELLED: Final = {"line": "\n", "part": "\n\n", "head": "\n\n***\n\n", "stage":
     "told": "\n\n!",
 }
 
+# Lists and quotations of Markdown, as converters of documents write them: those that tell that a text is made of them.
+_MARKED: Final = re.compile(r"^(?:[-*] (?=[^\n:：]{1,40}[:：]|\[)|>)", re.MULTILINE)
+_MARK: Final = re.compile(r"[-*] |> ?")
+
 _GUTENBERG: Final = re.compile(
     r"^\*\*\* ?(?:START|(?P<end>END)) OF TH(?:E|IS) PROJECT GUTENBERG[^\n]{0,200}\n?", re.MULTILINE
 )
@@ -162,14 +166,16 @@ def source_of(decoded: str, *, encoding: str = "utf-8", path: Path | None = None
         ends.append(end)
         length += len(piece)
 
-    at = 0
+    at, interesting = 0, _INTERESTING
+    if 3 * len(_MARKED.findall(decoded)) > len(re.findall(r"^.*\S", decoded, re.MULTILINE)):
+        interesting = re.compile(f"^(?:{_MARK.pattern})|{_INTERESTING.pattern}", re.MULTILINE)
     known = ((_TEI, _TEI_CRUMB), (_FDX, _FDX_CRUMB))
     crumbs = next((crumb for sign, crumb in known if sign.search(decoded, 0, _SAMPLE)), _CRUMB)
     for begun, stop in _books(decoded):
         at = max(at, begun)
-        for found in _INTERESTING.finditer(decoded, at, stop):
+        for found in interesting.finditer(decoded, at, stop):
             place = found.start()
-            crumb = crumbs.match(decoded, place, stop) if place >= at else None
+            crumb = (crumbs.match(decoded, place, stop) or _MARK.match(decoded, place, stop)) if place >= at else None
             spelled = _spelled(crumb) if crumb else None
             if crumb and spelled is not None:
                 take(decoded[at:place], at)
@@ -189,7 +195,7 @@ def _spelled(crumb: re.Match[str]) -> str | None:
         return f"\n\n{re.sub('<[^<>]*>', '', found['name']).strip(' .:,;' + chr(10))}:\n"
     if found.get("cue"):
         return f"\n\n@{' '.join(re.sub('<[^<>]*>', '', found['cue']).split()).upper()}"
-    if not found["entity"]:
+    if not found.get("entity"):
         return _SPELLED.get(crumb.lastgroup or "", "")
     character = html.unescape(found["entity"]).replace("\xa0", " ")
     # No entity has more than two.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from rolellm.construct.scripts.novel import subject_of
 from rolellm.construct.scripts.play import Cue, Dialogue, same_cue
 from rolellm.construct.scripts.reading import (
     Aside,
@@ -27,7 +28,7 @@ from rolellm.construct.scripts.reading import (
     lines_of,
     paragraphs_of,
 )
-from rolellm.core.text import HAN
+from rolellm.core.text import HAN, chinese_tags
 
 _LABEL: Final = re.compile(
     r"[ \t\u3000]{0,60}"
@@ -69,6 +70,9 @@ _NOTICE: Final = re.compile(r"<[^<>\n]{3,60}>\s*")
 # Ren'Py: define e = Character("Eileen").
 _CHARACTER: Final = re.compile(r"^\s*define (\w+) *= *Character\( *_?\(?[\"']([^\"'\n]+)", re.MULTILINE)
 _TOLD: Final = re.compile(r"\s*\"(?P<told>.+)\"\s*$")
+# A label that comes no more often may tell what somebody does; but not where something is written.
+_RARE: Final = 2
+_WRITTEN: Final = re.compile("[写寫题題刻印][^，]{0,4}$|[上字是为為如]$")
 # Yuan drama: 〔正末云〕 inside of paragraphs; what comes before a comma is done, and a manner may precede the verb.
 _STAGED: Final = re.compile(r"[〔（(](?P<told>[^〔〕（）()\n]{1,40}[云唱])[〕）)]")
 _MANNER: Final = "诗词带背问"
@@ -130,6 +134,11 @@ def speakers_of(text: str, names: Sequence[str]) -> tuple[Iterable[Line], Mappin
     known = known_names((label.name for label in best.values()), names)
     # Nobody says numbers again and again, as behind ``Updated:``.
     known &= {name for name, count in said.items() if not data[name] * 2 > count > 2} | asked
+    often = {one.name for one in best.values() if said[key(one.name)] > _RARE and HAN.match(one.name)}
+    often = {name for name in often if key(name) in known}
+    best = {place: _done_by(label, often) if said[key(label.name)] <= _RARE else label for place, label in best.items()}
+    # Several who speak at once.
+    known |= {key(one.name) for one in best.values() if {key(part) for part in one.name.split("、")} <= known}
     best = {place: label for place, label in best.items() if key(label.name) in known}
     count, kept = _repeated(best, asked), None
     lines, cues = _staged(text)
@@ -145,6 +154,24 @@ def speakers_of(text: str, names: Sequence[str]) -> tuple[Iterable[Line], Mappin
         if (found := _repeated(opened, asked)) > count:
             best, count, kept = opened, found, number
     return lines_of(text), best, kept
+
+
+def _done_by(label: Cue, names: Collection[str]) -> Cue:
+    """A Chinese label that tells what one of `names` does, such as ``小明点了点头：``, as that one's; else the same."""
+    if label.name in names or label.aside[1] or _WRITTEN.search(label.name):
+        return label
+    name = subject_of(label.name, names) if any(name in label.name for name in names) else None
+    if name is None or name not in names:
+        return label
+    rest = label.name.removeprefix(name)
+    # 小明夫人, 刺客甲 and 小明/小红 are others.
+    if (
+        len(rest) < 2
+        or rest[0] in "/+&"
+        or (rest != label.name and all(tag.startswith("n") for _, tag in chinese_tags()(rest)))
+    ):
+        return label
+    return same_cue(name, label.end, (label.end - 1 - len(rest), label.end - 1))
 
 
 def _repeated(labels: Mapping[int, Cue], asked: set[str]) -> int:
