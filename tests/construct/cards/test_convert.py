@@ -164,6 +164,26 @@ def test_placeholders_that_come_back_stand_for_what_was_written(old: list[str], 
     assert refill(fill(before, names), before, names) == before
 
 
+def test_comments_go_and_other_template_syntax_is_named_once(make_card: MakeCard) -> None:
+    reading = read(
+        make_card(
+            description="Tall{{// of {{char}}\nin 1890}} and old.",
+            first_mes="{{// mood }}\n{{random:Hi,Ho}}, {{user}}. {{random:a,b}}",
+            system_prompt="{{original}} {{roll:d6}}",
+            character_book={"entries": [{"keys": ["{{// k}}lamp"], "content": "<%= getvar('oil') %> left."}]},
+        ),
+        language="en",
+    )
+    character = reading.character
+    assert (character.description, character.turns[1].content) == (
+        "Tall and old.\n\ndry, exact",
+        "{{random:Hi,Ho}}, User. {{random:a,b}}",
+    )
+    assert character.lore == (Lore("<%= getvar('oil') %> left.", ("lamp",)),)
+    (note,) = (note for note in reading.notes if "macros" in note)
+    assert note.endswith(": {{roll…, {{random…, <%…")
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -316,6 +336,11 @@ def exported_by_sillytavern(content: str, order: float = 100, **extensions: Any)
         "use_regex": True,
         "extensions": {"depth": 4, "selectiveLogic": 0, "match_whole_words": None, "case_sensitive": None} | extensions,
     }
+
+
+def test_decorators_are_read_in_a_card_of_any_version(make_card: MakeCard) -> None:
+    reading = read(make_card("v2", character_book={"entries": [{"content": "@@activate\nNow."}]}), language="en")
+    assert reading.character.lore == (Lore("Now.", constant=True),)
 
 
 def test_entries_as_sillytavern_exports_them(make_card: MakeCard) -> None:

@@ -33,6 +33,7 @@ NARRATOR = "narrator"
 
 _COMMENT = r"\{\{//(?:\{\{[^{}]*\}\}|(?!\{\{|\}\}).)*\}\}"
 _PLACEHOLDER = re.compile(r"(?is)\{\{(char|user)\}\}|<(bot|char|user)>|" + _COMMENT)
+_MACRO = re.compile(r"<%|\{\{(?!(?:char|user|original)\}\}|//)\s*[^\s:{}|]{1,30}", re.IGNORECASE)
 _START = re.compile(r"^[ \t]*<START>", re.IGNORECASE | re.MULTILINE)
 _ASKS = re.compile(r"[ \t]*(?:\{\{user\}\}|<user>)[ \t]*[:：]", re.IGNORECASE)
 _USERS: dict[Language, tuple[str, str]] = {"en": ("User", "Visitor"), "zh": ("用户", "访客")}
@@ -251,6 +252,10 @@ def read_as_character(
         notes.append(f"example talk in the description was made into scenes ({len(talk):,})")
     if not description:
         notes.append("it has neither description nor personality; write one with `rolellm role build`")
+    prompts = (description, card.system_prompt, card.post_history_instructions)
+    told = "\n".join((*prompts, *(turn.content for turn in turns), *(item.content for item in lore)))
+    if macros := list(dict.fromkeys(f"{found[0]}…" for found in _MACRO.finditer(told))):
+        notes.append(f"macros are not run, and stay as text in prompts: {', '.join(macros[:8])}")
     if card.assets:
         notes.append(f"{number_of(len(card.assets), 'asset')} kept in the card; none was fetched")
     character = Sheet(
@@ -332,8 +337,8 @@ def _lore(card: Card, names: Names, notes: list[str]) -> tuple[tuple[Lore, ...],
     counts: Counter[str] = Counter()
     for place in sorted(range(len(card.entries)), key=lambda place: _position(card.entries[place])):
         entry = card.entries[place]
-        # Lines that begin with @@ (V3).
-        opening = _DECORATORS.match(entry.content) if card.spec == "v3" else None
+        # Lines that begin with @@, which V3 has, and applications read in any card.
+        opening = _DECORATORS.match(entry.content)
         decorators = opening[0] if opening else ""
         content = fill(plain(entry.content[len(decorators) :]), names).strip()
         if not entry.enabled or ("@@dont_activate" in decorators.split() and "@@activate" not in decorators.split()):
