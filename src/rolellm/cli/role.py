@@ -261,6 +261,8 @@ def build(
             say(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
         if built.knowledge is not None:
             say(f"Read {built.knowledge}: nobody has checked what the model says about the role.")
+        if start.description and "card" in start.made and "build" not in start.made:
+            say(f"The card's own description was replaced; it is still in {built.folder / 'card.json'}.")
     if failed := spent.get("failed", 0):
         check_missing(context, failed, len(planned_requests(start, settings, llm.counter)))
     if not as_json:

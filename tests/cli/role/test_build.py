@@ -108,10 +108,13 @@ def test_without_a_model(here: Path, call: Command) -> None:
 def test_a_card(here: Path, call: Command) -> None:
     card = {"name": "Ada", "description": "Ada is stern.", "first_mes": "Count!", "mes_example": "", "personality": ""}
     (here / "card.json").write_text(json.dumps({**card, "scenario": ""}), encoding="utf-8")
-    assert call("import-card", "card.json", "--out", "ada").code == 0
+    for folder in ("ada", "other"):
+        assert call("import-card", "card.json", "--out", folder).code == 0
+    assert "own description was replaced" in " ".join(call("build", "--from", "other", "--llm", "llm.yaml").out.split())
     done = call("build", "--from", "ada", "--llm", "llm.yaml", "--catchphrases", "none", "--json")
     assert done.code == 0, done.err
     assert done.json["out"] == "ada" and done.json["description"].startswith("You are a person")
+    assert "own description was replaced" not in call("build", "--from", "ada", "--llm", "llm.yaml").out
     assert call("export-card", "ada", "--out", "again.json").code == 0
 
 

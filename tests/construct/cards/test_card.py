@@ -146,6 +146,7 @@ def test_thousands_of_odd_entries_do_not_make_thousands_of_notes(make_card: Make
         pytest.param(b'{"spec": "chara_card_v2", "data": []}', "expected an object `data`", id="data a list"),
         pytest.param(b'{"spec": "chara_card_v2", "name": "x", "description": ""}', "`data`", id="V2 without data"),
         pytest.param(b'{"spec": "else", "data": {}}', "found 'else'", id="another spec"),
+        pytest.param(b'{"name": "x", "scenario": "", "persona": {"kind": "text"}}', "Agnai's own", id="Agnai"),
         pytest.param(b'{"spec": {"a": [1]}, "data": {}}', "found an object of 1", id="spec an object"),
         pytest.param('{"name": "é"}'.encode("utf-16"), "UTF-8", id="UTF-16"),
         pytest.param(b'{"name": "\xff"}', "UTF-8", id="no UTF-8"),

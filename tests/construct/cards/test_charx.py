@@ -56,6 +56,15 @@ def test_an_edited_character_changes_the_card_alone(tmp_path: Path, card: bytes)
     assert (icon, pixels, json.loads(text)["data"]["description"]) == (ICON, b"pixels", "You keep a lamp.")
 
 
+def test_risuai_s_copy_of_a_changed_lorebook_is_named(tmp_path: Path, card: bytes) -> None:
+    import_card(write(tmp_path / "ada.charx", ("module.risum", b"\0"), ("card.json", card)), tmp_path / "ada")
+    assert export_card(tmp_path / "ada", tmp_path / "same.charx").notes == ()
+    profile = tmp_path / "ada" / "profile.json"
+    profile.write_text(json.dumps({**json.loads(profile.read_text()), "lore": []}))
+    (note,) = export_card(tmp_path / "ada", tmp_path / "out.charx").notes
+    assert "module.risum" in note
+
+
 def test_other_cards_become_charx_and_charx_other_cards(tmp_path: Path, card: bytes, make_card: MakeCard) -> None:
     (tmp_path / "v2.json").write_bytes(make_card())
     import_card(tmp_path / "v2.json", tmp_path / "ada")

@@ -16,6 +16,7 @@ from rolellm.construct.cards.convert import (
     fill,
     joined,
     read_as_character,
+    refill,
     turns_of,
 )
 from rolellm.construct.sheet import Lore
@@ -149,6 +150,38 @@ def test_filling_is_one_pass(char: str, user: str, parts: list[str]) -> None:
     # Braces beside each other can make a placeholder; then it is one.
     text = " ".join(parts)
     assert fill(text, Names("R", char, user)) == " ".join(values.get(part, part) for part in parts)
+
+
+# Each is one part, whatever comes before or after it.
+pieces = st.lists(st.sampled_from(["{{char}} ", "<user> ", "{{// no}} ", "Fox ", "User ", "fox ", "a ", "狐", "b. "]))
+
+
+@given(pieces, pieces)
+def test_placeholders_that_come_back_stand_for_what_was_written(old: list[str], new: list[str]) -> None:
+    names = Names("Fox", "Fox", "User")
+    text, before = fill("".join(new), names), "".join(old)
+    assert fill(refill(text, before, names), names) == text
+    assert refill(fill(before, names), before, names) == before
+
+
+def test_comments_go_and_other_template_syntax_is_named_once(make_card: MakeCard) -> None:
+    reading = read(
+        make_card(
+            description="Tall{{// of {{char}}\nin 1890}} and old.",
+            first_mes="{{// mood }}\n{{random:Hi,Ho}}, {{user}}. {{random:a,b}}",
+            system_prompt="{{original}} {{roll:d6}}",
+            character_book={"entries": [{"keys": ["{{// k}}lamp"], "content": "<%= getvar('oil') %> left."}]},
+        ),
+        language="en",
+    )
+    character = reading.character
+    assert (character.description, character.turns[1].content) == (
+        "Tall and old.\n\ndry, exact",
+        "{{random:Hi,Ho}}, User. {{random:a,b}}",
+    )
+    assert character.lore == (Lore("<%= getvar('oil') %> left.", ("lamp",)),)
+    (note,) = (note for note in reading.notes if "macros" in note)
+    assert note.endswith(": {{roll…, {{random…, <%…")
 
 
 @pytest.mark.parametrize(
@@ -303,6 +336,11 @@ def exported_by_sillytavern(content: str, order: float = 100, **extensions: Any)
         "use_regex": True,
         "extensions": {"depth": 4, "selectiveLogic": 0, "match_whole_words": None, "case_sensitive": None} | extensions,
     }
+
+
+def test_decorators_are_read_in_a_card_of_any_version(make_card: MakeCard) -> None:
+    reading = read(make_card("v2", character_book={"entries": [{"content": "@@activate\nNow."}]}), language="en")
+    assert reading.character.lore == (Lore("Now.", constant=True),)
 
 
 def test_entries_as_sillytavern_exports_them(make_card: MakeCard) -> None:

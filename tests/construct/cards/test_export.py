@@ -166,12 +166,12 @@ def test_changed_talk(make_card: MakeCard) -> None:
     data = json.loads(exported.text)["data"]
     assert exported.changed == ("scenario", "alternate_greetings", "mes_example")
     assert data["scenario"] == "Calm."
-    # The one that was not touched keeps its placeholder.
+    # What was not touched keeps its placeholders.
     assert data["alternate_greetings"] == ["Back so soon?", "<BOT> nods."]
     assert data["first_mes"] == "Who's there, <USER>?"
     assert data["mes_example"] == (
         "<START>\n{{user}}: hi\n{{char}}: Count the steps.\nAll 212.\n"
-        "<START>\n*Dawn.*\n{{user}}: Tea?\n{{char}}: No, thank you."
+        "<START>\n*Dawn.*\n<user>: Tea?\nAda Fenn: No, thank you."
     )
     again, _ = export_again(replace(character, turns=turns), card)
     assert again.turns == turns
@@ -289,3 +289,64 @@ def test_talk_in_the_description_stays_there(make_card: MakeCard) -> None:
     again, changed = export_again(replace(character, description="You keep.\n\ndry"), card)
     assert changed == ("description",)
     assert (again.description, again.turns) == ("You keep.\n\ndry", character.turns)
+
+
+def test_edited_talk_in_the_description_is_edited_there(make_card: MakeCard) -> None:
+    talk = "{{user}}: Why?\n{{char}}: Why not?"
+    card, character = character_of(make_card(description=f"[keeper]\n{talk}\n[{{{{char}}}}: dry]"))
+    turns = tuple(
+        replace(turn, content="Ask the fog.") if turn.content == "Why not?" else turn for turn in character.turns
+    )
+    exported = export_character(replace(character, turns=turns), card)
+    assert exported.changed == ("description",)
+    told = json.loads(exported.text)["data"]["description"]
+    assert told == "[keeper]\n{{user}}: Why?\n{{char}}: Ask the fog.\n[{{char}}: dry]"
+    again, changed = export_again(replace(character, description="You keep.\n\ndry, exact", turns=turns), card)
+    assert (changed, again.turns) == (("description",), turns)
+
+
+def test_blocks_of_example_talk_begin_on_lines_of_their_own(make_card: MakeCard) -> None:
+    card, character = character_of(make_card(mes_example="{{char}}: One.\n<START>{{user}}: Two?\n{{char}}: Three."))
+    turns = tuple(replace(turn, content="Four.") if turn.content == "Three." else turn for turn in character.turns)
+    told = json.loads(export_character(replace(character, turns=turns), card).text)["data"]["mes_example"]
+    assert told == "<START>\n{{char}}: One.\n<START>\n{{user}}: Two?\n{{char}}: Four."
+
+
+def test_an_edit_keeps_the_placeholders_around_it(make_card: MakeCard) -> None:
+    entry = {
+        "name": "n",
+        "keys": ["{{char}}"],
+        "content": "@@depth 4\n{{char}} has {{// brass }}a lamp.",
+        "extensions": {},
+    }
+    texts = {
+        "description": "{{char}} keeps a light. {{user}} does not.{{// 1890 }}",
+        "personality": "",
+        "scenario": "A storm.\n{{user}} knocks.",
+        "first_mes": "<BOT> nods at {{user}}. Come in.",
+        "alternate_greetings": ["{{char}} waits."],
+        "mes_example": "<START>\n{{user}}: I am {{user}}.\n{{char}}: Hm.",
+    }
+    card, character = character_of(make_card("v3", **texts, character_book={"entries": [entry]}))
+
+    def edited(text: str) -> str:
+        for old, new in (("light", "beacon"), ("storm", "calm"), ("Come", "Go"), ("waits", "sleeps"), ("Hm", "Ah")):
+            text = text.replace(old, new)
+        return text
+
+    (lore,) = character.lore
+    wanted = replace(
+        character,
+        description=edited(character.description or ""),
+        turns=tuple(replace(turn, content=edited(turn.content)) for turn in character.turns),
+        lore=(replace(lore, content=lore.content.replace("lamp", "bell"), keys=(*lore.keys, "bell")),),
+    )
+    data = json.loads(export_character(wanted, card).text)["data"]
+    found = {name: data[name] for name in texts}
+    assert found == {
+        **{name: edited(text) for name, text in texts.items() if isinstance(text, str)},
+        "alternate_greetings": ["{{char}} sleeps."],
+    }
+    (changed,) = data["character_book"]["entries"]
+    assert changed["keys"] == ["{{char}}", "bell"]
+    assert changed["content"] == "@@depth 4\n{{char}} has {{// brass }}a bell."

@@ -163,7 +163,7 @@ def _unused(extensions: Any, path: str) -> Iterator[str]:
     if isinstance(depth, Mapping) and depth.get("prompt"):
         yield f"`{path}.depth_prompt`, a note for the model in the midst of a talk, stays in the card but is not used"
     if found.get("regex_scripts"):
-        yield f"`{path}.regex_scripts`, which change what is shown, stay in the card but are not used"
+        yield f"`{path}.regex_scripts`, which change what is shown or sent, stay in the card but are not used"
 
 
 def _spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
@@ -171,6 +171,8 @@ def _spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
     known = next((spec for spec, (head, _) in _HEADS.items() if head == said), None)
     if said == "lorebook_v3":
         raise CardError("a lorebook alone (spec lorebook_v3), not a character card; give the card that it belongs to")
+    if isinstance(value.get("persona"), dict):
+        raise CardError("a character in Agnai's own format, not a card; in Agnai, export it as Tavern")
     if not isinstance(value.get("data"), dict):
         if known is None and isinstance(value.get("name"), str) and any(name in value for name in V1_FIELDS[1:]):
             return "v1"

@@ -18,6 +18,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from typing import Any, get_args
 
 from rolellm.construct.cards.card import Card, Entry, first_notes
@@ -30,7 +31,9 @@ from rolellm.core.text import number_of
 
 NARRATOR = "narrator"
 
-_PLACEHOLDER = re.compile(r"\{\{(char|user)\}\}|<(bot|char|user)>", re.IGNORECASE)
+_COMMENT = r"\{\{//(?:\{\{[^{}]*\}\}|(?!\{\{|\}\}).)*\}\}"
+_PLACEHOLDER = re.compile(r"(?is)\{\{(char|user)\}\}|<(bot|char|user)>|" + _COMMENT)
+_MACRO = re.compile(r"<%|\{\{(?!(?:char|user|original)\}\}|//)\s*[^\s:{}|]{1,30}", re.IGNORECASE)
 _START = re.compile(r"^[ \t]*<START>", re.IGNORECASE | re.MULTILINE)
 _ASKS = re.compile(r"[ \t]*(?:\{\{user\}\}|<user>)[ \t]*[:：]", re.IGNORECASE)
 _USERS: dict[Language, tuple[str, str]] = {"en": ("User", "Visitor"), "zh": ("用户", "访客")}
@@ -60,16 +63,34 @@ def user_name(language: Language, role: str) -> str:
 
 
 def fill(text: str, names: Names) -> str:
-    """Put names in the place of the placeholders, once.
+    """Put names in the place of the placeholders, once, and take comments out.
 
-    >>> fill("<BOT> greets {{User}} {{7*7}}", Names("Fox", "Fox", "{{char}}"))
+    >>> fill("<BOT> greets{{// twice}} {{User}} {{7*7}}", Names("Fox", "Fox", "{{char}}"))
     'Fox greets {{char}} {{7*7}}'
     """
 
     def name(found: re.Match[str]) -> str:
-        return names.user if (found[1] or found[2]).lower() == "user" else names.char
+        who = (found[1] or found[2] or "").lower()
+        return names.user if who == "user" else names.char if who else ""
 
     return _PLACEHOLDER.sub(name, text)
+
+
+def refill(text: str, old: str, names: Names) -> str:
+    """A changed text with the placeholders and comments of the old one, but for those in what was changed.
+
+    >>> refill("Fox greets User. Fox is red.", "<BOT> greets {{user}}. {{char}} is gray.", Names("Fox", "Fox", "User"))
+    '<BOT> greets {{user}}. {{char}} is red.'
+    """
+    known = "|".join((_PLACEHOLDER.pattern.removeprefix("(?is)"), re.escape(names.char), re.escape(names.user)))
+    parts = re.compile(rf"(?is)(?:{_COMMENT})*(?:{known}|[a-z0-9]+|.|\Z)")
+    before, after = ([found[0] for found in parts.finditer(one)] for one in (old, text))
+    told, now = ([fill(part, names) for part in one] for one in (before, after))
+    kept: list[str] = []
+    for what, start, end, first, last in SequenceMatcher(None, told, now).get_opcodes():
+        comments = re.findall(rf"(?s){_COMMENT}", "".join(before[start:end]))
+        kept += before[start:end] if what == "equal" else [*comments, *after[first:last]]
+    return "".join(kept)
 
 
 def blocks(text: str) -> list[str]:
@@ -140,7 +161,8 @@ def block_of(turns: Iterable[Turn], names: Names) -> str:
 
 def joined(texts: Sequence[str]) -> str:
     """Blocks as the text of ``mes_example``."""
-    return "".join(f"<START>{text if text.endswith(chr(10)) else text + chr(10)}" for text in texts).rstrip("\n")
+    apart = (text if text[:1].isspace() else f"\n{text}" for text in texts)
+    return "".join(f"<START>{text if text.endswith(chr(10)) else text + chr(10)}" for text in apart).rstrip("\n")
 
 
 def _label(names: Names) -> re.Pattern[str]:
@@ -175,7 +197,7 @@ class Reading:
         names: Who is who in it.
         greetings: By scene, which alternate greeting it is; `FIRST` for ``first_mes``.
         examples: By scene, the block of ``mes_example``, its placeholders not filled.
-        described: The scenes that are talk in the description or the personality.
+        described: By scene, talk in the description or the personality, its placeholders not filled.
         lore: For each item of lore, the place of its entry in the book, and its decorators (V3).
         notes: What a user should know.
     """
@@ -184,7 +206,7 @@ class Reading:
     names: Names
     greetings: Mapping[int, int] = field(default_factory=dict)
     examples: Mapping[int, str] = field(default_factory=dict)
-    described: frozenset[int] = frozenset()
+    described: Mapping[int, str] = field(default_factory=dict)
     lore: tuple[tuple[int, str], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -224,12 +246,16 @@ def read_as_character(
     first = max((turn.scene for turn in turns), default=-1) + 1
     talk = [block for _, blocks in split for block in blocks]
     turns += [turn for scene, block in enumerate(talk, start=first) for turn in turns_of(block, names, scene)]
-    described = frozenset(range(first, first + len(talk)))
+    described = {scene: block.strip() for scene, block in enumerate(talk, start=first)}
     description = fill("\n\n".join(filter(None, (told for told, _ in split))), names)
     if talk:
         notes.append(f"example talk in the description was made into scenes ({len(talk):,})")
     if not description:
         notes.append("it has neither description nor personality; write one with `rolellm role build`")
+    prompts = (description, card.system_prompt, card.post_history_instructions)
+    told = "\n".join((*prompts, *(turn.content for turn in turns), *(item.content for item in lore)))
+    if macros := list(dict.fromkeys(f"{found[0]}…" for found in _MACRO.finditer(told))):
+        notes.append(f"macros are not run, and stay as text in prompts: {', '.join(macros[:8])}")
     if card.assets:
         notes.append(f"{number_of(len(card.assets), 'asset')} kept in the card; none was fetched")
     character = Sheet(
@@ -311,8 +337,8 @@ def _lore(card: Card, names: Names, notes: list[str]) -> tuple[tuple[Lore, ...],
     counts: Counter[str] = Counter()
     for place in sorted(range(len(card.entries)), key=lambda place: _position(card.entries[place])):
         entry = card.entries[place]
-        # Lines that begin with @@ (V3).
-        opening = _DECORATORS.match(entry.content) if card.spec == "v3" else None
+        # Lines that begin with @@, which V3 has, and applications read in any card.
+        opening = _DECORATORS.match(entry.content)
         decorators = opening[0] if opening else ""
         content = fill(plain(entry.content[len(decorators) :]), names).strip()
         if not entry.enabled or ("@@dont_activate" in decorators.split() and "@@activate" not in decorators.split()):

@@ -30,7 +30,7 @@ def _new_entry(lore: Lore, order: int) -> dict[str, Any]:
         "use_regex": any(map(pattern_of, lore.keys)),
         "name": lore.name,
     }
-    return entry | _entry_changes(lore, Lore(lore.content, lore.keys, lore.name), "", entry)
+    return entry | _entry_changes(lore, Lore(lore.content, lore.keys, lore.name), entry)
 
 
 def _new_entries(lore: Iterable[Lore], first: int = 0) -> list[dict[str, Any]]:
@@ -52,7 +52,14 @@ def _new_lorebook(character: Sheet, card: Card, reading: Reading) -> dict[str, A
     changed, gone, new = _compared(character.lore, reading)
     places = {place: entry for place, entry in enumerate(entries) if place not in gone}
     for place, (now, was, decorators) in changed.items():
-        places[place] = {**entries[place], **_entry_changes(now, was, decorators, entries[place])}
+        values = _entry_changes(now, was, entries[place])
+        if "content" in values:
+            told = convert.plain(entries[place]["content"][len(decorators) :])
+            values["content"] = decorators + convert.refill(now.content, told, reading.names)
+        for name in {"keys", "secondary_keys"} & values.keys():
+            written = {convert.fill(key, reading.names): key for key in entries[place].get(name) or ()}
+            values[name] = [written.get(key, key) for key in values[name]]
+        places[place] = {**entries[place], **values}
     places |= {len(entries) + number: _new_entry(lore, first + number) for number, lore in enumerate(new)}
     return {**book, "entries": places}
 
@@ -90,10 +97,10 @@ def _compared(
     return changed, {reading.lore[index][0] for index in gone}, [lore[number] for number in left]
 
 
-def _entry_changes(now: Lore, was: Lore, decorators: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+def _entry_changes(now: Lore, was: Lore, entry: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if now.content != was.content:
-        values["content"] = decorators + now.content
+        values["content"] = now.content
     if now.keys != was.keys:
         values["keys"] = list(now.keys)
     if now.secondary_keys != was.secondary_keys:
@@ -145,9 +152,17 @@ def talk_changes(character: Sheet, card: Card, reading: Reading) -> tuple[dict[s
             if place == convert.FIRST:
                 changes["first_mes"] = said
             else:
-                greetings[place] = said
+                greetings[place] = convert.refill(said, convert.plain(greetings[place]), reading.names)
     if tuple(greetings) != card.alternate_greetings:
         changes["alternate_greetings"] = greetings
+    for scene, block in reading.described.items():
+        turns = now.get(scene, [])
+        # A scene of another script has its number by chance.
+        if turns != was[scene] and any(turn in was[scene] for turn in turns):
+            new = convert.block_of(rest.pop(scene), reading.names).strip()
+            for name in ("description", "personality"):
+                text = changes.get(name, convert.plain(getattr(card, name)))
+                changes |= {name: text.replace(block, new, 1)} if block in text else {}
     examples, notes = _examples(rest, was, character, reading)
     return changes | examples, notes
 
@@ -247,7 +262,11 @@ def export_character(character: Sheet, card: Card | None = None, spec: Spec | No
         return _new_card(character, spec or "v2")
     reading = _as_imported(character, card)
     talk, notes = talk_changes(character, card, reading)
-    values = _told(character, card, reading) | talk
+    edited = {name: talk[name] for name in ("description", "personality") if name in talk}
+    told = _told(character, replace(card, **edited), reading)
+    values = told | talk | told
+    for name in (name for name in V1_FIELDS[1:] if name in values):
+        values[name] = convert.refill(values[name], convert.plain(getattr(card, name)), reading.names)
     if character.lore != reading.character.lore:
         values["character_book"] = _new_lorebook(character, card, reading)
     value = json_text.parse(card.text)

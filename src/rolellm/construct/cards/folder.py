@@ -153,7 +153,10 @@ def export_card(
     base = Path(picture) if picture is not None else kept if kept.is_file() else None
     if ending == ".charx":
         write_charx(target, exported.text.removeprefix("\ufeff"), base)
-        return exported
+        with zipfile.ZipFile(target) as made:
+            twice = "character_book" in exported.changed and "module.risum" in made.namelist()
+        note = "the lorebook changed, but not its copy in module.risum, which RisuAI reads instead"
+        return replace(exported, notes=(*exported.notes, note)) if twice else exported
     if base is not None and not base.is_file():
         raise CardError("expected a PNG, found " + _instead(base), path=base)
     cards = {"chara": exported.text}
